@@ -1,0 +1,58 @@
+# Two commands carry this file: `make demo` and `make test`. Each makes its own .venv from the
+# lock files under requirements/ and installs only the stages it needs.
+
+PYTHON ?= python3
+BIN := .venv/bin
+SETUP := $(PYTHON) tools/setup.py
+
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-base setup-dev setup-spark demo test check fmt lock coverage bench clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+
+setup: ## install every stage into .venv
+	@$(SETUP) base dev spark
+
+setup-base: ## only what the package needs to run
+	@$(SETUP) base
+
+setup-dev: ## the base, and the test and lint tools
+	@$(SETUP) base dev
+
+setup-spark: ## the base, and Spark
+	@$(SETUP) base spark
+
+demo: setup-base ## watch the main job from end to end
+	@$(BIN)/python examples/demo.py
+
+test: setup-dev ## every test tier, as CI runs it
+	@$(BIN)/python tools/run_tests.py
+
+check: setup-dev ## format, lint, types, imports and the quick tests: about a minute
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/python tools/run_tests.py --quick
+
+fmt: setup-dev ## format the code and fix what can be fixed safely
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+lock: setup-dev ## take newer versions into requirements/ (some minutes, needs the network)
+	@$(BIN)/python tools/lock.py
+
+coverage: setup-dev ## branch coverage of the quick tests
+	@$(BIN)/coverage erase
+	@$(BIN)/coverage run -m pytest -q tests/unit tests/property
+	@$(BIN)/coverage combine -q
+	@$(BIN)/coverage report
+
+bench: setup-base ## speed against raw numbers of the same run
+	@$(BIN)/topics bench engine
+
+clean: ## remove everything that can be made again, .venv included
+	rm -rf .venv .setup.lock build dist htmlcov .coverage .coverage.* .hypothesis
+	rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	find src tests tools examples -name __pycache__ -type d -prune -exec rm -rf {} +
