@@ -1,0 +1,32 @@
+"""A batch of drafts: the records of one write before they have seqs.
+
+Columns instead of one object per record, because the write path handles each record only as
+bytes: what the client sent is what the log stores and what a reader gets back.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class RecordBatch(msgspec.Struct):
+    """The drafts of one write to one topic, as parallel columns of equal length.
+
+    A column that no record uses is None rather than a list of absences, so that the common batch
+    (data only) takes the short path. `data` and `meta` are JSON without insignificant whitespace;
+    an empty `meta` means there is none.
+    """
+
+    datas: list[bytes]
+    metas: list[bytes] | None = None
+    tags: list[str | None] | None = None
+    nodes: list[str | None] | None = None
+
+    def __len__(self) -> int:
+        return len(self.datas)
+
+    @property
+    def nbytes(self) -> int:
+        """The accounted size: data and meta. Tags and nodes are free."""
+        size = sum(map(len, self.datas))
+        return size if self.metas is None else size + sum(map(len, self.metas))

@@ -1,0 +1,284 @@
+"""Append frames: a write as bytes, and bytes as records. `frame_header` has the format.
+
+The one codec that runs once per record, so its loops trade a little beauty for calls not made.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Sequence
+from itertools import accumulate
+from operator import add
+from typing import TypeAlias
+
+from topics.core.batch import RecordBatch
+from topics.core.facts import Appended
+from topics.storage.checksum import h64
+from topics.storage.frame_header import (
+    APPEND,
+    BODY,
+    CHECKSUM_SIZE,
+    DATA_START,
+    FLAG_CONT,
+    FLAG_DURABLE,
+    FLAG_NODE,
+    FLAG_TAG,
+    HEADER,
+    HOPS_SHIFT,
+    JSON_LEN_SIZE,
+    MAX_FRAME,
+    MAX_HOPS,
+    MAX_NAME,
+    MIN_FRAME_LEN,
+    NAMED,
+    OVERHEAD,
+    U32,
+    U64,
+    ForeignFrame,
+    Header,
+)
+from topics.storage.frame_parsing import BadPayload, decode_text
+
+_PLAIN_BODY = struct.Struct("<BBQQQHHII")  # BODY and the json_len of a record without names
+_BYTES = [bytes((value,)) for value in range(256)]
+_NO_OFFSET = array("I", (0,))
+_NO_NAMES = array("H", (0,))
+_LINK = struct.Struct("<QI")  # checksum of one frame and frame_len of the next
+
+Record: TypeAlias = tuple[str | None, str | None, bytes, bytes]
+"""node, tag, data JSON, meta JSON (empty when there is none)."""
+
+
+def encode_append(
+    topic_id: int,
+    first_seq: int,
+    ts: int,
+    batch: RecordBatch,
+    *,
+    durable: bool,
+    hops: int = 0,
+    cont_last: bool = False,
+) -> tuple[bytes, Appended]:
+    """All frames of one write, and the fact that says where each lies in them.
+
+    `cont_last` is for a write that is followed by more frames of the same submission. The batch
+    must not be empty.
+    """
+    count = len(batch.datas)
+    last = (hops if hops < MAX_HOPS else MAX_HOPS) << HOPS_SHIFT
+    if durable:
+        last |= FLAG_DURABLE
+    if cont_last:
+        last |= FLAG_CONT
+    is_plain = batch.tags is None and batch.nodes is None and batch.metas is None
+    if is_plain and count == 1:
+        return _encode_single(topic_id, first_seq, ts, batch.datas[0], last)
+    flags = _BYTES[last | FLAG_CONT] * (count - 1) + _BYTES[last]
+    if is_plain:
+        frames, lengths = _encode_plain(topic_id, first_seq, ts, batch.datas, flags)
+        name_lengths = array("H", bytes(2 * count))
+    else:
+        names, named_flags = _encode_names(batch, flags)
+        name_lengths = array("H", [len(node) + len(tag) for node, tag in names])
+        flags = bytes(named_flags)
+        frames, lengths = _encode_full(topic_id, first_seq, ts, batch, names=names, flags=flags)
+    offsets = array("I", (0,))
+    if count > 1:
+        offsets.extend(accumulate(lengths[:-1]))
+    times = array("Q", (ts,)) * count
+    return frames, Appended(
+        topic_id,
+        first_seq,
+        offsets,
+        lengths,
+        times,
+        name_lengths,
+        array("B", flags),
+        batch.tags,
+    )
+
+
+def _encode_single(
+    topic_id: int, seq: int, ts: int, data: bytes, flags: int
+) -> tuple[bytes, Appended]:
+    """The write of one record with data only, where each avoided list is felt."""
+    size = len(data)
+    _insist_on_fit(size)
+    body = _PLAIN_BODY.pack(APPEND, flags, topic_id, seq, ts, 0, 0, size + JSON_LEN_SIZE, size)
+    body += data
+    frame = b"".join((U32.pack(len(body) + CHECKSUM_SIZE), body, U64.pack(h64(body))))
+    return frame, Appended(
+        topic_id,
+        seq,
+        _NO_OFFSET[:],
+        array("I", (len(frame),)),
+        array("Q", (ts,)),
+        _NO_NAMES[:],
+        array("B", (flags,)),
+    )
+
+
+def _encode_plain(
+    topic_id: int, seq: int, ts: int, datas: list[bytes], flags: bytes
+) -> tuple[bytes, array[int]]:
+    """Frames and their lengths, for records with data only."""
+    sizes = [*map(len, datas)]
+    _insist_on_fit(max(sizes))
+    pack_link, pack_body = _LINK.pack, _PLAIN_BODY.pack
+    parts: list[bytes] = []
+    append = parts.append
+    checksum = 0
+    for flag, size, data in zip(flags, sizes, datas, strict=True):
+        append(pack_link(checksum, size + MIN_FRAME_LEN + JSON_LEN_SIZE))
+        body = pack_body(APPEND, flag, topic_id, seq, ts, 0, 0, size + JSON_LEN_SIZE, size) + data
+        append(body)
+        checksum = h64(body)
+        seq += 1
+    parts[0] = parts[0][CHECKSUM_SIZE:]  # no frame before the first
+    append(U64.pack(checksum))
+    return b"".join(parts), array("I", [size + OVERHEAD + JSON_LEN_SIZE for size in sizes])
+
+
+def _insist_on_fit(size: int) -> None:
+    """A frame longer than readers accept would be lost data; the limits above keep it away."""
+    if size > MAX_FRAME - OVERHEAD - JSON_LEN_SIZE:
+        raise ValueError(f"a record of {size} bytes does not fit a frame")
+
+
+def _encode_names(batch: RecordBatch, flags: bytes) -> tuple[list[tuple[bytes, bytes]], bytearray]:
+    """Node and tag of each record as bytes, and the flags that announce them."""
+    absent: list[str | None] = [None] * len(flags)
+    nodes, tags = batch.nodes or absent, batch.tags or absent
+    names: list[tuple[bytes, bytes]] = []
+    named_flags = bytearray(flags)
+    for i, node in enumerate(nodes):
+        tag = tags[i]
+        raw_node = raw_tag = b""
+        if node is not None:
+            raw_node = node.encode()
+            named_flags[i] |= FLAG_NODE
+        if tag is not None:
+            raw_tag = tag.encode()
+            named_flags[i] |= FLAG_TAG
+        if len(raw_node) > MAX_NAME or len(raw_tag) > MAX_NAME:
+            raise ValueError(f"a node or tag is longer than {MAX_NAME} bytes")
+        names.append((raw_node, raw_tag))
+    return names, named_flags
+
+
+def _encode_full(
+    topic_id: int,
+    seq: int,
+    ts: int,
+    batch: RecordBatch,
+    *,
+    names: list[tuple[bytes, bytes]],
+    flags: bytes,
+) -> tuple[bytes, array[int]]:
+    """Frames and their lengths, for records of which some have a node, a tag or meta."""
+    metas = batch.metas or [b""] * len(names)
+    pack_link, pack_body, pack_u32 = _LINK.pack, BODY.pack, U32.pack
+    parts: list[bytes] = []
+    lengths = array("I")
+    checksum = 0
+    for i, data in enumerate(batch.datas):
+        (node, tag), meta = names[i], metas[i]
+        size = JSON_LEN_SIZE + len(data) + len(meta)
+        head = pack_body(APPEND, flags[i], topic_id, seq, ts, len(node), len(tag), size)
+        body = b"".join((head, node, tag, pack_u32(len(data)), data, meta))
+        length = len(body) + 4 + CHECKSUM_SIZE
+        _insist_on_fit(length - OVERHEAD - JSON_LEN_SIZE)
+        parts += (pack_link(checksum, length - 4), body)
+        checksum = h64(body)
+        lengths.append(length)
+        seq += 1
+    parts[0] = parts[0][CHECKSUM_SIZE:]
+    parts.append(U64.pack(checksum))
+    return b"".join(parts), lengths
+
+
+def appended_run(buf: bytes, offsets: Sequence[int], headers: Sequence[Header]) -> Appended:
+    """Intact Append frames of one topic with consecutive seqs, as one fact.
+
+    `offsets` are those in `buf`. `ForeignFrame` when a frame is no sound Append; that topic and
+    seqs belong together is for the caller to see to.
+    """
+    unpack_u32 = U32.unpack_from
+    tags: list[str | None] | None = None
+    for i, (size, kind, flags, _, _, _, node_len, tag_len, data_len) in enumerate(headers):
+        offset = offsets[i]
+        names = node_len + tag_len
+        if kind != APPEND or data_len < JSON_LEN_SIZE or names + data_len + MIN_FRAME_LEN != size:
+            raise ForeignFrame(offset, "not an Append frame whose lengths add up")
+        if unpack_u32(buf, offset + DATA_START + names)[0] > data_len - JSON_LEN_SIZE:
+            raise ForeignFrame(offset, "the data JSON is longer than what holds it")
+        if names or flags & NAMED:
+            tag = _checked_tag(buf, offset, headers[i])
+            if tag is not None:
+                if tags is None:
+                    tags = [None] * len(headers)
+                tags[i] = tag
+    sizes, _, flag_column, topics, seqs, times, node_lens, tag_lens, _ = zip(*headers, strict=True)
+    return Appended(
+        topics[0],
+        seqs[0],
+        array("I", offsets),
+        array("I", [size + 4 for size in sizes]),
+        array("Q", times),
+        array("H", map(add, node_lens, tag_lens)),
+        array("B", flag_column),
+        tags,
+    )
+
+
+def _checked_tag(buf: bytes, offset: int, header: Header) -> str | None:
+    """The tag of an Append, once its flags, lengths and text are found in order."""
+    _, _, flags, _, _, _, node_len, tag_len, _ = header
+    if node_len > MAX_NAME or tag_len > MAX_NAME:
+        raise ForeignFrame(offset, f"a node or tag is longer than {MAX_NAME} bytes")
+    if (node_len and not flags & FLAG_NODE) or (tag_len and not flags & FLAG_TAG):
+        raise ForeignFrame(offset, "a node or tag that the flags deny")
+    tag_at = offset + DATA_START + node_len
+    try:
+        decode_text(buf[offset + DATA_START : tag_at])
+        tag = decode_text(buf[tag_at : tag_at + tag_len])
+    except BadPayload as error:
+        raise ForeignFrame(offset, f"node or tag: {error}") from error
+    return tag if flags & FLAG_TAG else None
+
+
+# Reading records whose place is already known
+
+
+def verify(
+    buf: bytes, offset: int, length: int, *, topic_id: int | None = None, seq: int | None = None
+) -> bool:
+    """Whether `buf` holds at `offset` an intact Append frame of exactly `length` bytes.
+
+    Naming the topic and seq it must be of exposes a misplaced file or a misdirected write.
+    """
+    if length < OVERHEAD + JSON_LEN_SIZE or offset < 0 or offset + length > len(buf):
+        return False
+    header: Header = HEADER.unpack_from(buf, offset)
+    if header[0] + 4 != length or header[1] != APPEND:
+        return False
+    if topic_id not in (None, header[3]) or seq not in (None, header[4]):
+        return False
+    checksum_at = offset + length - CHECKSUM_SIZE
+    stored: int = U64.unpack_from(buf, checksum_at)[0]
+    return h64(buf[offset + 4 : checksum_at]) == stored
+
+
+def record_at(buf: bytes, offset: int) -> Record:
+    """The parts of an Append frame that was verified before, or never left memory."""
+    _, _, flags, _, _, _, node_len, tag_len, data_len = HEADER.unpack_from(buf, offset)
+    tag_at = offset + DATA_START + node_len
+    json_at = tag_at + tag_len + JSON_LEN_SIZE
+    meta_at = json_at + U32.unpack_from(buf, json_at - JSON_LEN_SIZE)[0]
+    return (
+        buf[tag_at - node_len : tag_at].decode() if flags & FLAG_NODE else None,
+        buf[tag_at : tag_at + tag_len].decode() if flags & FLAG_TAG else None,
+        buf[json_at:meta_at],
+        buf[meta_at : json_at + data_len - JSON_LEN_SIZE],
+    )
