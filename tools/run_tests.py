@@ -129,30 +129,30 @@ def run_tier(lane: Lane, tier: Tier) -> tuple[Outcome, str]:
         report = Path(scratch, "report.xml")
         command = [sys.executable, "-m", "pytest", "-q", "--color=no", f"--junitxml={report}"]
         command += [*tier.options, str(folder)]
-        code, output = run_watched(command, f"[{lane.name}] {tier.name}")
+        label = f"[{lane.name}] {tier.name}"
+        code, output = run_watched(command, label, Path(scratch, "output.txt"))
         outcome = read_report(report) if report.exists() else Outcome()
     if code not in (0, 1) or (code == 1 and outcome.failed == 0):
         outcome += Outcome(failed=1)  # pytest itself broke down, or collected nothing
     return outcome, output
 
 
-def run_watched(command: Sequence[str], label: str) -> tuple[int, str]:
-    """Run to the end, telling from time to time how far it has come."""
-    output: list[str] = []
-    percent = "started"
-    noticed = time.monotonic()
-    with subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            output.append(line)
-            if found := re.search(r"\[ *(\d+%)\]$", line.rstrip()):
-                percent = found[1]
-            if time.monotonic() - noticed >= NOTICE_EVERY_S:
-                noticed = time.monotonic()
-                say(f"{label}: {percent}")
-    return process.returncode, "".join(output)
+def run_watched(command: Sequence[str], label: str, words: Path) -> tuple[int, str]:
+    """Run to the end with the output in `words`, telling now and then how far it has come."""
+    started = time.monotonic()
+    with (
+        words.open("w") as output,
+        subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT) as process,
+    ):
+        while True:
+            try:
+                code = process.wait(NOTICE_EVERY_S)
+            except subprocess.TimeoutExpired:
+                shares = re.findall(r"\[ *(\d+%)\]", words.read_text(errors="replace"))
+                share = shares[-1] if shares else "0%"
+                say(f"{label}: {share} after {time.monotonic() - started:.0f} s")
+            else:
+                return code, words.read_text(errors="replace")
 
 
 def read_report(report: Path) -> Outcome:
