@@ -1,0 +1,388 @@
+"""What calls give back, the same from an embedded log and from a server.
+
+Plain immutable values: no method here reads a disk, a socket or a clock. `to_dict()` gives
+the field names of the HTTP API, so that every door prints and parses one shape.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, Struct
+from msgspec.structs import force_setattr
+
+Config = Mapping[str, Any]
+"""A topic's resolved config, all keys present."""
+
+TombstoneReason = Literal["cap", "ttl", "mixed", "source_trim", "recreated", "from_seq_too_old"]
+GapCause = Literal["crash", "repair", "source_trim"]
+HoleKind = Literal["deleted", "cap", "ttl", "crash", "skipped", "source_trim"]
+
+
+class Value(Struct, frozen=True):
+    """Base of the result types."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The value as the API spells it, ready to be encoded as JSON."""
+        return {name: _plain(getattr(self, name)) for name in self.__struct_fields__}
+
+
+def _plain(item: object) -> object:
+    if isinstance(item, Value):
+        return item.to_dict()
+    if isinstance(item, (list, tuple)):
+        return [_plain(part) for part in item]
+    return item
+
+
+class Record(Struct, frozen=True, gc=False, eq=False):
+    """One entry of a topic. `raw` and `raw_meta` are its stored JSON, byte for byte.
+
+    A page holds many of these and most callers touch few fields, so the JSON is parsed
+    only when `data` or `meta` is first asked for. `gc=False` is safe: what is decoded
+    from JSON cannot refer back to its record.
+    """
+
+    seq: int
+    ts: int
+    node: str | None
+    tag: str | None
+    raw: bytes
+    raw_meta: bytes | None = None
+    _data: Any = UNSET
+    _meta: Any = UNSET
+
+    @property
+    def data(self) -> Any:  # noqa: ANN401 - any JSON value
+        """The payload, parsed once and remembered."""
+        if self._data is UNSET:
+            force_setattr(self, "_data", parse(self.raw))
+        return self._data
+
+    @property
+    def meta(self) -> Any:  # noqa: ANN401 - any JSON value
+        """The metadata, parsed once and remembered; None when the record has none."""
+        if self.raw_meta is None:
+            return None
+        if self._meta is UNSET:
+            force_setattr(self, "_meta", parse(self.raw_meta))
+        return self._meta
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record as the API spells it; what was not set has no key."""
+        shown: dict[str, Any] = {"$seq": self.seq, "$ts": self.ts}
+        if self.node is not None:
+            shown["$node"] = self.node
+        if self.tag is not None:
+            shown["$tag"] = self.tag
+        shown["data"] = self.data
+        if self.raw_meta is not None:
+            shown["meta"] = self.meta
+        return shown
+
+    def _facts(self) -> tuple[Any, ...]:
+        return self.seq, self.ts, self.node, self.tag, self.raw, self.raw_meta
+
+    def __eq__(self, other: object) -> bool:
+        # Whether somebody has already looked at the data is no part of the record.
+        return self._facts() == other._facts() if isinstance(other, Record) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._facts())
+
+    def __repr__(self) -> str:
+        parts = [f"seq={self.seq}", f"ts={self.ts}"]
+        parts += [
+            f"{name}={value!r}"
+            for name, value in (("node", self.node), ("tag", self.tag))
+            if value is not None
+        ]
+        parts.append(f"raw={self.raw!r}")
+        if self.raw_meta is not None:
+            parts.append(f"raw_meta={self.raw_meta!r}")
+        return f"Record({', '.join(parts)})"
+
+    def __reduce__(self) -> tuple[type["Record"], tuple[Any, ...]]:
+        return Record, self._facts()
+
+
+_parse_fast = msgspec.json.Decoder().decode
+
+
+def parse(raw: bytes) -> Any:  # noqa: ANN401 - any JSON value
+    """Stored JSON as Python objects.
+
+    Stored numbers may exceed what a float (`1e400`) or Python's integer parser holds;
+    those become `Decimal`, so that no record is unreadable and no digit is lost.
+    """
+    try:
+        return _parse_fast(raw)
+    except msgspec.ValidationError:
+        return _parse_exact(raw)
+
+
+def _parse_exact(raw: bytes) -> Any:  # noqa: ANN401 - any JSON value
+    # Rare, and each import costs more than all of this module.
+    import json  # noqa: PLC0415
+    from decimal import Decimal  # noqa: PLC0415
+
+    def real(text: str) -> float | Decimal:
+        number = float(text)
+        return Decimal(text) if number in (float("inf"), float("-inf")) else number
+
+    def whole(text: str) -> int | Decimal:
+        try:
+            return int(text)
+        except ValueError:
+            return Decimal(text)
+
+    return json.loads(raw, parse_float=real, parse_int=whole)
+
+
+class Tombstone(Value, frozen=True, gc=False):
+    """The notice that records between two seqs were lost against the reader's will."""
+
+    gap_from: int
+    gap_to: int
+    reason: TombstoneReason
+    earliest_seq: int
+    head_seq: int
+
+    @property
+    def missed_estimate(self) -> int:
+        """How many records the gap may have held; a recreated topic counts as one at least."""
+        return max(self.gap_to - self.gap_from + 1, 1)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "gap_from": self.gap_from,
+            "gap_to": self.gap_to,
+            "reason": self.reason,
+            "missed_estimate": self.missed_estimate,
+            "earliest_seq": self.earliest_seq,
+            "head_seq": self.head_seq,
+        }
+
+
+class Ack(Value, frozen=True, gc=False):
+    """A write that is as safe as its topic's durability class promises.
+
+    When `deduped`, it reports the original write with the same idempotency key.
+    """
+
+    topic: str
+    first_seq: int
+    last_seq: int
+    head_seq: int
+    count: int
+    created: bool = False
+    deduped: bool = False
+
+    @property
+    def seqs(self) -> range:
+        """The seqs given to the records, in their order."""
+        return range(self.first_seq, self.last_seq + 1)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "topic": self.topic,
+            "first_seq": self.first_seq,
+            "last_seq": self.last_seq,
+            "seqs": list(self.seqs),
+            "head_seq": self.head_seq,
+            "count": self.count,
+            "created": self.created,
+            "deduped": self.deduped,
+        }
+
+
+class Page(Value, frozen=True):
+    """One read: records after a cursor, and the cursor to go on with.
+
+    `next_from_seq` may pass seqs that gave no record (deleted, filtered), so continue
+    from it and not from the last record.
+    """
+
+    topic: str
+    records: Sequence[Record]
+    next_from_seq: int
+    head_seq: int
+    earliest_seq: int
+    caught_up: bool
+    tombstone: Tombstone | None = None
+    lag: int = 0
+    records_scanned: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "topic": self.topic,
+            "records": [record.to_dict() for record in self.records],
+            "next_from_seq": self.next_from_seq,
+            "head_seq": self.head_seq,
+            "earliest_seq": self.earliest_seq,
+            "caught_up": self.caught_up,
+            "tombstone": None if self.tombstone is None else self.tombstone.to_dict(),
+            "lag": self.lag,
+            "performance": {"records_scanned": self.records_scanned},
+        }
+
+
+class QueueCounts(Value, frozen=True, gc=False):
+    """How many jobs of a queue wait, are leased, and were moved away as dead."""
+
+    ready: int
+    in_flight: int
+    dead_lettered: int
+
+
+class TopicState(Value, frozen=True):
+    """A topic at one moment; `count` and `bytes` are of live records only.
+
+    `queue` is None for a log.
+    """
+
+    topic: str
+    type: Literal["log", "queue"]
+    head_seq: int
+    earliest_seq: int
+    count: int
+    bytes: int
+    config: Config
+    effective_priority: int
+    last_write_ts: int | None
+    last_read_ts: int | None
+    epoch: int
+    delete_version: int
+    queue: QueueCounts | None = None
+
+    @property
+    def next_seq(self) -> int:
+        """The seq the next record will get."""
+        return self.head_seq + 1
+
+    def to_dict(self) -> dict[str, Any]:
+        shown = super().to_dict()
+        shown["next_seq"] = self.next_seq
+        shown["config"] = dict(self.config)
+        if self.queue is None:
+            del shown["queue"]
+        return shown
+
+
+class TopicSummary(Value, frozen=True, gc=False):
+    """One line of the list of topics."""
+
+    topic: str
+    head_seq: int
+    earliest_seq: int
+    count: int
+    bytes: int
+    durable: bool
+    effective_priority: int
+
+
+class Created(Value, frozen=True):
+    """The outcome of creating or configuring a topic."""
+
+    topic: str
+    created: bool
+    config: Config
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"topic": self.topic, "created": self.created, "config": dict(self.config)}
+
+
+class Dropped(Value, frozen=True):
+    """The outcome of dropping a topic; `deleted` is False when there was none."""
+
+    topic: str
+    deleted: bool
+    routers_removed: Sequence[str] = ()
+
+
+class DeleteResult(Value, frozen=True, gc=False):
+    """The outcome of deleting records; `deleted` counts those this call removed."""
+
+    topic: str
+    deleted: int
+    earliest_seq: int
+    head_seq: int
+    count: int
+    bytes: int
+
+
+class Gap(Value, frozen=True, gc=False):
+    """A run of seqs lost inside a topic, and what lost it."""
+
+    gap_from: int
+    gap_to: int
+    reason: TombstoneReason
+    cause: GapCause
+
+
+class Audit(Value, frozen=True):
+    """Where every seq of a topic went."""
+
+    topic: str
+    epoch: int
+    head_seq: int
+    earliest_seq: int
+    evict_floor: int
+    skipped: int
+    source_trim: int
+    written: int
+    live: int
+    deleted: int
+    lost_cap: int
+    lost_ttl: int
+    lost_crash: int
+    gaps: Sequence[Gap] = ()
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether the terms account for every seq, as they must."""
+        lost = self.lost_cap + self.lost_ttl + self.lost_crash
+        return (
+            self.written == self.live + self.deleted + lost
+            and self.head_seq == self.written + self.skipped + self.source_trim
+        )
+
+
+class CursorState(Value, frozen=True, gc=False):
+    """A named cursor and how far it is behind."""
+
+    topic: str
+    cursor: str
+    seq: int
+    updated_ts: int
+    head_seq: int
+    lag_records: int
+    lag_seconds: float
+    gap_pending: bool
+
+
+class Hole(Value, frozen=True, gc=False):
+    """A run of dead seqs, ends included, and what removed them first."""
+
+    from_seq: int
+    to_seq: int
+    kind: HoleKind
+
+
+class Holes(Value, frozen=True):
+    """The dead runs of a range; ask again from `next_from_seq` until it passes the range.
+
+    Below `exact_from` the topic no longer knows which seqs were deleted and which lost.
+    """
+
+    topic: str
+    epoch: int
+    delete_version: int
+    runs: Sequence[Hole]
+    next_from_seq: int
+    exact_from: int
+
+    def to_dict(self) -> dict[str, Any]:
+        shown = super().to_dict()
+        shown["runs"] = [[run.from_seq, run.to_seq, run.kind] for run in self.runs]
+        return shown

@@ -1,0 +1,1 @@
+"""JSON shapes shared by every door. Pure: no files, sockets, clocks or threads."""
