@@ -115,6 +115,12 @@ def segment_path(root: str, topic_id: int, first_seq: int, part: SegmentPart) ->
     return f"{topic_dir(root, topic_id)}/{segment_name(first_seq, part)}"
 
 
+def segment_files(directory: str, first_seq: int) -> tuple[str, str, str]:
+    """The `.data`, `.idx` and `.tag` of a segment in its topic's directory."""
+    stem = f"{directory}/seg-{first_seq:016d}"
+    return f"{stem}.data", f"{stem}.idx", f"{stem}.tag"
+
+
 # The log
 
 _WAL = re.compile(r"wal-([0-9]{16,20})\.log")
@@ -153,9 +159,9 @@ def parse_wal(name: str) -> int | None:
     return _number(found[1], width=16) if found else None
 
 
-def wal_path(data_dir: str, key: str, first_lfn: int) -> str:
-    """A log file of a group."""
-    return f"{group_dir(data_dir, key)}/{wal_name(first_lfn)}"
+def wal_path(directory: str, first_lfn: int) -> str:
+    """A log file in its group's directory."""
+    return f"{directory}/{wal_name(first_lfn)}"
 
 
 # Snapshots, stages, quarantine

@@ -110,8 +110,10 @@ def test_paths_lie_where_the_layout_says() -> None:
         "/d/topics/0000000A/seg-0000000000000001.idx"
     )
     assert layout.deleted_topic_dir("/d", 10) == "/d/topics/0000000A.deleted"
-    assert layout.wal_path("/d", "", 1) == "/d/wal/wal-0000000000000001.log"
-    assert layout.wal_path("/d", "shard-03", 1) == "/d/wal/shard-03/wal-0000000000000001.log"
+    assert layout.wal_path(layout.group_dir("/d", ""), 1) == "/d/wal/wal-0000000000000001.log"
+    assert layout.segment_files(layout.topic_dir("/d", 10), 1) == tuple(
+        layout.segment_path("/d", 10, 1, part) for part in layout.SEGMENT_PARTS
+    )
     assert layout.snapshot_path("/d", 7) == "/d/meta/snapshot.0007.bin"
     assert layout.stage_path("/d", app="topics", epoch=3, part=2, attempt=1) == (
         "/d/stages/814b3cb24f7b122e-3/2-1.stage"
