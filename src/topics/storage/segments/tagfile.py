@@ -1,0 +1,129 @@
+"""The `.tag` file of a sealed segment, part of segment format version 2: which seqs have which tag.
+
+Integers are little-endian.
+
+    size  field
+       4  magic      "TAG2"
+       4  tag_count  n
+     6*n  directory  per tag: bytes of the tag u16, number of seqs u32
+          tags       UTF-8, back to back
+          seqs       u64 each, ascending per tag, in the order of the tags
+       8  H64        of everything before
+
+Tags are sorted by their bytes, which for UTF-8 is also the order of Python strings, so the tags
+with a common prefix lie together. Deleted seqs stay listed: the index knows who is dead. All of it
+can be had from `.data` again, so damage is an answer to rebuild from, never a loss.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from typing import Final
+
+from topics.storage.checksum import h64
+
+_MAGIC: Final = b"TAG2"
+_HEAD = struct.Struct("<4sI")
+_DIRECTORY = struct.Struct("<HI")
+_U64 = struct.Struct("<Q")
+
+
+class BadTagFile(ValueError):
+    """The file is damaged or not a tag file; rebuild it from `.data`."""
+
+
+class TagFile(Mapping[str, array[int]]):
+    """A tag file in memory. Only the tags are objects; seqs are copied out when asked for."""
+
+    def __init__(self, tags: list[str], starts: list[int], seqs: memoryview) -> None:
+        """`tags` are sorted; the seqs of `tags[i]` are `seqs[starts[i]:starts[i + 1]]` in bytes."""
+        self._tags = tags
+        self._starts = starts
+        self._seqs = seqs
+
+    def __len__(self) -> int:
+        return len(self._tags)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tags)
+
+    def __getitem__(self, tag: str) -> array[int]:
+        i = bisect_left(self._tags, tag)
+        if i == len(self._tags) or self._tags[i] != tag:
+            raise KeyError(tag)
+        seqs = array("Q", self._seqs[self._starts[i] : self._starts[i + 1]].tobytes())
+        return _little_endian(seqs)
+
+    def with_prefix(self, prefix: str) -> list[str]:
+        """The tags that begin with `prefix`, in order."""
+        start = end = bisect_left(self._tags, prefix)
+        while end < len(self._tags) and self._tags[end].startswith(prefix):
+            end += 1
+        return self._tags[start:end]
+
+    @property
+    def nbytes(self) -> int:
+        """Roughly the memory it takes."""
+        return self._seqs.nbytes + sum(100 + len(tag) for tag in self._tags)
+
+
+def encode(postings: Mapping[str, array[int]]) -> bytes:
+    """The file for these seqs by tag."""
+    tags = sorted(postings)
+    names = [tag.encode() for tag in tags]
+    body = b"".join(
+        (
+            _HEAD.pack(_MAGIC, len(tags)),
+            *(_DIRECTORY.pack(len(n), len(postings[t])) for t, n in zip(tags, names, strict=True)),
+            *names,
+            *(_little_endian(postings[tag]).tobytes() for tag in tags),
+        )
+    )
+    return body + _U64.pack(h64(body))
+
+
+def decode(data: bytes) -> TagFile:
+    """The contents of a tag file; `BadTagFile` when it cannot be believed."""
+    end = len(data) - _U64.size
+    if end < _HEAD.size or h64(data[:end]) != _U64.unpack_from(data, end)[0]:
+        raise BadTagFile("the checksum does not match")
+    magic, count = _HEAD.unpack_from(data)
+    names_at = _HEAD.size + count * _DIRECTORY.size
+    if magic != _MAGIC or names_at > end:
+        raise BadTagFile("not a tag file")
+    rows = list(_DIRECTORY.iter_unpack(data[_HEAD.size : names_at]))
+    names, seqs_at = _cut_names(data, names_at, [size for size, _ in rows])
+    starts = [0]
+    for _, seq_count in rows:
+        starts.append(starts[-1] + seq_count * _U64.size)
+    if seqs_at + starts[-1] != end:
+        raise BadTagFile("lengths do not add up")
+    return TagFile(names, starts, memoryview(data)[seqs_at:end])
+
+
+def _cut_names(data: bytes, position: int, sizes: list[int]) -> tuple[list[str], int]:
+    """The tags, and where they end."""
+    names: list[str] = []
+    try:
+        for size in sizes:
+            names.append(data[position : position + size].decode())
+            position += size
+    except UnicodeDecodeError as error:
+        raise BadTagFile("a tag is not UTF-8") from error
+    if any(left >= right for left, right in pairwise(names)):
+        raise BadTagFile("tags are not sorted")
+    return names, position
+
+
+def _little_endian(numbers: array[int]) -> array[int]:
+    """The numbers as the file has them, or back: a copy where the machine differs."""
+    if sys.byteorder == "little":
+        return numbers
+    swapped = numbers[:]
+    swapped.byteswap()
+    return swapped
