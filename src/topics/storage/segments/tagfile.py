@@ -23,9 +23,14 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from topics.storage.checksum import h64
+
+if TYPE_CHECKING:
+    Seqs: TypeAlias = array[int]
+else:
+    Seqs = array  # not subscriptable before Python 3.12
 
 _MAGIC: Final = b"TAG2"
 _HEAD = struct.Struct("<4sI")
@@ -37,7 +42,7 @@ class BadTagFile(ValueError):
     """The file is damaged or not a tag file; rebuild it from `.data`."""
 
 
-class TagFile(Mapping[str, array[int]]):
+class TagFile(Mapping[str, Seqs]):
     """A tag file in memory. Only the tags are objects; seqs are copied out when asked for."""
 
     def __init__(self, tags: list[str], starts: list[int], seqs: memoryview) -> None:
@@ -52,7 +57,7 @@ class TagFile(Mapping[str, array[int]]):
     def __iter__(self) -> Iterator[str]:
         return iter(self._tags)
 
-    def __getitem__(self, tag: str) -> array[int]:
+    def __getitem__(self, tag: str) -> Seqs:
         i = bisect_left(self._tags, tag)
         if i == len(self._tags) or self._tags[i] != tag:
             raise KeyError(tag)
@@ -72,7 +77,7 @@ class TagFile(Mapping[str, array[int]]):
         return self._seqs.nbytes + sum(100 + len(tag) for tag in self._tags)
 
 
-def encode(postings: Mapping[str, array[int]]) -> bytes:
+def encode(postings: Mapping[str, Seqs]) -> bytes:
     """The file for these seqs by tag."""
     tags = sorted(postings)
     names = [tag.encode() for tag in tags]
@@ -120,7 +125,7 @@ def _cut_names(data: bytes, position: int, sizes: list[int]) -> tuple[list[str],
     return names, position
 
 
-def _little_endian(numbers: array[int]) -> array[int]:
+def _little_endian(numbers: Seqs) -> Seqs:
     """The numbers as the file has them, or back: a copy where the machine differs."""
     if sys.byteorder == "little":
         return numbers
