@@ -71,7 +71,7 @@ def encode(value: object, *, max_depth: int = MAX_DEPTH) -> bytes:
             "JSON has no NaN or Infinity; send None, a string or a finite number instead"
         )
     # A `Raw` inside the value was copied unread, so the result is judged like any text.
-    return compact(raw, max_depth=max_depth)
+    return compact(raw, max_depth)
 
 
 def _has_non_finite(value: object) -> bool:
@@ -99,13 +99,13 @@ def _skip(_raw: object) -> None:
     """`Raw` is the one thing that can be encoded but not taken apart; it holds no floats."""
 
 
-def compact(raw: bytes | bytearray | memoryview, *, max_depth: int = MAX_DEPTH) -> bytes:
+def compact(raw: bytes | bytearray | memoryview, max_depth: int = MAX_DEPTH) -> bytes:
     """Ready JSON, checked strictly, less the whitespace outside strings.
 
     Returns `raw` itself when it is `bytes` with nothing to remove. `max_depth` is lower
     where the value sits inside other containers.
     """
-    if not isinstance(raw, bytes):
+    if type(raw) is not bytes:
         raw = bytes(raw)
     # Shorter texts have no room to open and close that many brackets.
     if len(raw) > 2 * max_depth and _is_deeper(raw, max_depth):
