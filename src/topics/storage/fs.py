@@ -28,6 +28,9 @@ DIRECTORY_MODE = 0o700
 TMP_SUFFIX = ".tmp"
 """Ends the name of every file that is not finished; recovery removes such files unread."""
 
+_CLOSED_FD = 2**31 - 1
+"""A descriptor no process has: using a closed handle is EBADF, as an `OSError` should be."""
+
 _BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
 
 
@@ -245,8 +248,8 @@ class RealFile:
         return os.fstat(self._fd).st_size
 
     def close(self) -> None:
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
+        fd, self._fd = self._fd, _CLOSED_FD
+        if fd != _CLOSED_FD:
             os.close(fd)
 
 
@@ -268,8 +271,8 @@ class RealLock:
         os.pwrite(self._fd, data, 0)
 
     def close(self) -> None:
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
+        fd, self._fd = self._fd, _CLOSED_FD
+        if fd != _CLOSED_FD:
             os.close(fd)
 
 

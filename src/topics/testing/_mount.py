@@ -97,8 +97,9 @@ class SimLock:
         self._platter = platter
         self._file = file
         self._inode = inode
+        self._era = platter.era
         self._held = True
-        inode.lock_era = platter.era
+        inode.lock_era = self._era
 
     def read(self) -> bytes:
         return self._file.pread(self._file.size(), 0)
@@ -109,7 +110,7 @@ class SimLock:
 
     def close(self) -> None:
         with self._platter.mutex:
-            if self._held and self._inode.lock_era == self._platter.era:
+            if self._held and self._inode.lock_era == self._era:
                 self._inode.lock_era = -1
             self._held = False
             self._file.close()

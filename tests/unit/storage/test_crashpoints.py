@@ -1,0 +1,89 @@
+"""Crash points cost nothing until a hook is installed, and know every name."""
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from topics.storage import crashpoints
+from topics.storage.crashpoints import NAMES, crashpoint, install, install_from_env, installed
+
+
+def test_without_a_hook_any_point_passes() -> None:
+    crashpoint("wal.after_write")
+    crashpoint("not even a name")
+
+
+def test_a_hook_hears_every_point_until_it_is_removed() -> None:
+    heard: list[str] = []
+    install(heard.append)
+    crashpoint("wal.rotate.renamed")
+    install(None)
+    crashpoint("wal.rotate.current")
+    assert heard == ["wal.rotate.renamed"]
+
+
+def test_a_nested_hook_gives_way_to_the_one_before() -> None:
+    outer: list[str] = []
+    inner: list[str] = []
+    with installed(outer.append):
+        with installed(inner.append):
+            crashpoint("snap.tmp")
+        crashpoint("snap.synced")
+    crashpoint("snap.renamed")
+    assert (outer, inner) == (["snap.synced"], ["snap.tmp"])
+
+
+def test_a_misspelt_point_is_our_mistake() -> None:
+    with installed(lambda _: None), pytest.raises(AssertionError, match=r"wal\.typo"):
+        crashpoint("wal.typo")
+
+
+def test_every_area_has_its_points() -> None:
+    assert len(NAMES) == 46
+    areas = {name.rsplit(".", 1)[0] for name in NAMES}
+    assert areas == {
+        *("wal", "wal.rotate", "ckpt", "snap", "del", "drop", "tier"),
+        *("evict", "topic", "fwd", "stage", "rec"),
+    }
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {},
+        {"TOPICS_TEST_HOOKS": "1"},
+        {"TOPICS_CRASHPOINT": "snap.tmp:1"},
+        {"TOPICS_CRASHPOINT": "snap.tmp:1", "TOPICS_TEST_HOOKS": "0"},
+    ],
+)
+def test_the_environment_arms_nothing_unless_both_variables_say_so(
+    environ: dict[str, str],
+) -> None:
+    install_from_env(environ)
+    assert crashpoints._hook is None
+
+
+@pytest.mark.parametrize("text", ["snap.tmp", "snap.tmp:", "snap.tmp:0", "snap.tmp:x", "no:1", ""])
+def test_a_malformed_setting_stops_the_start(text: str) -> None:
+    with pytest.raises(ValueError, match="TOPICS_CRASHPOINT must be"):
+        install_from_env({"TOPICS_TEST_HOOKS": "1", "TOPICS_CRASHPOINT": text})
+
+
+def test_the_process_kills_itself_on_the_nth_pass() -> None:
+    program = """
+import os
+from topics.storage.crashpoints import crashpoint, install_from_env
+install_from_env(os.environ)
+for turn in range(5):
+    print(turn, flush=True)
+    crashpoint("snap.synced")
+    crashpoint("snap.tmp")
+"""
+    environ = {"TOPICS_TEST_HOOKS": "1", "TOPICS_CRASHPOINT": "snap.tmp:3"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environ, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == -signal.SIGKILL
+    assert done.stdout.split() == ["0", "1", "2"]
