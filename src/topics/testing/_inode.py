@@ -87,11 +87,14 @@ class Inode:
         "linked",
         "lock_era",
         "lost",
+        "path",
         "pending",
         "seen",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, path: str) -> None:
+        self.path = path
+        """The newest name, kept after an unlink; lies about some files go by it."""
         self.seen = Content()
         self.durable = Content()
         self.pending: list[Change] = []
@@ -153,7 +156,7 @@ class Inode:
         self.allocated = max(durable.size, len(durable.data))
 
     def copy(self) -> "Inode":
-        twin = Inode()
+        twin = Inode(self.path)
         twin.seen = self.seen.copy()
         twin.durable = self.durable.copy()
         twin.pending = [

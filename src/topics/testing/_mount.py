@@ -18,12 +18,11 @@ class PowerOff(BaseException):
 class SimFile:
     """A handle. It dies with the program that opened it."""
 
-    __slots__ = ("_closed", "_era", "_inode", "_path", "_platter", "_writable")
+    __slots__ = ("_closed", "_era", "_inode", "_platter", "_writable")
 
-    def __init__(self, platter: Platter, inode: Inode, path: str, *, writable: bool) -> None:
+    def __init__(self, platter: Platter, inode: Inode, *, writable: bool) -> None:
         self._platter = platter
         self._inode = inode
-        self._path = path
         self._writable = writable
         self._era = platter.era
         self._closed = False
@@ -51,7 +50,7 @@ class SimFile:
         with self._platter.mutex:
             self._check_writable()
             if size <= 0:
-                raise os_error(errno.EINVAL, self._path)
+                raise os_error(errno.EINVAL, self._inode.path)
             self._platter.fallocate(self._inode, size)
 
     def fdatasync(self) -> None:
@@ -76,18 +75,18 @@ class SimFile:
     def _sync(self) -> None:
         with self._platter.mutex:
             self._check()
-            self._platter.sync(self._inode, self._path)
+            self._platter.sync(self._inode)
 
     def _check(self) -> None:
         if self._era != self._platter.era:
-            raise PowerOff(self._path)
+            raise PowerOff(self._inode.path)
         if self._closed:
-            raise os_error(errno.EBADF, self._path)
+            raise os_error(errno.EBADF, self._inode.path)
 
     def _check_writable(self, refusal: int = errno.EBADF) -> None:
         self._check()
         if not self._writable:
-            raise os_error(refusal, self._path)
+            raise os_error(refusal, self._inode.path)
 
 
 class SimLock:
@@ -144,7 +143,7 @@ class Mount:
             inode = self._opened(path, create=create or exclusive, exclusive=exclusive)
             if truncate and inode.seen.size:
                 self._platter.resize(inode, 0)
-            return SimFile(self._platter, inode, path, writable=write)
+            return SimFile(self._platter, inode, writable=write)
 
     def rename(self, source: str, target: str) -> None:
         with self._platter.mutex:
@@ -197,7 +196,7 @@ class Mount:
             inode = self._opened(path, create=True, exclusive=False)
             if inode.lock_era == self._platter.era:
                 raise os_error(errno.EAGAIN, path)
-            return SimLock(self._platter, SimFile(self._platter, inode, path, writable=True), inode)
+            return SimLock(self._platter, SimFile(self._platter, inode, writable=True), inode)
 
     def boot_id(self) -> bytes:
         with self._platter.mutex:

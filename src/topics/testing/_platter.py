@@ -87,7 +87,7 @@ class Platter:
     # Names.
 
     def create(self, path: str) -> Inode:
-        inode = Inode()
+        inode = Inode(path)
         inode.linked = True
         Renaming([(self.parent(path), name_of(path), inode)]).show()
         return inode
@@ -116,6 +116,7 @@ class Platter:
         _check_rename(node, replaced, source, target)
         gone = (self.parent(source), name_of(source), None)
         Renaming([gone, (self.parent(target), name_of(target), node)]).show()
+        _note_new_path(node, target)
         if isinstance(replaced, Inode):
             self._unlinked(replaced)
         elif replaced is not None:
@@ -166,14 +167,14 @@ class Platter:
             inode.resize(size)
         inode.allocated += growth
 
-    def sync(self, inode: Inode, path: str) -> None:
+    def sync(self, inode: Inode) -> None:
         lies = self.lies
         for gate in lies.gates:
-            if fnmatch(path, gate):
+            if fnmatch(inode.path, gate):
                 lies.gates.remove(gate)
                 inode.lose()
-                raise os_error(errno.EIO, path)
-        if lies.lying is not None and fnmatch(path, lies.lying):
+                raise os_error(errno.EIO, inode.path)
+        if lies.lying is not None and fnmatch(inode.path, lies.lying):
             return
         if lies.late:
             inode.promote_late(lies.late)
@@ -304,6 +305,14 @@ def _check_rename(node: Node, replaced: Node | None, source: str, target: str) -
         raise os_error(errno.ENOTDIR, target)
     if isinstance(replaced, Directory) and replaced.seen:
         raise os_error(errno.ENOTEMPTY, target)
+
+
+def _note_new_path(node: Node, path: str) -> None:
+    if isinstance(node, Inode):
+        node.path = path
+    else:
+        for name, child in node.seen.items():
+            _note_new_path(child, f"{path}/{name}")
 
 
 def _files_below(directory: Directory, prefix: str) -> Iterator[tuple[str, Inode]]:

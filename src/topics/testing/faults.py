@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple, NoReturn, TypeAlias
 
 from topics.storage.fs import Buffer, File, Fs, Lock
 from topics.testing._mount import PowerOff
+from topics.testing._names import Name, Names
 
 Op: TypeAlias = Literal[
     "open",
@@ -88,6 +89,7 @@ class FaultFs:
         self.inner = inner
         self.trace: list[Call] = []
         self._rules: list[Rule] = []
+        self._names = Names()
         self._stop_at = 0
         self._stop: Callable[[], None] | None = None
         self._stopped = False
@@ -107,8 +109,9 @@ class FaultFs:
     ) -> Rule:
         """Spoil the `nth` matching call from now, and with `always` those after it too.
 
-        `path` is a glob. `short` and `zero` apply to `pread` and `pwrite` only; `keep` sets how
-        many bytes a short call moves (half by default). A failed call never reaches the disk.
+        `path` is a glob over the name the file has at that moment. `short` and `zero` apply to
+        `pread` and `pwrite` only; `keep` sets how many bytes a short call moves (half by default).
+        A failed call never reaches the disk.
         """
         if fault in ("short", "zero") and op not in ("pread", "pwrite"):
             raise ValueError(f"{fault} needs pread or pwrite, not {op}")
@@ -151,15 +154,17 @@ class FaultFs:
         file = self.inner.open(
             path, write=write, create=create, exclusive=exclusive, truncate=truncate
         )
-        return FaultFile(self, file, path)
+        return FaultFile(self, file, self._names.of(path))
 
     def rename(self, source: str, target: str) -> None:
         self.check("rename", source)
         self.inner.rename(source, target)
+        self._names.renamed(source, target)
 
     def unlink(self, path: str) -> None:
         self.check("unlink", path)
         self.inner.unlink(path)
+        self._names.removed(path)
 
     def rmdir(self, path: str) -> None:
         self.check("rmdir", path)
@@ -233,36 +238,36 @@ class FaultFs:
 class FaultFile:
     """A file whose calls ask its `FaultFs` first."""
 
-    def __init__(self, owner: FaultFs, inner: File, path: str) -> None:
+    def __init__(self, owner: FaultFs, inner: File, name: Name) -> None:
         self._owner = owner
         self._inner = inner
-        self._path = path
+        self._name = name
 
     def pread(self, size: int, offset: int) -> bytes:
-        rule = self._owner.check("pread", self._path)
+        rule = self._owner.check("pread", self._name.path)
         return self._inner.pread(size if rule is None else _shortened(size, rule), offset)
 
     def pwrite(self, data: Buffer, offset: int) -> int:
-        rule = self._owner.check("pwrite", self._path)
+        rule = self._owner.check("pwrite", self._name.path)
         if rule is None:
             return self._inner.pwrite(data, offset)
         size = _shortened(len(data), rule)
         return self._inner.pwrite(data[:size], offset) if size else 0
 
     def truncate(self, size: int) -> None:
-        self._owner.check("truncate", self._path)
+        self._owner.check("truncate", self._name.path)
         self._inner.truncate(size)
 
     def fallocate(self, size: int) -> None:
-        self._owner.check("fallocate", self._path)
+        self._owner.check("fallocate", self._name.path)
         self._inner.fallocate(size)
 
     def fdatasync(self) -> None:
-        self._owner.check("fdatasync", self._path)
+        self._owner.check("fdatasync", self._name.path)
         self._inner.fdatasync()
 
     def fsync(self) -> None:
-        self._owner.check("fsync", self._path)
+        self._owner.check("fsync", self._name.path)
         self._inner.fsync()
 
     def size(self) -> int:

@@ -30,8 +30,13 @@ _SEGMENT_FILE = "seg-*.*"
 
 @dataclass(eq=False, slots=True)
 class _Watched:
-    """One file: its changes since the last sync, as (number, first byte affected)."""
+    """One file: its newest name and its changes since the last sync.
 
+    A change is (number, first byte affected). The name follows a rename, since a WAL file is
+    prepared under another name and renamed while open.
+    """
+
+    path: str
     unsynced: list[tuple[int, int]] = field(default_factory=list)
     changes: int = 0
     sync_failed: bool = False
@@ -130,7 +135,7 @@ class WatchFs:
                 self._files.pop(_clean(path), None)
             if truncate or not existed:
                 self.watched(path).changed(0)
-            return WatchFile(self, file, path)
+            return WatchFile(self, file, self.watched(path))
 
     def rename(self, source: str, target: str) -> None:
         self.forbid_after_failed_sync(source, "rename")
@@ -140,8 +145,9 @@ class WatchFs:
         self.inner.rename(source, target)
         with self._mutex:
             self._forget_name(source)
-            self._files[_clean(target)] = self._files.pop(_clean(source), _Watched())
-            self._snapshots.discard(_clean(target))
+            self._forget_name(target)
+            self._files.pop(_clean(target), None)
+            self._move_below(_clean(source), _clean(target))
             self._unsynced_names.add(_clean(target))
 
     def unlink(self, path: str) -> None:
@@ -202,7 +208,7 @@ class WatchFs:
 
     def watched(self, path: str) -> _Watched:
         with self._mutex:
-            return self._files.setdefault(_clean(path), _Watched())
+            return self._files.setdefault(_clean(path), _Watched(_clean(path)))
 
     def forbid_after_failed_sync(self, path: str, op: str) -> None:
         with self._mutex:
@@ -220,6 +226,17 @@ class WatchFs:
     def _forget_name(self, path: str) -> None:
         self._unsynced_names.discard(_clean(path))
         self._snapshots.discard(_clean(path))
+
+    def _move_below(self, source: str, target: str) -> None:
+        """A file, or everything known below a directory, goes on under its new path."""
+        for path in [path for path in self._files if _is_within(path, source)]:
+            watched = self._files.pop(path)
+            watched.path = target + path.removeprefix(source)
+            self._files[watched.path] = watched
+        for names in (self._unsynced_names, self._snapshots):
+            inside = {name for name in names if _is_within(name, source)}
+            names.difference_update(inside)
+            names.update(target + name.removeprefix(source) for name in inside)
 
     def _note_snapshot(self, path: str) -> None:
         name = _clean(path)
@@ -254,11 +271,10 @@ class WatchFs:
 class WatchFile:
     """A file whose changes and syncs its `WatchFs` writes down."""
 
-    def __init__(self, owner: WatchFs, inner: File, path: str) -> None:
+    def __init__(self, owner: WatchFs, inner: File, watched: _Watched) -> None:
         self._owner = owner
         self._inner = inner
-        self._path = path
-        self._watched = owner.watched(path)
+        self._watched = watched
 
     def pread(self, size: int, offset: int) -> bytes:
         return self._inner.pread(size, offset)
@@ -310,16 +326,20 @@ class WatchFile:
         return self._watched.changes
 
     def _sync_failed(self) -> None:
-        if fnmatch(_base(self._path), _WAL_FILE):
+        if fnmatch(_base(self._watched.path), _WAL_FILE):
             self._watched.sync_failed = True
 
     def _forbid(self, op: str) -> None:
         if self._watched.sync_failed:
-            self._owner.object(f"{op} of {self._path} after its failed sync")
+            self._owner.object(f"{op} of {self._watched.path} after its failed sync")
 
 
 def _clean(path: str) -> str:
     return posixpath.normpath(path)
+
+
+def _is_within(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder + "/")
 
 
 def _base(path: str) -> str:

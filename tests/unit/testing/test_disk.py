@@ -415,6 +415,17 @@ def test_a_lie_can_be_limited_to_some_files() -> None:
     assert disk.contents() == {PATH: b"x", "/data/other": b""}
 
 
+def test_a_lie_goes_by_the_name_a_file_has_at_that_moment() -> None:
+    disk = new_disk()
+    file = synced_file(disk, b"")
+    disk.fsync_lies("/moved/other")
+    disk.rename(PATH, "/data/other")
+    disk.rename("/data", "/moved")
+    file.pwrite(b"x", 0)
+    file.fsync()
+    assert disk.peek_durable("/moved/other") == b""
+
+
 def test_a_late_sync_saves_what_an_earlier_one_should_have() -> None:
     disk = new_disk()
     file = synced_file(disk, b"")

@@ -191,6 +191,21 @@ def test_the_trace_lists_every_call_in_order(fs: FaultFs) -> None:
     assert fs.count("rename", "*/other") == 0
 
 
+def test_a_rule_goes_by_the_name_a_file_has_at_that_moment(fs: FaultFs) -> None:
+    file = fs.open("/data/log", write=True)
+    fs.fail("fsync", errno.EIO, path="/data/new/log")
+    fs.rename("/data/log", "/data/log.1")
+    file.fsync()
+    fs.rename("/data", "/moved")
+    fs.mkdirs("/data")
+    fs.rename("/moved", "/data/new")
+    fs.rename("/data/new/log.1", "/data/new/log")
+    with pytest.raises(OSError, match="Input/output"):
+        file.fsync()
+    fs.unlink("/data/new/log")
+    assert fs.trace[-2:] == [Call("fsync", "/data/new/log"), Call("unlink", "/data/new/log")]
+
+
 def test_a_sweep_can_cut_the_power_before_each_call(disk: SimDisk) -> None:
     def scenario(fs: FaultFs) -> None:
         file = fs.open("/data/log", write=True)

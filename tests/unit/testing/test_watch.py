@@ -282,6 +282,39 @@ def test_a_wal_file_with_a_failed_sync_keeps_its_name_and_bytes(
         watch.open(WAL, write=True, truncate=True)
 
 
+def test_a_wal_file_prepared_under_another_name_is_watched_as_what_it_became(
+    watch: WatchFs, faults: FaultFs
+) -> None:
+    file = watch.open("/data/wal/wal-spare.tmp", write=True, create=True)
+    file.fsync()
+    watch.rename("/data/wal/wal-spare.tmp", WAL)
+    watch.sync_dir("/data/wal")
+    file.pwrite(b"frame", 0)
+    with pytest.raises(AssertionError, match="before its sync"):
+        watch.acked(WAL, 5)
+    faults.fail("fdatasync", errno.EIO, path="*.log")
+    with pytest.raises(OSError, match="Input/output"):
+        file.fdatasync()
+    with pytest.raises(AssertionError, match=r"pwrite of .*\.log after its failed sync"):
+        file.pwrite(b"frame", 5)
+
+
+def test_un_synced_bytes_and_names_move_along_with_their_directory(watch: WatchFs) -> None:
+    watch.mkdirs("/data/topics/0000000A")
+    watch.sync_dir("/data/topics")
+    file = watch.open("/data/topics/0000000A/seg", write=True, create=True)
+    watch.rename("/data/topics/0000000A", "/data/topics/0000000A.deleted")
+    watch.sync_dir("/data/topics")
+    moved = "/data/topics/0000000A.deleted/seg"
+    with pytest.raises(AssertionError, match="is not durable"):
+        watch.acked(moved, 1)
+    watch.sync_dir("/data/topics/0000000A.deleted")
+    with pytest.raises(AssertionError, match="before its sync"):
+        watch.acked(moved, 1)
+    file.fsync()
+    watch.acked(moved, 1)
+
+
 def test_other_files_may_be_synced_again_after_a_failure(watch: WatchFs, faults: FaultFs) -> None:
     file = watch.open("/data/x", write=True, create=True)
     faults.fail("fsync", errno.EIO)
