@@ -1,0 +1,469 @@
+"""One log group's writer, without a thread of its own.
+
+Theory of operation. A shard owns the newest file of its group and appends to it with one positioned
+write per batch. The caller (a committer) decides when to write and when to sync; the shard keeps
+the file in order around that:
+
+- room: a file is allocated ahead of its tail, in doubling steps, and rotated when full. Both happen
+  between batches, so a batch that does not fit costs nothing on disk.
+- beacons: once a sync has moved the durable position, the next write carries a beacon that states
+  it. After a crash a beacon is what tells rot of acked bytes from a torn tail.
+- states: OPEN takes writes. FULL refused a write for want of space and left no byte of it; it
+  reopens as soon as a spare file can be allocated. FAILED is for ever: after a failed write or sync
+  nobody knows what the disk holds, and asking again may get a "yes" for pages already dropped.
+
+Nothing here is locked: one thread at a time writes; others only read plain attributes.
+"""
+
+from collections.abc import Callable
+from enum import Enum
+from typing import NoReturn
+
+from topics.errors import Internal, LogFailed, LogFull
+from topics.storage import layout
+from topics.storage.crashpoints import crashpoint
+from topics.storage.fs import Fs, write_all
+from topics.storage.handles import Handles, is_shortage
+from topics.storage.sources import Ring, Sources, WalSource
+from topics.storage.wal import files
+from topics.storage.wal.files import BEACON_SIZE, HEADER_SIZE, Link, Writer
+from topics.storage.wal.settings import WalSettings
+from topics.storage.wal.stats import ShardStats, SyncTimes
+from topics.storage.wal.submission import Position, Submission
+from topics.storage.wal.successor import NamedFile, Successor
+
+_CLEAN = -1
+
+
+class ShardState(Enum):
+    """Whether a shard takes writes."""
+
+    OPEN = "open"
+    FULL = "full"
+    FAILED = "failed"
+
+
+class Shard:
+    """Appends to one log group; see the module for how it stays consistent.
+
+    Building a shard creates the first file of its generation, durably named and pointed at by
+    CURRENT; an `OSError` then means that nothing may be written to this group.
+    """
+
+    def __init__(
+        self,
+        fs: Fs,
+        directory: str,
+        writer: Writer,
+        link: Link,
+        *,
+        settings: WalSettings,
+        sources: Sources,
+        handles: Handles,
+        monotonic_ns: Callable[[], int],
+        ring: Ring | None = None,
+    ) -> None:
+        self.state = ShardState.OPEN
+        self.writer = writer
+        self.directory = directory
+        self._fs = fs
+        self._settings = settings
+        self._sources = sources
+        self._handles = handles
+        self._clock = monotonic_ns
+        self._ring = ring
+        self._reason = ""
+        self._sync_limit_ns = settings.disk_sync_ms * 1_000_000
+        self._probe_at_ns = 0
+        self._next = Successor(fs, directory, writer, handles)
+        self._batches = 0
+        self._rotations = 0
+        self._bytes_before = 0
+        self._lfn_at_start = link.first_lfn - 1
+        self._sync_times = SyncTimes()
+        self._closed = False
+        self.wrote_ns = 0
+        """How long the last write took."""
+        self.synced_ns = 0
+        """How long the last sync took."""
+        self._wrote_at_ns = 0
+        self._step = min(settings.prealloc_start, settings.file_bytes)
+
+        self.lfn = link.first_lfn - 1
+        """The last frame written."""
+        self._next.reserve(self._step)
+        self._next.name(link, self._next.head(link))
+        self._start_file(self._next.take())
+
+    def _start_file(self, named: NamedFile) -> None:
+        """Write to this file from now on: its name, its header and CURRENT are durable."""
+        file, link, header = named
+        path = f"{self.directory}/{layout.wal_name(link.first_lfn)}"
+        ring_start = 0
+        if self._ring is not None:
+            ring_start = self._ring.end
+            self._ring.put(header)
+        self._file = file
+        self._pwrite = file.pwrite
+        self._link = link
+        self.source_id = self._sources.add(
+            WalSource(path, self._handles, self._ring, ring_start=ring_start)
+        )
+        self._tail = HEADER_SIZE
+        self._room = self._step
+        self.synced = Position(link.first_lfn, HEADER_SIZE, self.lfn)
+        """Everything before this place is durable."""
+        self._synced_at_ns = 0
+        self._dirty_since_ns = _CLEAN
+        # The header already proves all that came before it.
+        self._beacon_due = False
+        self._idle_due = False
+
+    # What others may ask
+
+    @property
+    def position(self) -> Position:
+        """Where the next frame goes."""
+        return Position(self._link.first_lfn, self._tail, self.lfn)
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether written bytes wait for a sync. Beacons alone do not count."""
+        return self._dirty_since_ns != _CLEAN
+
+    @property
+    def path(self) -> str:
+        """The file being written."""
+        return f"{self.directory}/{layout.wal_name(self._link.first_lfn)}"
+
+    def stats(self) -> ShardStats:
+        """Totals so far."""
+        syncs = self._sync_times
+        return ShardStats(
+            frames=self.lfn - self._lfn_at_start,
+            batches=self._batches,
+            bytes_written=self._bytes_before + self._tail,
+            rotations=self._rotations,
+            syncs=syncs.count,
+            sync_ns=syncs.total_ns,
+            sync_buckets=tuple(syncs.buckets),
+        )
+
+    def refusal(self) -> Internal:
+        """Why this shard takes no writes."""
+        kind = LogFull if self.state is ShardState.FULL else LogFailed
+        return kind(shard=self.writer.shard, reason=self._reason)
+
+    # Committing
+
+    def commit(self, submission: Submission) -> None:
+        """Write one submission and sync if it, or the age of the tail, asks for it.
+
+        Raises with the submission not committed; the usual path of an embedded write, so short.
+        """
+        lead_at = self.write(submission.frames, submission.count)
+        submission.offset = lead_at
+        submission.source_id = self.source_id
+        submission.last_lfn = self.lfn
+        submission.wrote_ns = self.wrote_ns
+        if (
+            submission.durable
+            or self._tail - self.synced[1] >= self._settings.max_unsynced
+            or self._wrote_at_ns - self._dirty_since_ns >= self._sync_limit_ns
+        ):
+            self.sync()
+            submission.synced_ns = self.synced_ns
+
+    def write_batch(self, batch: list[Submission]) -> None:
+        """Write several submissions with one call; none of them is committed if it raises."""
+        if len(batch) == 1:
+            data, count = batch[0].frames, batch[0].count
+        else:
+            data = b"".join([submission.frames for submission in batch])
+            count = sum([submission.count for submission in batch])
+        offset = self.write(data, count)
+        lfn = self.lfn - count
+        for submission in batch:
+            lfn += submission.count
+            submission.source_id = self.source_id
+            submission.offset = offset
+            submission.last_lfn = lfn
+            submission.wrote_ns = self.wrote_ns
+            offset += len(submission.frames)
+
+    def write(self, data: bytes, count: int) -> int:
+        """Append `count` frames; returns the offset of the first. Not durable yet."""
+        if self.state is not ShardState.OPEN:
+            self._heal_or_refuse()
+        if self._tail + len(data) + BEACON_SIZE > self._room:
+            self._make_room(len(data) + BEACON_SIZE)
+        offset = start = self._tail
+        if self._beacon_due:
+            data = self._beacon() + data
+            count += 1
+            offset += BEACON_SIZE
+        began = self._clock()
+        try:
+            written = self._pwrite(data, start)
+            if written != len(data):
+                self._put_rest(data, start, written)
+        except OSError as error:
+            self._write_failed(error)
+        self._wrote_at_ns = ended = self._clock()
+        self.wrote_ns = ended - began
+        crashpoint("wal.after_write")
+        if self._ring is not None:
+            self._ring.put(data)
+        self._tail = start + len(data)
+        self.lfn += count
+        self._batches += 1
+        self._beacon_due = False
+        if self._dirty_since_ns < 0:
+            self._dirty_since_ns = began
+        return offset
+
+    def _put_rest(self, data: bytes, start: int, written: int) -> None:
+        if written <= 0:
+            raise OSError("write made no progress")
+        write_all(self._file, memoryview(data)[written:], start + written)
+
+    def _beacon(self) -> bytes:
+        file_lfn, offset, _ = self.synced
+        return files.beacon_frame(self.writer.store_mark, file_lfn, offset)
+
+    def sync(self) -> Position:
+        """Make everything written so far durable; returns the place it reaches.
+
+        Works in FULL too: no byte is added. A failure is final (see the module).
+        """
+        if self.state is ShardState.FAILED:
+            raise self.refusal()
+        if self._dirty_since_ns != _CLEAN:
+            self._sync_file()
+        return self.synced
+
+    def _sync_file(self) -> None:
+        began = self._clock()
+        try:
+            self._file.fdatasync()
+        except OSError as error:
+            self._fail(f"sync: {error}", error)
+        ended = self._clock()
+        crashpoint("wal.after_sync")
+        self.synced_ns = ended - began
+        self._sync_times.add(self.synced_ns)
+        self._note_synced(ended)
+
+    def _note_synced(self, now_ns: int) -> None:
+        self.synced = Position(self._link.first_lfn, self._tail, self.lfn)
+        self._synced_at_ns = now_ns
+        self._dirty_since_ns = _CLEAN
+        self._beacon_due = True
+        self._idle_due = True
+
+    # Time
+
+    def tick(self) -> None:
+        """Do what is due by the clock: sync an old tail, leave a beacon, look for room.
+
+        Never raises for the disk: a failure shows in `state`.
+        """
+        now = self._clock()
+        try:
+            if self._dirty_since_ns >= 0:
+                if now - self._dirty_since_ns >= self._sync_limit_ns:
+                    self.sync()
+            elif self._idle_due and now - self._synced_at_ns >= self._sync_limit_ns:
+                self._idle_due = False
+                self._leave_beacon()
+        except Internal:
+            return
+        if self.state is ShardState.FULL and now >= self._probe_at_ns:
+            self.try_heal()
+
+    def wait_ns(self) -> int | None:
+        """How long until `tick` has something to do; None when nothing is due by itself."""
+        due: int | None = None
+        if self.state is ShardState.FAILED:
+            return None
+        if self._dirty_since_ns >= 0:
+            due = self._dirty_since_ns + self._sync_limit_ns
+        elif self._idle_due:
+            due = self._synced_at_ns + self._sync_limit_ns
+        if self.state is ShardState.FULL:
+            due = self._probe_at_ns if due is None else min(due, self._probe_at_ns)
+        return None if due is None else max(0, due - self._clock())
+
+    def _leave_beacon(self) -> None:
+        """Append a beacon without a sync: the tail stays clean, so it earns no further one."""
+        fits = self._tail + BEACON_SIZE <= self._room
+        if self._beacon_due and fits and self.state is ShardState.OPEN:
+            self.write(b"", 0)
+            self._dirty_since_ns = _CLEAN
+
+    def prepare_spare(self) -> None:
+        """Allocate the next file early once this one is three quarters full.
+
+        Without room nothing happens: it matters only when rotation needs the file.
+        """
+        limit = self._settings.file_bytes
+        if self._tail >= limit - limit // 4 and self.state is ShardState.OPEN:
+            self._try_reserve()
+
+    def try_heal(self) -> bool:
+        """Leave FULL if a spare file can be allocated; returns whether writes are taken."""
+        if self.state is ShardState.FULL:
+            self._probe_at_ns = self._clock() + self._settings.probe_ms * 1_000_000
+            if self._try_reserve():
+                self.state = ShardState.OPEN
+        return self.state is ShardState.OPEN
+
+    def _heal_or_refuse(self) -> None:
+        if self.state is ShardState.FAILED or self._clock() < self._probe_at_ns:
+            raise self.refusal()
+        if not self.try_heal():
+            raise self.refusal()
+
+    def _try_reserve(self) -> bool:
+        try:
+            self._next.reserve(self._step)
+        except OSError:
+            return False
+        return True
+
+    # Room
+
+    def _make_room(self, size: int) -> None:
+        """Have `size` bytes allocated behind the tail, in this file or in the next."""
+        is_over = self._tail + size > self._settings.file_bytes and self._tail > HEADER_SIZE
+        if is_over or self._next.named is not None:
+            self._rotate()
+        if self._tail + size <= self._room:
+            return
+        try:
+            self._grow(self._tail + size)
+        except OSError as error:
+            if not files.is_no_space(error) or not self._next.has_room:
+                self._no_room(error)
+            # The spare that let this shard heal has room of its own.
+            self._rotate()
+            self._grow_or_refuse(size)
+
+    def _grow_or_refuse(self, size: int) -> None:
+        if self._tail + size > self._room:
+            try:
+                self._grow(self._tail + size)
+            except OSError as error:
+                self._no_room(error)
+
+    def _grow(self, needed: int) -> None:
+        doubled = min(self._room * 2, self._settings.file_bytes)
+        room = max(doubled, files.whole_mib(needed))
+        files.allocate(self._file, room)
+        self._room = room
+        self._step = min(room, self._settings.file_bytes)
+
+    def _rotate(self) -> None:
+        """Continue in a new file. The order is what a crash at any point needs.
+
+        The old file is whole, cut to length and durable before the new one has a name; the new one
+        is written only after CURRENT names it. No space at any step leaves the shard FULL and the
+        step to be done again; any other error is final.
+        """
+        try:
+            newer = self._next.newer_generation()
+            if newer is not None:
+                self._fail(f"fenced: generation {newer} has taken over")
+            if self._next.named is None:
+                self._name_next()
+            named = self._next.take()
+        except (OSError, EOFError) as error:
+            self._no_room(error)
+        self._bytes_before += self._tail
+        self._rotations += 1
+        self._file.close()
+        self._start_file(named)
+
+    def _name_next(self) -> None:
+        self._next.reserve(self._step)
+        self._close_tail()
+        # A file without frames is replaced rather than followed: both would have one name.
+        link = self._link
+        if self._tail > HEADER_SIZE:
+            link = Link(self.lfn + 1, link.first_lfn, self._tail)
+        header = self._next.head(link)
+        try:
+            self._next.name(link, header)
+        except OSError as error:
+            self._fail(f"rotation: {error}", error)
+        self._room = self._tail  # the old file may have lost its name: nothing goes there any more
+
+    def _close_tail(self) -> None:
+        """Make the old file whole: its length is what the next header will insist on."""
+        if self._tail == HEADER_SIZE:
+            return
+        if self._dirty_since_ns >= 0:
+            self._sync_file()
+        crashpoint("wal.rotate.synced")
+        try:
+            self._file.truncate(self._tail)
+            self._room = self._tail
+            crashpoint("wal.rotate.truncated")
+            self._file.fsync()
+        except OSError as error:
+            self._fail(f"rotation: {error}", error)
+
+    # Trouble
+
+    def _write_failed(self, error: OSError) -> NoReturn:
+        """A write that ran out of space is taken back; any other leaves an unknown tail."""
+        if not files.is_no_space(error):
+            self._fail(f"write: {error}", error)
+        try:
+            self._file.truncate(self._tail)
+            self._file.fsync()
+        except OSError as second:
+            self._fail(f"write: {error}, then taking it back: {second}", second)
+        self._room = self._tail
+        self._note_synced(self._clock())
+        self._no_room(error)
+
+    def _no_room(self, error: OSError | EOFError) -> NoReturn:
+        """Nothing was written. Full disks heal; a lack of descriptors is this batch's alone."""
+        if isinstance(error, OSError) and files.is_no_space(error):
+            self.state = ShardState.FULL
+            self._reason = str(error)
+            self._probe_at_ns = self._clock() + self._settings.probe_ms * 1_000_000
+            raise self.refusal() from error
+        if isinstance(error, OSError) and is_shortage(error):
+            raise Internal(
+                f"log shard {self.writer.shard} could not open its next file ({error}); "
+                "nothing was written, raise the limit of open files"
+            ) from error
+        self._fail(f"rotation: {error}", error)
+
+    def _fail(self, reason: str, cause: Exception | None = None) -> NoReturn:
+        self.state = ShardState.FAILED
+        self._reason = reason
+        raise self.refusal() from cause
+
+    def close(self) -> None:
+        """Sync, leave a last beacon, sync that too. Raises `LogFailed` if it is not all durable.
+
+        A second call does nothing.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self._settle()
+        finally:
+            self._next.discard()
+            self._file.close()
+
+    def _settle(self) -> None:
+        self.sync()
+        before = self._tail
+        self._leave_beacon()
+        if self._tail > before:
+            self._sync_file()

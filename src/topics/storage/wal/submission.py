@@ -1,0 +1,74 @@
+"""What goes into the log: whole submissions, each answered exactly once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from topics.errors import Internal
+
+
+class Position(NamedTuple):
+    """A place in one log group."""
+
+    file_lfn: int
+    """First lfn of the file, which is also its name."""
+    offset: int
+    """Bytes of that file before the place."""
+    lfn: int
+    """The last frame before the place; frames are counted per group from 1, for ever."""
+
+
+class Submission:
+    """Frames that enter the log together, adjacent and in one file, or not at all.
+
+    `on_done` is called exactly once, on the owner's thread and in log order per shard. By then
+    `error` tells whether the frames are committed (None) and `source_id` and `offset` where they
+    begin. With an error they may or may not come back after a restart, but as a whole.
+    """
+
+    __slots__ = (
+        "count",
+        "done",
+        "durable",
+        "error",
+        "frames",
+        "last_lfn",
+        "offset",
+        "on_done",
+        "shard",
+        "source_id",
+        "synced_ns",
+        "wrote_ns",
+    )
+
+    def __init__(
+        self,
+        shard: int,
+        frames: bytes,
+        count: int,
+        *,
+        durable: bool,
+        on_done: Callable[[Submission], None],
+    ) -> None:
+        self.shard = shard
+        self.frames = frames
+        self.count = count
+        self.durable = durable
+        """Whether `on_done` has to wait for a sync. Frames that are merely ordered behind a
+        durable write must not ask for one of their own."""
+        self.on_done = on_done
+        self.source_id = 0
+        self.offset = 0
+        self.last_lfn = 0
+        self.error: Internal | None = None
+        self.done = False
+        self.wrote_ns = 0
+        self.synced_ns = 0
+
+
+def finish(submissions: Iterable[Submission]) -> None:
+    """Answer submissions whose outcome is known, in order."""
+    for submission in submissions:
+        submission.done = True
+        submission.on_done(submission)
