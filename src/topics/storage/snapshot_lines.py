@@ -1,0 +1,148 @@
+"""What a snapshot says: the state at a position of the log, one JSON object per line.
+
+    head    first line: which snapshot, whose, and up to where in the log
+    topic   one per topic
+    router  one per router
+    app     one per staging app
+    end     last line: how many of each came before
+
+The field `line` tells them apart. A topic's records, tags and the records of `ephemeral` topics are
+not in it: segments and the log hold them. Rows of numbers are lists, since a topic may have very
+many of them. A field we do not know makes the whole snapshot invalid, as does one that is missing:
+state that is half understood would be written back wrong.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from topics.core.facts import Match
+from topics.storage.segments.segment import Segment
+
+
+class _Line(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="line"
+):
+    """A line of the body."""
+
+
+class GroupPosition(msgspec.Struct, frozen=True, array_like=True):
+    """How much of a log group is absorbed: its bytes below, its frames up to the last one named."""
+
+    key: str  # its directory under wal/, empty for the flat layout
+    file_lfn: int
+    offset: int
+    lfn: int
+
+
+class HeadLine(_Line, frozen=True, kw_only=True, tag="head"):
+    """Identity and log positions."""
+
+    id: int
+    ts: int
+    generation: int
+    store_id: str  # 32 hex digits
+    next_topic_id: int
+    groups: tuple[GroupPosition, ...]  # of every group directory on disk
+    agnostic_lfn: int  # last absorbed frame that belongs to no topic
+    last_lease_id: int  # ids of leases are not used twice
+
+
+class LedgerTotals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where every seq went that is not live."""
+
+    deleted: int
+    lost_cap: int
+    lost_ttl: int
+    lost_crash: int
+    skipped: int
+    source_trim: int
+
+
+class QueueState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The lease projection of a queue."""
+
+    claim_cursor: int
+    deliveries: list[tuple[int, int]]  # seq, times handed out
+    leases: list[tuple[int, int, str, int]]  # seq, lease id, node, deadline in ms
+    delayed: list[tuple[int, int]]  # seq, ready at ms
+    dead_lettered: int
+
+
+class TopicLine(_Line, frozen=True, kw_only=True, tag="topic"):
+    """One topic but for its records."""
+
+    name: str
+    id: int
+    epoch: int
+    seq_base: int
+    config: msgspec.Raw  # JSON
+    lfn: int  # last absorbed frame of this topic; replay goes on behind it
+    base: int
+    head: int
+    reserved: int
+    cap_hi: int
+    ttl_hi: int
+    floor_ts: int
+    earliest: int
+    delete_below: int
+    last_ts: int
+    count: int
+    bytes: int
+    ledger: LedgerTotals
+    delete_version: int
+    deleted_runs: list[tuple[int, int]]  # lo, hi
+    exact_from: int  # first seq for which deleted_runs tells all
+    cursors: list[tuple[str, int, int]]  # name, seq, updated at ms
+    keys: list[tuple[str, int, int, int, int]]  # key, first seq, count, head, ts
+    runs: list[tuple[int, int, int]]  # lo, hi, kind of SeqSkipped
+    segs: list[Segment]
+    dropped: list[tuple[int, int]]  # first, last: segments no longer needed but maybe on disk
+    active: tuple[int, int, int, int] | None  # first, last, data_len, idx_len
+    queue: QueueState | None
+
+
+class RouterLine(_Line, frozen=True, kw_only=True, tag="router"):
+    """One router and its position."""
+
+    name: str
+    source: str
+    dest: str
+    source_id: int
+    dest_id: int
+    preserve_node: bool
+    preserve_tag: bool
+    create_dest: bool
+    allow_cycle: bool
+    exactly_once: bool
+    match: Match | None
+    cursor: int
+    forwarded_total: int
+    dest_base: int
+
+
+class AppLine(_Line, frozen=True, kw_only=True, tag="app"):
+    """The last commit of a staging app."""
+
+    name: str
+    epoch: int
+    result: msgspec.Raw  # JSON
+    last_use_ms: int
+
+
+class EndLine(_Line, frozen=True, kw_only=True, tag="end"):
+    """Counts of the lines between head and here."""
+
+    topics: int
+    routers: int
+    apps: int
+
+
+BodyLine: TypeAlias = TopicLine | RouterLine | AppLine
+Line: TypeAlias = HeadLine | BodyLine | EndLine
+
+encode_line = msgspec.json.Encoder().encode
+decode_line = msgspec.json.Decoder[Line](Line).decode
+"""One line without its line feed; raises `msgspec.DecodeError`."""
