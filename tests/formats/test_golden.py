@@ -1,0 +1,315 @@
+"""Golden files pin every stored format: what is built today must be the bytes on disk since ever.
+
+A test that fails here means that stored data would be read wrong. A format is changed by giving it
+a new version, not by replacing its golden file.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from topics.core.batch import RecordBatch
+from topics.core.facts import (
+    Appended,
+    Beacon,
+    CheckpointEntry,
+    CheckpointMarked,
+    ClosedCleanly,
+    ConfigUpdated,
+    CursorMoved,
+    Deleted,
+    Evicted,
+    Fact,
+    FileHeader,
+    Forwarded,
+    HeadReserved,
+    KeyRemembered,
+    LeaseChanged,
+    Match,
+    RouterCreated,
+    RouterDropped,
+    SeqSkipped,
+    StageCommitted,
+    TierFlipped,
+    TopicCreated,
+    TopicDropped,
+)
+from topics.storage import frames, identity
+from topics.storage.frames import CleanEnd, Frame, Unreadable
+from topics.storage.fs import RealFs
+from topics.storage.segments import codec, tagfile
+from topics.storage.segments.segment import Segment
+from topics.storage.snapshot import SnapshotWriter, read_snapshot
+from topics.storage.snapshot_lines import (
+    AppLine,
+    GroupPosition,
+    HeadLine,
+    LedgerTotals,
+    QueueState,
+    RouterLine,
+    TopicLine,
+)
+
+GOLDEN = Path(__file__).parent / "golden"
+TS = 1_700_000_000_000
+STORE_ID = bytes(range(16))
+
+FACTS: Mapping[str, Fact] = {
+    "02-topic-create": TopicCreated(10, TS, "orders", b'{"durability":"fsync"}', 10, 1),
+    "03-topic-delete": TopicDropped(10, TS, "orders", 10),
+    "04-router-create": RouterCreated(
+        TS, "a->b", "a", "b", 1, 2, True, False, True, False, True, Match("t/", True), 3, 4
+    ),
+    "05-router-delete": RouterDropped(TS, "a->b", 1, 2),
+    "06-delete-seqs": Deleted(10, TS, seqs=(5, 7, 1 << 40)),
+    "06-delete-selector": Deleted(10, TS, before=9, match=Match("tä"), bound=12),
+    "07-evict-watermark": Evicted(10, TS, cap_hi=5, earliest=9, ttl_hi=7),
+    "08-beacon": Beacon(TS, identity.store_mark(STORE_ID), file_lfn=1024, offset=65_536),
+    "08-checkpoint": CheckpointMarked(
+        TS, 7, (CheckpointEntry(10, 99, 5, 7, 9, 1, 4096, 1980), CheckpointEntry(*range(8)))
+    ),
+    "08-closed": ClosedCleanly(TS, ((10, 99), (11, 0))),
+    "09-config-update": ConfigUpdated(10, TS, "orders", b'{"cap_records":5}', 10, 1),
+    "10-lease": LeaseChanged(10, 5, TS, LeaseChanged.EXTENDED, 77, TS + 30_000, 3, "wörker"),
+    "11-head-watermark": HeadReserved(10, TS, 256),
+    "12-file-header": FileHeader(
+        TS, identity.WAL_VERSION, 3, 8, 5, 1024, 512, 9999, STORE_ID, bytes(range(16, 32))
+    ),
+    "13-tier-flip": TierFlipped(10, TS, 1, TierFlipped.COLD, 4096, 1980, 1 << 63, 42),
+    "14-seq-skip": SeqSkipped(10, TS, 100, 355, SeqSkipped.POWER_LOSS),
+    "15-cursor": CursorMoved(10, TS, "billing", 42, True),
+    "16-forward": Forwarded(
+        11,
+        TS,
+        "a->b",
+        10,
+        False,
+        True,
+        False,
+        True,
+        False,
+        dest_first=7,
+        cursor=12,
+        forwarded_total=9,
+        runs=((5, 3, False), (8, 2, True)),
+    ),
+    "17-stage-commit": StageCommitted(
+        TS, "etl", 3, ((0, 1), (1, 0)), ((10, 100, 5),), b'{"rows":5}'
+    ),
+    "18-key": KeyRemembered(10, TS, "order-1", 100, 5, 104),
+}
+
+
+def append_frames() -> tuple[bytes, Appended]:
+    return frames.encode_append(
+        10, 1, TS, RecordBatch([b'{"a":1}'], None, ["t"], ["n1"]), durable=True
+    )
+
+
+def run_of_frames() -> tuple[bytes, Appended]:
+    batch = RecordBatch(
+        [b"1", b'"zwei"', b"[3]", b"null"],
+        [b"", b'{"m":1}', b"", b""],
+        ["x", None, "", "y/z"],
+        [None, "node", None, None],
+    )
+    return frames.encode_append(10, 5, TS, batch, durable=False, hops=2)
+
+
+def data_file() -> bytes:
+    """Records 5 to 8, record 6 deleted, and record 10: seq 9 was dead before it came here."""
+    run, fact = run_of_frames()
+    pieces = [run[at : at + size] for at, size in zip(fact.offsets, fact.lengths, strict=True)]
+    last, _ = frames.encode_append(10, 10, TS + 5, RecordBatch([b"{}"]), durable=True)
+    data = bytearray(codec.pack_records([*pieces, b"", last]))
+    data[fact.offsets[2] + 1] = codec.DEAD  # behind record 6; record 5 has such a byte too
+    return bytes(data)
+
+
+def topic_line() -> TopicLine:
+    return TopicLine(
+        name="orders",
+        id=10,
+        epoch=10,
+        seq_base=1,
+        config=msgspec.Raw(b'{"durability":"fsync"}'),
+        lfn=1030,
+        base=5,
+        head=104,
+        reserved=256,
+        cap_hi=4,
+        ttl_hi=3,
+        floor_ts=TS - 1,
+        earliest=5,
+        delete_below=2,
+        last_ts=TS,
+        count=97,
+        bytes=1940,
+        ledger=LedgerTotals(1, 4, 0, 1, 1, 0),
+        delete_version=(5 << 32) + 1,
+        deleted_runs=[(6, 6)],
+        exact_from=1,
+        cursors=[("billing", 42, TS)],
+        keys=[("order-1", 100, 5, 104, TS)],
+        runs=[(50, 50, 2), (51, 51, 1)],
+        segs=[Segment(5, 49, 4096, 900, (1 << 64) - 1, 1, TS - 9, TS - 5)],
+        dropped=[(1, 4)],
+        active=(52, 104, 2048, 1060),
+        queue=QueueState(
+            claim_cursor=60,
+            deliveries=[(55, 2), (56, 1)],
+            leases=[(55, 77, "w1", TS + 30_000)],
+            delayed=[(56, TS + 1000)],
+            dead_lettered=3,
+        ),
+    )
+
+
+def head_line() -> HeadLine:
+    return HeadLine(
+        id=7,
+        ts=TS,
+        generation=5,
+        store_id=STORE_ID.hex(),
+        next_topic_id=12,
+        groups=(GroupPosition("", 1024, 65_536, 1030), GroupPosition("shard-01", 1, 118, 0)),
+        agnostic_lfn=1029,
+        last_lease_id=77,
+    )
+
+
+ROUTER_LINE = RouterLine(
+    name="a->b",
+    source="a",
+    dest="b",
+    source_id=10,
+    dest_id=11,
+    preserve_node=True,
+    preserve_tag=False,
+    create_dest=True,
+    allow_cycle=False,
+    exactly_once=True,
+    match=Match("t/", True),
+    cursor=12,
+    forwarded_total=9,
+    dest_base=1,
+)
+APP_LINE = AppLine(name="etl", epoch=3, result=msgspec.Raw(b'{"rows":5}'), last_use_ms=TS)
+
+
+def snapshot_file(path: Path) -> bytes:
+    file = RealFs().open(str(path), write=True, create=True)
+    writer = SnapshotWriter(file, head_line())
+    writer.add(topic_line())
+    writer.add(ROUTER_LINE)
+    writer.add(APP_LINE)
+    for _ in writer.finish():
+        pass
+    file.close()
+    return path.read_bytes()
+
+
+def golden(name: str) -> bytes:
+    return (GOLDEN / name).read_bytes()
+
+
+GOLDEN_FRAMES = ["frame-01-append.bin", *(f"frame-{name}.bin" for name in FACTS)]
+
+
+def test_every_frame_type_has_a_golden_file() -> None:
+    types = {int(name.split("-")[1]) for name in GOLDEN_FRAMES}
+    assert types == set(frames.FrameType)
+    assert {path.name for path in GOLDEN.glob("frame-*")} == {*GOLDEN_FRAMES, "frame-01-run.bin"}
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_a_fact_is_still_written_as_it_always_was(name: str) -> None:
+    assert frames.encode(FACTS[name], durable=True) == golden(f"frame-{name}.bin")
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_a_fact_is_still_read_from_what_was_written(name: str) -> None:
+    data = golden(f"frame-{name}.bin")
+    frame = frames.decode_at(data, 0, len(data))
+    assert isinstance(frame, Frame)
+    assert frame.end == len(data)
+    assert frame.is_durable
+    assert frame.fact(data) == FACTS[name]
+
+
+def test_a_record_is_still_written_as_it_always_was() -> None:
+    data, fact = append_frames()
+    assert data == golden("frame-01-append.bin")
+    assert data.hex() == (
+        "3800000001070a0000000000000001000000000000000068e5cf8b010000020001000b0000006e3174070000"
+        "007b2261223a317dfdd69c41a2ee0a3a"
+    )
+    frame = frames.decode_at(data, 0, len(data))
+    assert isinstance(frame, Frame)
+    assert frame.fact(data) == fact
+
+
+def test_a_write_of_many_records_is_still_written_as_it_always_was() -> None:
+    data, fact = run_of_frames()
+    assert data == golden("frame-01-run.bin")
+    walk = frames.walk(data, 0, len(data))
+    assert frames.appended_run(data, walk.offsets, walk.headers) == fact
+
+
+@pytest.mark.parametrize("name", GOLDEN_FRAMES)
+def test_a_flipped_bit_in_any_byte_of_a_frame_is_noticed(name: str) -> None:
+    data = golden(name)
+    for i in range(len(data)):
+        for bit in (1, 0x80):
+            damaged = data[:i] + bytes((data[i] ^ bit,)) + data[i + 1 :]
+            assert isinstance(frames.decode_at(damaged, 0, len(damaged)), Unreadable)
+            assert frames.walk(damaged, 0, len(damaged)).offsets == []
+
+
+@pytest.mark.parametrize("name", GOLDEN_FRAMES)
+def test_a_frame_cut_anywhere_is_unreadable(name: str) -> None:
+    data = golden(name)
+    for size in range(1, len(data)):
+        assert isinstance(frames.decode_at(data, 0, size), Unreadable)
+    assert isinstance(frames.decode_at(data, 0, 0), CleanEnd)
+
+
+def test_segment_files_are_still_written_as_they_always_were() -> None:
+    data = data_file()
+    assert data == golden("segment.data")
+    idx = codec.rebuild_idx(data, topic_id=10, first_seq=5)
+    assert bytes(idx.raw) == golden("segment.idx")
+    assert [idx.is_dead(i) for i in range(6)] == [False, True, False, False, True, False]
+    assert [idx.is_hole(i) for i in range(6)] == [False, False, False, False, True, False]
+    assert codec.is_sound(idx, len(data))
+
+
+def test_the_tag_file_is_still_written_as_it_always_was() -> None:
+    postings = {"x": array("Q", (5,)), "": array("Q", (7,)), "y/z": array("Q", (8, 1 << 40))}
+    assert tagfile.encode(postings) == golden("segment.tag")
+    assert dict(tagfile.decode(golden("segment.tag"))) == postings
+
+
+def test_the_snapshot_is_still_written_as_it_always_was(tmp_path: Path) -> None:
+    assert snapshot_file(tmp_path / "s") == golden("snapshot.bin")
+
+
+def test_the_snapshot_is_still_read_from_what_was_written() -> None:
+    snapshot = read_snapshot(RealFs(), str(GOLDEN / "snapshot.bin"), STORE_ID)
+    assert snapshot.head == head_line()
+    assert snapshot.topics == [topic_line()]
+    assert snapshot.routers == [ROUTER_LINE]
+    assert snapshot.apps == [APP_LINE]
+
+
+def test_identity_files_are_still_written_as_they_always_were() -> None:
+    store = identity.new_format(STORE_ID, created_ms=TS)
+    assert identity.encode_format(store) == golden("FORMAT")
+    assert identity.decode_format(golden("FORMAT"), file="FORMAT") == store
+    assert identity.encode_current(1024, 5) == golden("CURRENT")
+    assert identity.encode_cold_marker(STORE_ID) == golden("topics-cold")
