@@ -30,6 +30,7 @@ _HEADER: Final = np.dtype(
         ("data", "<u4"),
     ]
 )
+_OPAQUE: Final = np.dtype(f"V{HEADER.size}")
 assert _HEADER.itemsize == HEADER.size
 
 Table = npt.NDArray[Any]
@@ -42,12 +43,12 @@ class BulkCollector(Collector):
 
     def add(self, buf: bytes, offsets: list[int], first_lfn: int) -> None:
         places = np.array(offsets, dtype=np.int64)
-        heads = _at_any_offset(buf, _HEADER)[places]
+        heads = _at_any_offset(buf, _OPAQUE)[places].view(_HEADER)
         appends = heads["kind"] == _APPEND
         beacons = self._beacons(buf, places, heads)
         if beacons.any():
             self.last_beacon = int(places[beacons][-1])
-        tags = _check_appends(buf, places[appends], heads[appends])
+        tags = _check_appends(buf, places[appends], _pick(heads, appends))
         order = np.flatnonzero(~beacons)
         order = order[np.argsort(heads["topic"][order], kind="stable")]
         if len(order):
@@ -96,12 +97,12 @@ class _Columns:
         tags: dict[int, str],
         first_lfn: int,
     ) -> None:
-        heads = heads[order]
+        heads = _pick(heads, order)
         self.order = order
         self.places = places[order]
         self.appends: Truths = heads["kind"] == _APPEND
-        self.topics = heads["topic"]
-        self.seqs = heads["seq"]
+        self.topics = np.ascontiguousarray(heads["topic"])
+        self.seqs = np.ascontiguousarray(heads["seq"])
         self._offsets = self.places.astype(np.uint32)
         self._lengths = heads["size"] + np.uint32(4)
         self._times = np.ascontiguousarray(heads["time"])
@@ -145,6 +146,11 @@ def _at_any_offset(buf: bytes, dtype: np.dtype[Any]) -> Table:
     return np.ndarray((len(buf) - dtype.itemsize + 1,), dtype, buf, strides=(1,))
 
 
+def _pick(heads: Table, which: Numbers | Truths) -> Table:
+    """Some of the headers; as opaque bytes they are copied many times faster than by field."""
+    return heads.view(_OPAQUE)[which].view(_HEADER)
+
+
 def _check_appends(buf: bytes, places: Numbers, heads: Table) -> dict[int, str]:
     """Insist that these are sound Append frames; returns the tags by offset."""
     if not len(places):
@@ -162,7 +168,7 @@ def _check_appends(buf: bytes, places: Numbers, heads: Table) -> dict[int, str]:
     named = (names > 0) | (flags & FLAG_TAG != 0)
     if not named.any():
         return {}
-    return _tags(buf, places[named].tolist(), heads[named])
+    return _tags(buf, places[named].tolist(), _pick(heads, named))
 
 
 def _insist(places: Numbers, sound: Truths) -> None:

@@ -70,7 +70,8 @@ class Shard:
         self._settings = settings
         self._sources = sources
         self._handles = handles
-        self._clock = monotonic_ns
+        self.clock = monotonic_ns
+        """What the sync tick is judged by."""
         self._ring = ring
         self._reason = ""
         self._sync_limit_ns = settings.disk_sync_ms * 1_000_000
@@ -132,6 +133,14 @@ class Shard:
         return self._dirty_since_ns != _CLEAN
 
     @property
+    def sync_is_due(self) -> bool:
+        """Whether the tail was too old or too long for comfort when it was last written."""
+        return (
+            self._tail - self.synced[1] >= self._settings.max_unsynced
+            or self._wrote_at_ns - self._dirty_since_ns >= self._sync_limit_ns
+        )
+
+    @property
     def path(self) -> str:
         """The file being written."""
         return f"{self.directory}/{layout.wal_name(self._link.first_lfn)}"
@@ -161,16 +170,11 @@ class Shard:
 
         Raises with the submission not committed; the usual path of an embedded write, so short.
         """
-        lead_at = self.write(submission.frames, submission.count)
-        submission.offset = lead_at
+        submission.offset = self.write(submission.frames, submission.count)
         submission.source_id = self.source_id
         submission.last_lfn = self.lfn
         submission.wrote_ns = self.wrote_ns
-        if (
-            submission.durable
-            or self._tail - self.synced[1] >= self._settings.max_unsynced
-            or self._wrote_at_ns - self._dirty_since_ns >= self._sync_limit_ns
-        ):
+        if submission.durable or self.sync_is_due:
             self.sync()
             submission.synced_ns = self.synced_ns
 
@@ -181,7 +185,7 @@ class Shard:
         else:
             data = b"".join([submission.frames for submission in batch])
             count = sum([submission.count for submission in batch])
-        offset = self.write(data, count)
+        offset = self.write(data, count) if data else self._tail
         lfn = self.lfn - count
         for submission in batch:
             lfn += submission.count
@@ -202,14 +206,14 @@ class Shard:
             data = self._beacon() + data
             count += 1
             offset += BEACON_SIZE
-        began = self._clock()
+        began = self.clock()
         try:
             written = self._pwrite(data, start)
             if written != len(data):
                 self._put_rest(data, start, written)
         except OSError as error:
             self._write_failed(error)
-        self._wrote_at_ns = ended = self._clock()
+        self._wrote_at_ns = ended = self.clock()
         self.wrote_ns = ended - began
         crashpoint("wal.after_write")
         if self._ring is not None:
@@ -243,12 +247,12 @@ class Shard:
         return self.synced
 
     def _sync_file(self) -> None:
-        began = self._clock()
+        began = self.clock()
         try:
             self._file.fdatasync()
         except OSError as error:
             self._fail(f"sync: {error}", error)
-        ended = self._clock()
+        ended = self.clock()
         crashpoint("wal.after_sync")
         self.synced_ns = ended - began
         self._sync_times.add(self.synced_ns)
@@ -268,7 +272,7 @@ class Shard:
 
         Never raises for the disk: a failure shows in `state`.
         """
-        now = self._clock()
+        now = self.clock()
         try:
             if self._dirty_since_ns >= 0:
                 if now - self._dirty_since_ns >= self._sync_limit_ns:
@@ -292,7 +296,7 @@ class Shard:
             due = self._synced_at_ns + self._sync_limit_ns
         if self.state is ShardState.FULL:
             due = self._probe_at_ns if due is None else min(due, self._probe_at_ns)
-        return None if due is None else max(0, due - self._clock())
+        return None if due is None else max(0, due - self.clock())
 
     def _leave_beacon(self) -> None:
         """Append a beacon without a sync: the tail stays clean, so it earns no further one."""
@@ -313,13 +317,13 @@ class Shard:
     def try_heal(self) -> bool:
         """Leave FULL if a spare file can be allocated; returns whether writes are taken."""
         if self.state is ShardState.FULL:
-            self._probe_at_ns = self._clock() + self._settings.probe_ms * 1_000_000
+            self._probe_at_ns = self.clock() + self._settings.probe_ms * 1_000_000
             if self._try_reserve():
                 self.state = ShardState.OPEN
         return self.state is ShardState.OPEN
 
     def _heal_or_refuse(self) -> None:
-        if self.state is ShardState.FAILED or self._clock() < self._probe_at_ns:
+        if self.state is ShardState.FAILED or self.clock() < self._probe_at_ns:
             raise self.refusal()
         if not self.try_heal():
             raise self.refusal()
@@ -425,7 +429,7 @@ class Shard:
         except OSError as second:
             self._fail(f"write: {error}, then taking it back: {second}", second)
         self._room = self._tail
-        self._note_synced(self._clock())
+        self._note_synced(self.clock())
         self._no_room(error)
 
     def _no_room(self, error: OSError | EOFError) -> NoReturn:
@@ -433,7 +437,7 @@ class Shard:
         if isinstance(error, OSError) and files.is_no_space(error):
             self.state = ShardState.FULL
             self._reason = str(error)
-            self._probe_at_ns = self._clock() + self._settings.probe_ms * 1_000_000
+            self._probe_at_ns = self.clock() + self._settings.probe_ms * 1_000_000
             raise self.refusal() from error
         if isinstance(error, OSError) and is_shortage(error):
             raise Internal(
@@ -446,6 +450,12 @@ class Shard:
         self.state = ShardState.FAILED
         self._reason = reason
         raise self.refusal() from cause
+
+    def abandon(self, reason: str) -> None:
+        """Take no writes any more: whoever wrote here stopped at an unknown point."""
+        if self.state is not ShardState.FAILED:
+            self.state = ShardState.FAILED
+            self._reason = reason
 
     def close(self) -> None:
         """Sync, leave a last beacon, sync that too. Raises `LogFailed` if it is not all durable.

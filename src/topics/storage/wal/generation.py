@@ -1,0 +1,75 @@
+"""Starting to write: one fresh file in every group of the configured layout."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from topics.errors import RefusedToOpen
+from topics.storage import layout
+from topics.storage.fs import Fs, parent_of
+from topics.storage.handles import Handles
+from topics.storage.sources import Ring, Sources
+from topics.storage.wal.files import Link, Writer
+from topics.storage.wal.settings import WalSettings
+from topics.storage.wal.shard import Shard
+
+FIRST_LINK = Link(1, 0, 0)
+"""Where a group begins that never had a file."""
+
+
+@dataclass(frozen=True)
+class Generation:
+    """One run of the program as its log files name it."""
+
+    store_id: bytes
+    number: int
+    shards: int
+
+
+def open_shards(
+    fs: Fs,
+    data_dir: str,
+    generation: Generation,
+    links: Mapping[str, Link],
+    *,
+    settings: WalSettings,
+    sources: Sources,
+    handles: Handles,
+    monotonic_ns: Callable[[], int],
+) -> list[Shard]:
+    """Writers for all shards; their first files are durable and named by CURRENT.
+
+    `links` says by group key how each group goes on (`GroupScan.next_link`). `RefusedToOpen` on
+    any error: what was created so far holds no frames and is replaced by the next try.
+    """
+    shards: list[Shard] = []
+    ring_bytes = settings.cache_bytes // generation.shards
+    for number in range(generation.shards):
+        key = layout.group_key(number, generation.shards)
+        directory = layout.group_dir(data_dir, key)
+        writer = Writer(
+            generation.store_id, fs.boot_id(), generation.number, number, generation.shards
+        )
+        try:
+            make_durable_dir(fs, directory)
+            shard = Shard(
+                fs,
+                directory,
+                writer,
+                links.get(key, FIRST_LINK),
+                settings=settings,
+                sources=sources,
+                handles=handles,
+                monotonic_ns=monotonic_ns,
+                ring=Ring(ring_bytes) if ring_bytes else None,
+            )
+        except OSError as error:
+            message = f"{directory}: cannot begin a log file ({error}); check the disk"
+            raise RefusedToOpen("io_error", message=message, file=directory) from error
+        shards.append(shard)
+    return shards
+
+
+def make_durable_dir(fs: Fs, path: str) -> None:
+    """Create a directory and make its name, and those of new parents, durable."""
+    for created in fs.mkdirs(path):
+        fs.sync_dir(parent_of(created))

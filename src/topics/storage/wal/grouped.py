@@ -1,0 +1,361 @@
+"""Commit in groups: one writer thread per shard, so that many writers share one sync.
+
+Theory of operation. The owner submits and never waits; the shard's thread takes all that queued up
+while the disk was busy, writes it at once, syncs if anybody needs it and hands the whole list back
+with one call of `deliver`. The owner then passes that list to `finish` on its own thread, which
+answers each submission in log order.
+
+- A durable write that comes alone is synced at once. Only when others were already waiting does the
+  thread collect a little longer, for as long as every slice of the window brings more.
+- A write that fails takes everything queued behind it with it: their seqs follow from it, and a
+  frame with a seq whose predecessor is missing would be a gap in the log. The shard therefore
+  refuses until every submission made so far is answered, which is when the owner has taken back
+  the seqs of all of them.
+- If the thread dies, whatever is pending fails and so does everything submitted later. No
+  submission is ever left without an answer.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from enum import Enum, auto
+from queue import Empty, SimpleQueue
+from typing import TypeAlias
+
+from topics.errors import Internal, LogFailed
+from topics.storage import layout
+from topics.storage.wal.inline import close_all
+from topics.storage.wal.settings import WalSettings
+from topics.storage.wal.shard import Shard, ShardState
+from topics.storage.wal.stats import ShardStats
+from topics.storage.wal.submission import Position, Submission
+
+_log = logging.getLogger(__name__)
+
+Deliver: TypeAlias = Callable[[list[Submission]], None]
+"""Takes a list of submissions whose outcome is known over to the owner's thread; never raises."""
+
+_CALM_PRESSURE = 0.4
+_CALM_WINDOW_MS = 1.0
+
+
+class _Signal(Enum):
+    STOP = auto()
+    HEAL = auto()
+
+
+class _Barrier:
+    """A caller that waits until everything before it is durable."""
+
+    __slots__ = ("error", "position", "reached")
+
+    def __init__(self) -> None:
+        self.reached = threading.Event()
+        self.position: Position | None = None
+        self.error: Internal | None = None
+
+
+_Item: TypeAlias = Submission | _Barrier | _Signal
+
+
+class _Batch:
+    """What one turn of the loop works on."""
+
+    __slots__ = ("barriers", "bytes", "heal", "stop", "submissions")
+
+    def __init__(self) -> None:
+        self.submissions: list[Submission] = []
+        self.barriers: list[_Barrier] = []
+        self.bytes = 0
+        self.stop = False
+        self.heal = False
+
+    def add(self, item: _Item) -> None:
+        if isinstance(item, Submission):
+            self.submissions.append(item)
+            self.bytes += len(item.frames)
+        elif isinstance(item, _Barrier):
+            self.barriers.append(item)
+        else:
+            self.stop |= item is _Signal.STOP
+            self.heal |= item is _Signal.HEAL
+
+    @property
+    def needs_sync(self) -> bool:
+        return any(submission.durable for submission in self.submissions)
+
+
+class _Lane:
+    """One shard, its queue and its thread.
+
+    Counters come in pairs, one side written by the owner, the other by the thread: their
+    difference needs no lock.
+    """
+
+    def __init__(
+        self, shard: Shard, settings: WalSettings, deliver: Deliver, pressure: Callable[[], float]
+    ) -> None:
+        self.shard = shard
+        self._settings = settings
+        self._deliver = deliver
+        self._pressure = pressure
+        self._queue: SimpleQueue[_Item] = SimpleQueue()
+        self._current = _Batch()
+        self.refusing: Internal | None = None
+        """Set by a failed batch, cleared by the owner once everything is answered."""
+        self.dead: Internal | None = None
+        self.submitted = 0  # owner
+        self.answered = 0  # owner
+        self.taken = 0  # thread
+        self.submitted_bytes = 0  # owner
+        self.taken_bytes = 0  # thread
+        name = f"topics-wal-{shard.writer.shard}"
+        self.thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self.thread.start()
+
+    # The owner's side
+
+    def put(self, item: _Item) -> None:
+        self._queue.put(item)
+        if self.dead is not None:
+            # The thread empties the queue after it set `dead`; what came later is ours to answer.
+            self._fail_queue(self.dead)
+
+    @property
+    def queued(self) -> int:
+        return self.submitted - self.taken
+
+    @property
+    def queued_bytes(self) -> int:
+        return self.submitted_bytes - self.taken_bytes
+
+    def has_room(self, size: int) -> bool:
+        if self.queued <= 0:
+            return True
+        settings = self._settings
+        fits = self.queued_bytes + size <= settings.queue_bytes
+        return fits and self.queued < settings.queue_submissions
+
+    # The thread's side
+
+    def _run(self) -> None:
+        reason = "the log is closed"
+        try:
+            while not self._turn():
+                pass
+        except BaseException as error:  # whatever ended the thread, nobody may wait for it
+            reason = f"writer stopped: {error!r}"
+            self.shard.abandon(reason)
+            _log.critical("log shard %d: %s", self.shard.writer.shard, reason)
+        refusal = LogFailed(shard=self.shard.writer.shard, reason=reason)
+        self.dead = refusal
+        self._fail(self._current, refusal)
+        self._fail_queue(refusal)
+
+    def _turn(self) -> bool:
+        """One round of the loop; returns whether it was the last."""
+        batch = self._current = self._gather()
+        if batch.heal:
+            self.shard.try_heal()
+        if batch.submissions:
+            self._commit(batch)
+        else:
+            self.shard.tick()
+        self._answer(batch)
+        self.shard.prepare_spare()
+        return batch.stop
+
+    def _gather(self) -> _Batch:
+        """Park until there is work or the clock asks; then take what is there."""
+        batch = _Batch()
+        wait_ns = self.shard.wait_ns()
+        try:
+            first = self._queue.get(timeout=None if wait_ns is None else wait_ns / 1e9)
+        except Empty:
+            return batch
+        self._add(batch, first)
+        self._drain(batch)
+        if len(batch.submissions) > 1 and batch.needs_sync:
+            self._wait_for_more(batch)
+        return batch
+
+    def _add(self, batch: _Batch, item: _Item) -> None:
+        batch.add(item)
+        if isinstance(item, Submission):
+            self.taken += 1
+            self.taken_bytes += len(item.frames)
+
+    def _drain(self, batch: _Batch) -> None:
+        """Take what is queued, within the bounds of a batch; a stop comes last in any case."""
+        settings = self._settings
+        while (
+            len(batch.submissions) < settings.batch_submissions
+            and batch.bytes < settings.batch_bytes
+            and not batch.stop
+        ):
+            try:
+                self._add(batch, self._queue.get_nowait())
+            except Empty:
+                return
+
+    def _wait_for_more(self, batch: _Batch) -> None:
+        clock = self.shard.clock
+        end_ns = clock() + round(self._window_ms() * 1e6)
+        slice_s = self._settings.gc_min_ms / 1000
+        while clock() < end_ns and not batch.stop:
+            try:
+                self._add(batch, self._queue.get(timeout=slice_s))
+            except Empty:
+                return
+            self._drain(batch)
+
+    def _window_ms(self) -> float:
+        pressure = self._pressure()
+        if pressure <= _CALM_PRESSURE:
+            return min(_CALM_WINDOW_MS, self._settings.gc_max_ms)
+        low, high = self._settings.gc_min_ms, self._settings.gc_max_ms
+        return min(low + (high - low) * pressure, high)
+
+    def _commit(self, batch: _Batch) -> None:
+        try:
+            if self.refusing is not None:
+                raise self.refusing
+            self.shard.write_batch(batch.submissions)
+            if batch.needs_sync or self.shard.sync_is_due:
+                self.shard.sync()
+                for submission in batch.submissions:
+                    submission.synced_ns = self.shard.synced_ns
+        except Internal as error:
+            self.refusing = error
+            for submission in batch.submissions:
+                submission.error = error
+
+    def _answer(self, batch: _Batch) -> None:
+        """Barriers hold whatever became of the batch: they speak of what was written."""
+        for barrier in batch.barriers:
+            try:
+                barrier.position = self.shard.sync()
+            except Internal as error:
+                barrier.error = error
+            barrier.reached.set()
+        self._current = _Batch()
+        if batch.submissions:
+            self._deliver(batch.submissions)
+
+    def _fail(self, batch: _Batch, error: Internal) -> None:
+        for submission in batch.submissions:
+            submission.error = error
+        for barrier in batch.barriers:
+            barrier.error = error
+            barrier.reached.set()
+        if batch.submissions:
+            self._deliver(batch.submissions)
+
+    def _fail_queue(self, error: Internal) -> None:
+        batch = _Batch()
+        while True:
+            try:
+                self._add(batch, self._queue.get_nowait())
+            except Empty:
+                break
+        self._fail(batch, error)
+
+
+class GroupedCommitter:
+    """Shares syncs among concurrent writers; the committer of a server.
+
+    `deliver` gets each list of settled submissions on a shard's thread and has to bring it to
+    `finish` on the owner's thread, lists of one shard in the order they came.
+    """
+
+    def __init__(
+        self,
+        shards: Sequence[Shard],
+        settings: WalSettings,
+        deliver: Deliver,
+        pressure: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        self._lanes = tuple(_Lane(shard, settings, deliver, pressure) for shard in shards)
+        self._settings = settings
+
+    def submit(self, submission: Submission) -> None:
+        """Queue a submission. Ask `room` first: this does not refuse for want of it."""
+        lane = self._lanes[submission.shard]
+        lane.submitted += 1
+        lane.submitted_bytes += len(submission.frames)
+        lane.put(submission)
+
+    def finish(self, settled: Sequence[Submission]) -> None:
+        """Answer what `deliver` brought; on the owner's thread.
+
+        When the last open submission of a shard that failed is answered, the shard takes writes
+        again (unless the failure is final): every topic has its seqs back by then.
+        """
+        for submission in settled:
+            submission.done = True
+            try:
+                submission.on_done(submission)
+            finally:
+                self._lanes[submission.shard].answered += 1
+        for shard in {submission.shard for submission in settled}:
+            if self.in_flight(shard) == 0:
+                self._lanes[shard].refusing = None
+
+    def room(self, shard: int, size: int) -> bool:
+        """Whether the queue takes `size` more bytes; an empty queue takes anything."""
+        return self._lanes[shard].has_room(size)
+
+    def fill(self, shard: int) -> float:
+        """How full the queue is, from 0 to 1."""
+        lane, settings = self._lanes[shard], self._settings
+        by_count = lane.queued / settings.queue_submissions
+        return max(0.0, min(1.0, max(by_count, lane.queued_bytes / settings.queue_bytes)))
+
+    def sync(self, shard: int) -> Position:
+        """Wait until everything submitted before this call is durable. From any thread."""
+        barrier = _Barrier()
+        self._lanes[shard].put(barrier)
+        barrier.reached.wait()
+        if barrier.error is not None:
+            raise barrier.error
+        assert barrier.position is not None
+        return barrier.position
+
+    def tick(self) -> None:
+        """The threads watch the clock themselves."""
+
+    def in_flight(self, shard: int) -> int:
+        lane = self._lanes[shard]
+        return lane.submitted - lane.answered
+
+    def state(self, shard: int) -> ShardState:
+        return self._lanes[shard].shard.state
+
+    def try_heal(self) -> None:
+        for lane in self._lanes:
+            lane.put(_Signal.HEAL)
+
+    def position(self, shard: int) -> Position:
+        return self._lanes[shard].shard.position
+
+    def synced(self, shard: int) -> Position:
+        return self._lanes[shard].shard.synced
+
+    def stats(self, shard: int) -> ShardStats:
+        return self._lanes[shard].shard.stats()
+
+    def shard_of(self, topic_id: int) -> int:
+        return layout.shard_of(topic_id, len(self._lanes))
+
+    def close(self) -> None:
+        """Settle what is queued, stop the threads, sync and close the files.
+
+        Lists delivered meanwhile still have to go through `finish`. Raises the first failure.
+        """
+        for lane in self._lanes:
+            lane.put(_Signal.STOP)
+        for lane in self._lanes:
+            lane.thread.join()
+        close_all([lane.shard for lane in self._lanes])

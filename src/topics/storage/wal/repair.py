@@ -1,0 +1,80 @@
+"""Making a group fit to be followed by a new generation.
+
+After a failed sync the kernel may show pages that never reached the disk and that it holds for
+clean: a later sync would succeed without writing them. Recovery reads such bytes, so before it
+relies on them it writes back everything that no proof calls durable. Then the file is cut to its
+valid end and synced; from there on its length is part of the chain.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from topics.errors import RefusedToOpen
+from topics.storage import layout
+from topics.storage.crashpoints import crashpoint
+from topics.storage.fs import Fs, parent_of, read_exact, write_all
+from topics.storage.wal.settings import MIB
+
+
+@dataclass(frozen=True)
+class Repair:
+    """What to do to the newest file of a group; harmless to repeat."""
+
+    path: str
+    write_from: int
+    """Everything before this was proven durable."""
+    valid_end: int
+    """Where the last whole submission ends."""
+
+
+def apply_repair(fs: Fs, repair: Repair) -> None:
+    """Write back, cut, sync. `RefusedToOpen` on any error: the file must not be followed then."""
+    try:
+        file = fs.open(repair.path, write=True)
+        try:
+            for offset in range(repair.write_from, repair.valid_end, MIB):
+                size = min(MIB, repair.valid_end - offset)
+                write_all(file, read_exact(file, size, offset), offset)
+            file.truncate(repair.valid_end)
+            crashpoint("rec.truncate")
+            file.fsync()
+        finally:
+            file.close()
+    except (OSError, EOFError) as error:
+        raise _refusal(repair.path, error) from error
+
+
+def quarantine(fs: Fs, paths: Iterable[str], quarantine_dir: str, *, now_ms: int) -> None:
+    """Copy damaged files aside, durably, before anything overwrites or removes them."""
+    for path in paths:
+        group = parent_of(path).rpartition("/")[2]
+        name = f"{group}-{path.rpartition('/')[2]}"
+        target = f"{quarantine_dir}/{layout.quarantine_name(name, now_ms=now_ms)}"
+        try:
+            for created in fs.mkdirs(quarantine_dir):
+                fs.sync_dir(parent_of(created))
+            _copy(fs, path, target)
+            fs.sync_dir(quarantine_dir)
+        except (OSError, EOFError) as error:
+            raise _refusal(path, error) from error
+
+
+def _copy(fs: Fs, path: str, target: str) -> None:
+    source = fs.open(path)
+    try:
+        copy = fs.open(target, write=True, create=True, truncate=True)
+        try:
+            size = source.size()
+            for offset in range(0, size, MIB):
+                write_all(copy, read_exact(source, min(MIB, size - offset), offset), offset)
+            copy.fsync()
+        finally:
+            copy.close()
+    finally:
+        source.close()
+
+
+def _refusal(path: str, error: Exception) -> RefusedToOpen:
+    return RefusedToOpen(
+        "io_error", message=f"{path}: repair failed ({error}); check the disk", file=path
+    )

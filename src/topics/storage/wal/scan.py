@@ -1,0 +1,339 @@
+"""Reading a log group back: which frames count, and whether any that should be there is not.
+
+Theory of operation. A crash may leave anything in the part of the newest file that was not synced:
+half a frame, sectors out of order, zeros. That is a *torn tail*; it was never promised to anybody
+and is cut off. Damage to bytes that were once durable is *rot*, and cutting there would throw away
+what follows, so the start is refused. What tells them apart is proof, left in the log on purpose:
+
+- a beacon states a position below which everything was durable when it was written. It counts
+  wherever it is found behind the bad spot, even if nothing else there can be read;
+- a file header proves the whole file before it;
+- the snapshot's position proves what lies before it.
+
+Without such proof the bad spot lies behind everything that was promised. Frames found behind it
+were written but never acked; they are counted and dropped. A log that ends inside a submission
+loses that submission whole.
+
+One file at a time is in memory. Nothing is written: `Repair` says what recovery has to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+from topics.core.facts import ClosedCleanly, Fact
+from topics.errors import RefusedToOpen
+from topics.storage import layout
+from topics.storage.frames import OVERHEAD, CleanEnd, ForeignFrame, Frame, Unreadable, decode_at
+from topics.storage.fs import Fs, read_exact
+from topics.storage.identity import store_mark
+from topics.storage.wal.collect import Collector
+from topics.storage.wal.files import HEADER_SIZE, Link
+from topics.storage.wal.follow import beacons_after, follow, intact_frames, whole_submissions
+from topics.storage.wal.groups import Group, LogFile, files_from, reading, refusal
+from topics.storage.wal.repair import Repair
+from topics.storage.wal.salvage import resync, stated_position
+from topics.storage.wal.submission import Position
+
+BULK_BYTES = 16 << 20
+"""From this much on, reading with numpy pays for importing it."""
+
+_CHUNK_FRAMES = 32_768
+_TOPICS_NAMED = 10
+
+
+@dataclass
+class GenerationScan:
+    """What one run of the program logged in a group."""
+
+    generation: int
+    shard: int
+    shards: int
+    boot_id: bytes
+    entries: list[tuple[int, Fact]] = field(default_factory=list)
+    """Facts in log order, each with the lfn of its last frame. Beacons are left out."""
+    frames: int = 0
+    """How many frames these are, beacons included."""
+
+    @property
+    def closed(self) -> ClosedCleanly | None:
+        """The exact heads, if the run stopped cleanly: then nothing was logged behind them."""
+        if not self.entries:
+            return None
+        fact = max(self.entries, key=lambda entry: entry[0])[1]
+        return fact if isinstance(fact, ClosedCleanly) else None
+
+
+@dataclass
+class GroupScan:
+    """A group read to its valid end."""
+
+    group: Group
+    end: Position
+    """Where the last whole submission ends."""
+    next_link: Link
+    """How the first file of the next generation hangs on this group."""
+    generations: list[GenerationScan] = field(default_factory=list)
+    sources: dict[int, LogFile] = field(default_factory=dict)
+    """Source id of each file that was read."""
+    repair: Repair | None = None
+    damaged: list[str] = field(default_factory=list)
+    """Files that lost frames to salvage; to be copied aside before anything else is written."""
+    bytes_scanned: int = 0
+    torn_bytes: int = 0
+    orphans: int = 0
+    """Intact frames behind a torn spot: written, never acked, dropped."""
+
+    @property
+    def key(self) -> str:
+        return self.group.key
+
+    @property
+    def has_frames(self) -> bool:
+        """Whether the newest run logged anything here, be it before the scan's start."""
+        newest = [file for file in self.sources.values() if self._is_newest(file)]
+        return len(newest) > 1 or self.end.offset > HEADER_SIZE
+
+    def _is_newest(self, file: LogFile) -> bool:
+        return file.header.generation == self.newest_generation
+
+    @property
+    def newest_generation(self) -> int:
+        """0 when no file was left to read."""
+        return self.generations[-1].generation if self.generations else 0
+
+
+def scan_group(
+    fs: Fs,
+    group: Group,
+    *,
+    store_id: bytes,
+    start: Position | None,
+    add_source: Callable[[str], int],
+    salvage: bool = False,
+) -> GroupScan:
+    """Read everything after `start` (None: the whole group); `RefusedToOpen` when it is not sound.
+
+    `add_source` makes a byte source of a log file and returns its id: runs of records point there.
+    With `salvage` damage costs the frames it hit instead of the start.
+    """
+    found = files_from(fs, group, start, store_id=store_id)
+    lfn = 0 if start is None else start.lfn
+    if not found:
+        end = start or Position(0, 0, 0)
+        return GroupScan(group, end, next_link=Link(lfn + 1, 0, 0))
+    mark = store_mark(store_id)
+    result = GroupScan(group, Position(0, 0, 0), Link(1, 0, 0))
+    for number, log_file in enumerate(found):
+        is_newest = number == len(found) - 1
+        first_lfn = log_file.header.first_lfn
+        offset = HEADER_SIZE
+        if start is not None and start.file_lfn == first_lfn:
+            offset = start.offset
+        elif result.damaged:
+            lfn = first_lfn - 1
+        elif lfn != first_lfn - 1:
+            message = f"begins with frame {first_lfn}, but frame {lfn + 1} comes next"
+            raise refusal("wal_missing", message, log_file.path, 0)
+        source_id = add_source(log_file.path)
+        result.sources[source_id] = log_file
+        reader = _FileReader(fs, log_file, mark, is_newest=is_newest, salvage=salvage)
+        reader.read(offset, lfn)
+        _take(result, reader, reader.collector.entries(source_id))
+        lfn = reader.lfn
+    _finish(result, found[-1], reader, lfn)
+    return result
+
+
+def require_whole_generation(scans: Sequence[GroupScan]) -> None:
+    """Refuse if a group of the newest run is gone.
+
+    A run creates a file in each of its groups before it logs anything, so with frames in one of
+    them none may be missing. A run that was cut short while it created them left only headers.
+    """
+    newest = max((scan.newest_generation for scan in scans), default=0)
+    present = [scan for scan in scans if newest and scan.newest_generation == newest]
+    if not any(scan.has_frames for scan in present):
+        return
+    shards = present[0].generations[-1].shards
+    missing = {layout.group_key(shard, shards) for shard in range(shards)}
+    missing -= {scan.key for scan in present}
+    if missing:
+        key = min(missing)
+        beside = present[0].group.directory
+        message = f"the log group {key} of the same run is gone; restore it"
+        raise refusal("wal_missing", message, beside)
+
+
+def _take(result: GroupScan, reader: _FileReader, entries: list[tuple[int, Fact]]) -> None:
+    header = reader.log_file.header
+    if not result.generations or result.generations[-1].generation != header.generation:
+        result.generations.append(
+            GenerationScan(header.generation, header.shard, header.shards, header.boot_id)
+        )
+    generation = result.generations[-1]
+    generation.entries += entries
+    generation.frames += reader.frames
+    result.bytes_scanned += reader.bytes_read
+    result.torn_bytes += reader.torn_bytes
+    result.orphans += reader.orphans
+    if reader.is_damaged:
+        result.damaged.append(reader.log_file.path)
+
+
+def _finish(result: GroupScan, newest: LogFile, reader: _FileReader, lfn: int) -> None:
+    header, end = newest.header, reader.valid_end
+    result.end = Position(header.first_lfn, end, lfn)
+    if end == HEADER_SIZE:
+        result.next_link = Link(header.first_lfn, header.prev_first_lfn, header.prev_len)
+    else:
+        result.next_link = Link(lfn + 1, header.first_lfn, end)
+    result.repair = Repair(newest.path, write_from=reader.durable_to, valid_end=end)
+
+
+class _FileReader:
+    """Reads one log file and judges where it ends."""
+
+    def __init__(
+        self, fs: Fs, log_file: LogFile, mark: int, *, is_newest: bool, salvage: bool
+    ) -> None:
+        self.log_file = log_file
+        self._fs = fs
+        self._mark = mark
+        self._is_newest = is_newest
+        self._salvage = salvage
+        self.collector = _collector(log_file.size, mark)
+        self.lfn = 0
+        self.frames = 0
+        self.bytes_read = 0
+        self.valid_end = 0
+        self.durable_to = 0
+        self.torn_bytes = 0
+        self.orphans = 0
+        self.is_damaged = False
+        self._buf = b""
+
+    def read(self, offset: int, lfn: int) -> None:
+        """Collect every frame from `offset` on; the one before it has ordinal `lfn`."""
+        self._buf = self._load()
+        self.lfn = lfn
+        self.durable_to = max(offset, HEADER_SIZE)
+        position: int | None = offset
+        try:
+            while position is not None:
+                position = self._follow(position)
+        except ForeignFrame as error:
+            raise refusal(
+                "foreign_frame",
+                f"{error}; it is intact but not understood, use the version that wrote it",
+                self.log_file.path,
+                error.offset,
+            ) from error
+        self._note_proof()
+        self.bytes_read = self.valid_end - offset
+        self._buf = b""
+
+    def _load(self) -> bytes:
+        path, size = self.log_file.path, self.log_file.size
+        file = reading(path, lambda: self._fs.open(path))
+        try:
+            return reading(path, lambda: read_exact(file, size, 0))
+        finally:
+            file.close()
+
+    def _follow(self, offset: int) -> int | None:
+        """Collect up to the next bad spot; returns where to go on behind it, None at the end."""
+        buf, limit = self._buf, len(self._buf)
+        self.valid_end = offset
+        pending: list[int] = []  # frames of a submission whose last frame was not seen yet
+        while True:
+            stretch = follow(buf, offset, limit, max_frames=_CHUNK_FRAMES)
+            pending += stretch.offsets
+            offset = stretch.stop
+            count = whole_submissions(buf, pending)
+            self._collect(pending[:count], pending[count] if count < len(pending) else offset)
+            pending = pending[count:]
+            if stretch.end is not None:
+                return self._judge(stretch.end, pending)
+
+    def _collect(self, offsets: list[int], end: int) -> None:
+        if offsets:
+            self.collector.add(self._buf, offsets, self.lfn + 1)
+            self.lfn += len(offsets)
+            self.frames += len(offsets)
+        self.valid_end = end
+
+    def _judge(self, end: CleanEnd | Unreadable, pending: list[int]) -> int | None:
+        """Decide what the end of readable frames means."""
+        is_clean = isinstance(end, CleanEnd) and not pending
+        if is_clean and (self._is_newest or end.offset == len(self._buf)):
+            return None
+        if not self._is_newest or self._proven_behind(end.offset) > self.valid_end:
+            return self._damage(end, pending)
+        self._tear(end.offset)
+        return None
+
+    def _proven_behind(self, offset: int) -> int:
+        """The highest offset of this file that a beacon at or behind `offset` calls durable."""
+        proven = self._last_stated()
+        for frame in beacons_after(self._buf, offset, len(self._buf)):
+            stated = stated_position(self._buf, frame, store_mark=self._mark)
+            if stated is not None and stated[0] == self.log_file.header.first_lfn:
+                proven = max(proven, stated[1])
+        return proven
+
+    def _last_stated(self) -> int:
+        """What the last beacon among the collected frames proves."""
+        at = self.collector.last_beacon
+        if at is None:
+            return 0
+        frame = decode_at(self._buf, at, len(self._buf))
+        assert isinstance(frame, Frame)
+        stated = stated_position(self._buf, frame, store_mark=self._mark)
+        assert stated is not None
+        return stated[1] if stated[0] == self.log_file.header.first_lfn else 0
+
+    def _note_proof(self) -> None:
+        """From where on the newest file has to be written back: see `repair`."""
+        self.durable_to = min(max(self.durable_to, self._last_stated()), self.valid_end)
+
+    def _tear(self, offset: int) -> None:
+        self.orphans = sum(1 for _ in intact_frames(self._buf, offset, len(self._buf)))
+        self.torn_bytes = max(0, len(self._buf.rstrip(b"\0")) - self.valid_end)
+
+    def _damage(self, end: CleanEnd | Unreadable, pending: list[int]) -> int | None:
+        """Bytes that were durable are gone: refuse, or in salvage find the next sound frame."""
+        if not self._salvage:
+            raise self._corrupt(end)
+        self.is_damaged = True
+        self._collect(pending, end.offset)
+        resumed = resync(self._buf, end.offset, len(self._buf), store_mark=self._mark)
+        if resumed is not None:
+            # How many frames were lost is unknown. Too high an ordinal is safe, one too low would
+            # pass for a frame that the snapshot already contains.
+            self.lfn += max(1, (resumed - end.offset) // OVERHEAD)
+        return resumed
+
+    def _corrupt(self, end: CleanEnd | Unreadable) -> RefusedToOpen:
+        behind = intact_frames(self._buf, end.offset, len(self._buf))
+        topics = sorted({frame.topic_id for frame in islice(behind, 10_000)} - {0})
+        named = ", ".join(map(str, topics[:_TOPICS_NAMED])) or "no topic"
+        why = end.why if isinstance(end, Unreadable) else "zeros where frames were"
+        return refusal(
+            "wal_corrupt",
+            f"damaged at {end.offset} ({why}) although it was durable; shard "
+            f"{self.log_file.header.shard}, intact frames behind it belong to topics {named}; "
+            "restore the file, or set TOPICS_WAL_REPAIR=salvage to give up what is lost",
+            self.log_file.path,
+            end.offset,
+        )
+
+
+def _collector(size: int, mark: int) -> Collector:
+    if size < BULK_BYTES:
+        return Collector(mark)
+    from topics.storage.wal.collect_bulk import BulkCollector  # noqa: PLC0415 - numpy is slow
+
+    return BulkCollector(mark)
