@@ -41,6 +41,7 @@ from topics.storage.frame_header import (
 from topics.storage.frame_parsing import BadPayload, decode_text
 
 _PLAIN_BODY = struct.Struct("<BBQQQHHII")  # BODY and the json_len of a record without names
+_WHO = struct.Struct("<IBxQQ")  # of HEADER: frame_len, type, topic_id, seq
 _BYTES = [bytes((value,)) for value in range(256)]
 _NO_OFFSET = array("I", (0,))
 _NO_NAMES = array("H", (0,))
@@ -260,10 +261,10 @@ def verify(
     """
     if length < OVERHEAD + JSON_LEN_SIZE or offset < 0 or offset + length > len(buf):
         return False
-    header: Header = HEADER.unpack_from(buf, offset)
-    if header[0] + 4 != length or header[1] != APPEND:
+    frame_len, kind, found_topic, found_seq = _WHO.unpack_from(buf, offset)
+    if frame_len + 4 != length or kind != APPEND:
         return False
-    if topic_id not in (None, header[3]) or seq not in (None, header[4]):
+    if (topic_id is not None and topic_id != found_topic) or (seq is not None and seq != found_seq):
         return False
     checksum_at = offset + length - CHECKSUM_SIZE
     stored: int = U64.unpack_from(buf, checksum_at)[0]
