@@ -1,0 +1,48 @@
+"""A cache bounded by bytes that forgets what was used longest ago."""
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class ByteLru(Generic[K, V]):
+    """Values with a stated size; the newest one is kept even if it alone exceeds the budget."""
+
+    def __init__(self, budget_bytes: int) -> None:
+        self._budget = budget_bytes
+        self._items: OrderedDict[K, tuple[V, int]] = OrderedDict()
+        self.used_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def get(self, key: K) -> V | None:
+        """The cached value, now the most recently used one."""
+        item = self._items.get(key)
+        if item is None:
+            return None
+        self._items.move_to_end(key)
+        return item[0]
+
+    def peek(self, key: K) -> V | None:
+        """The cached value, its age unchanged."""
+        item = self._items.get(key)
+        return None if item is None else item[0]
+
+    def put(self, key: K, value: V, size: int) -> None:
+        """Keep `value`, in place of an earlier one under the same key."""
+        self.drop(key)
+        self._items[key] = (value, size)
+        self.used_bytes += size
+        while self.used_bytes > self._budget and len(self._items) > 1:
+            _, (_, evicted_size) = self._items.popitem(last=False)
+            self.used_bytes -= evicted_size
+
+    def drop(self, key: K) -> None:
+        """Forget one value; unknown keys are fine."""
+        item = self._items.pop(key, None)
+        if item is not None:
+            self.used_bytes -= item[1]
