@@ -1,0 +1,459 @@
+"""Stage files, version 1: records kept aside until their epoch is committed.
+
+A sink writes what belongs together as stages, one file per part and attempt, and then commits the
+epoch. Until then nobody sees the records. After the commit point the stage files are what a crash
+cannot take back: replay fills in from them whatever had not yet reached the log. So a file is
+durable, name included, before `write_stage` returns, and is believed only as a whole.
+
+    stages/<16 hex digits of H64(app)>-<epoch>/<part>-<attempt>.stage
+
+Integers are little-endian.
+
+    offset  size  field
+         0     4  magic       "STG1"
+         4     4  version     1
+         8     8  epoch
+        16     8  part
+        24     8  attempt
+        32     8  created_ms  when it was staged; its time to live counts from here
+        40     8  records     number of records
+        48     8  nbytes      accounted size: data and meta of all records
+        56     8  body_len    bytes of the body
+        64     8  body_h      H64 of the body
+        72     2  app_len
+        74     n  app         UTF-8
+      74+n     8  H64 of everything before
+      82+n        body: the records, back to back
+
+    size  field of a record
+       1  flags      b0 has_tag, b1 has_node: an empty tag is not the same as none
+       2  topic_len
+       2  node_len   0 without node
+       2  tag_len    0 without tag
+       4  data_len
+       4  meta_len   0 without meta
+          topic, node, tag, data, meta
+
+The header has its own checksum so that a start can list stages, with their sizes and ages, without
+reading their records; the directory's name holds only a hash, so the app is named inside. It is
+written after the body, whose size and checksum are known only then.
+
+Two writes of one key, or a write and a removal of one epoch, must not overlap: the caller sees to
+that. Everything else here may run at the same time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+import msgspec
+from xxhash import xxh3_64
+
+from topics.core.batch import RecordBatch
+from topics.storage import layout
+from topics.storage.checksum import h64
+from topics.storage.crashpoints import crashpoint
+from topics.storage.frame_header import MAX_FRAME
+from topics.storage.fs import TMP_SUFFIX, File, Fs, parent_of, read_exact, write_all
+
+VERSION: Final = 1
+MAGIC: Final = b"STG1"
+BUFFER_BYTES: Final = 1 << 20
+
+_FLAG_TAG: Final = 1
+_FLAG_NODE: Final = 2
+_HEAD = struct.Struct("<4sI8QH")
+_U64 = struct.Struct("<Q")
+_ROW = struct.Struct("<BHHHII")
+_MAX_APP: Final = 512  # bytes; names of apps are shorter
+_MAX_HEADER: Final = _HEAD.size + _MAX_APP + _U64.size
+
+assert _HEAD.size == 74
+
+
+class BadStage(ValueError):
+    """The file is damaged, or not the stage it should be; nothing in it may be used."""
+
+
+class StageKey(NamedTuple):
+    """Which stage: the same key staged again replaces it."""
+
+    app: str
+    epoch: int
+    part: int
+    attempt: int
+
+    def path(self, data_dir: str) -> str:
+        """Its file."""
+        return layout.stage_path(
+            data_dir, app=self.app, epoch=self.epoch, part=self.part, attempt=self.attempt
+        )
+
+
+class StagedRow(NamedTuple):
+    """One record and the topic it is meant for; `meta` is empty when there is none."""
+
+    topic: str
+    node: str | None
+    tag: str | None
+    data: bytes
+    meta: bytes = b""
+
+
+class StageInfo(msgspec.Struct, frozen=True):
+    """A stage without its records. `nbytes` is what callers are told and what a cap counts."""
+
+    key: StageKey
+    created_ms: int
+    records: int
+    nbytes: int
+
+
+class Stage(msgspec.Struct, frozen=True):
+    """A whole stage, checked."""
+
+    info: StageInfo
+    rows: list[StagedRow]
+
+
+class StageListing(msgspec.Struct, frozen=True):
+    """What lies in `stages/`: sound headers, and the paths of files that have none."""
+
+    stages: list[StageInfo]
+    damaged: list[str]
+
+
+class _Header(NamedTuple):
+    info: StageInfo
+    size: int  # of the header itself
+    body_len: int
+    body_h: int
+
+
+# Writing
+
+
+def write_stage(
+    fs: Fs, data_dir: str, key: StageKey, rows: Iterable[StagedRow], *, now_ms: int
+) -> StageInfo:
+    """Stage these records in place of any staged under this key; durable on return.
+
+    `rows` is consumed once, with one buffer in memory. After an error the key stands for the
+    earlier stage or the new one, never for a mix; staging it again settles which.
+    """
+    path = key.path(data_dir)
+    directory = parent_of(path)
+    tmp = path + TMP_SUFFIX
+    fs.mkdirs(directory)
+    try:
+        info = _write_file(fs, tmp, key, rows, now_ms)
+        crashpoint("stage.file")
+        fs.rename(tmp, path)
+    except Exception:
+        with contextlib.suppress(OSError):  # on a full disk half a file would be in the way
+            fs.unlink(tmp)
+        raise
+    # All three, whoever made the directories: a neighbour that made one may not have synced it.
+    for changed in (directory, parent_of(directory), data_dir):
+        fs.sync_dir(changed)
+    return info
+
+
+def _write_file(
+    fs: Fs, path: str, key: StageKey, rows: Iterable[StagedRow], now_ms: int
+) -> StageInfo:
+    app = key.app.encode()
+    assert len(app) <= _MAX_APP, "names of apps are checked where they enter"
+    file = fs.open(path, write=True, create=True, truncate=True)
+    try:
+        body = _BodyWriter(file, _HEAD.size + len(app) + _U64.size)
+        for row in rows:
+            body.add(row)
+        body.flush()
+        head = _HEAD.pack(
+            MAGIC,
+            VERSION,
+            key.epoch,
+            key.part,
+            key.attempt,
+            now_ms,
+            body.records,
+            body.nbytes,
+            body.written,
+            body.checksum.intdigest(),
+            len(app),
+        )
+        head += app
+        write_all(file, head + _U64.pack(h64(head)), 0)
+        file.fsync()
+    finally:
+        file.close()
+    return StageInfo(key, now_ms, body.records, body.nbytes)
+
+
+class _BodyWriter:
+    """Records to bytes, through one buffer."""
+
+    def __init__(self, file: File, start: int) -> None:
+        self.records = 0
+        self.nbytes = 0
+        self.written = 0
+        self.checksum = xxh3_64()
+        self._file = file
+        self._start = start
+        self._buffer = bytearray()
+
+    def add(self, row: StagedRow) -> None:
+        topic = row.topic.encode()
+        node = b"" if row.node is None else row.node.encode()
+        tag = b"" if row.tag is None else row.tag.encode()
+        flags = (_FLAG_NODE if row.node is not None else 0) | (
+            _FLAG_TAG if row.tag is not None else 0
+        )
+        self._buffer += b"".join(
+            (
+                _ROW.pack(flags, len(topic), len(node), len(tag), len(row.data), len(row.meta)),
+                topic,
+                node,
+                tag,
+                row.data,
+                row.meta,
+            )
+        )
+        self.records += 1
+        self.nbytes += len(row.data) + len(row.meta)
+        if len(self._buffer) >= BUFFER_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        piece = bytes(self._buffer)
+        self._buffer.clear()
+        write_all(self._file, piece, self._start + self.written)
+        self.checksum.update(piece)
+        self.written += len(piece)
+
+
+# Reading
+
+
+def read_stage(fs: Fs, path: str, key: StageKey) -> Stage:
+    """The stage of this key; `BadStage` unless every byte of the file is as it was written.
+
+    Errors of the disk pass through, a missing file among them.
+    """
+    file = fs.open(path)
+    try:
+        header = _read_header(file)
+        if header.info.key != key:
+            raise BadStage(f"{path} holds {header.info.key}, not {key}")
+        rows = _read_rows(file, header)
+    except EOFError as error:
+        raise BadStage("it became shorter while it was read") from error
+    finally:
+        file.close()
+    info = header.info
+    if (len(rows), sum(len(row.data) + len(row.meta) for row in rows)) != (
+        info.records,
+        info.nbytes,
+    ):
+        raise BadStage("the header counts other records than there are")
+    return Stage(info, rows)
+
+
+def _read_header(file: File) -> _Header:
+    """The header; with it the length of the body is known to be right, but not its contents."""
+    size = file.size()
+    start = read_exact(file, min(size, _MAX_HEADER), 0)
+    if len(start) < _HEAD.size:
+        raise BadStage("shorter than its header")
+    (
+        magic,
+        version,
+        epoch,
+        part,
+        attempt,
+        created_ms,
+        records,
+        nbytes,
+        body_len,
+        body_h,
+        app_len,
+    ) = _HEAD.unpack_from(start)
+    if magic != MAGIC:
+        raise BadStage("not a stage")
+    if version != VERSION:
+        raise BadStage(f"version {version}, this program reads {VERSION}")
+    end = _HEAD.size + app_len
+    if len(start) < end + _U64.size or h64(start[:end]) != _U64.unpack_from(start, end)[0]:
+        raise BadStage("the checksum of the header does not match")
+    if end + _U64.size + body_len != size:
+        raise BadStage(f"{size - end - _U64.size} bytes of body instead of {body_len}")
+    key = StageKey(_text(start[_HEAD.size : end]), epoch, part, attempt)
+    return _Header(StageInfo(key, created_ms, records, nbytes), end + _U64.size, body_len, body_h)
+
+
+def _read_rows(file: File, header: _Header) -> list[StagedRow]:
+    rows: list[StagedRow] = []
+    checksum = xxh3_64()
+    rest = b""
+    for start in range(0, header.body_len, BUFFER_BYTES):
+        size = min(BUFFER_BYTES, header.body_len - start)
+        piece = read_exact(file, size, header.size + start)
+        checksum.update(piece)
+        rest = _take_rows(rest + piece, rows)
+    if rest:
+        raise BadStage("the last record is incomplete")
+    if checksum.intdigest() != header.body_h:
+        raise BadStage("the checksum of the records does not match")
+    return rows
+
+
+def _take_rows(buffer: bytes, rows: list[StagedRow]) -> bytes:
+    """Append the complete records at the start of `buffer`; returns what is left of it."""
+    at = 0
+    while len(buffer) - at >= _ROW.size:
+        flags, topic_len, node_len, tag_len, data_len, meta_len = _ROW.unpack_from(buffer, at)
+        node_at = at + _ROW.size + topic_len
+        tag_at = node_at + node_len
+        data_at = tag_at + tag_len
+        meta_at = data_at + data_len
+        end = meta_at + meta_len
+        if end - at > MAX_FRAME:  # a damaged length must not gather the whole file in memory
+            raise BadStage("a record is longer than the log can take")
+        if end > len(buffer):
+            break
+        rows.append(
+            StagedRow(
+                _text(buffer[at + _ROW.size : node_at]),
+                _text(buffer[node_at:tag_at]) if flags & _FLAG_NODE else None,
+                _text(buffer[tag_at:data_at]) if flags & _FLAG_TAG else None,
+                buffer[data_at:meta_at],
+                buffer[meta_at:end],
+            )
+        )
+        at = end
+    return buffer[at:]
+
+
+def _text(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise BadStage("a name is not UTF-8") from error
+
+
+def by_topic(stages: Iterable[Stage]) -> dict[str, RecordBatch]:
+    """What a commit of these stages appends: per topic the records in order of part and row.
+
+    The order does not depend on the order of `stages`, so that a replay gives every record the
+    seq it had.
+    """
+    columns: dict[str, _Columns] = {}
+    for stage in sorted(stages, key=lambda stage: (stage.info.key.part, stage.info.key.attempt)):
+        for row in stage.rows:
+            if row.topic not in columns:
+                columns[row.topic] = _Columns([], [], [], [])
+            into = columns[row.topic]
+            into.datas.append(row.data)
+            into.metas.append(row.meta)
+            into.tags.append(row.tag)
+            into.nodes.append(row.node)
+    return {topic: column.batch() for topic, column in columns.items()}
+
+
+class _Columns(NamedTuple):
+    datas: list[bytes]
+    metas: list[bytes]
+    tags: list[str | None]
+    nodes: list[str | None]
+
+    def batch(self) -> RecordBatch:
+        return RecordBatch(
+            self.datas,
+            metas=self.metas if any(self.metas) else None,
+            tags=self.tags if any(tag is not None for tag in self.tags) else None,
+            nodes=self.nodes if any(node is not None for node in self.nodes) else None,
+        )
+
+
+# Listing and removing
+
+
+def list_stages(fs: Fs, data_dir: str) -> StageListing:
+    """Every stage by its header, in order of app, epoch, part and attempt.
+
+    A listed stage can still turn out bad when its records are read. A file whose header is not
+    sound, or names another stage than its path, is among the damaged.
+    """
+    stages: list[StageInfo] = []
+    damaged: list[str] = []
+    for directory in _epoch_dirs(fs, data_dir):
+        for name in fs.listdir(directory):
+            if layout.parse_stage(name) is None:
+                continue
+            path = f"{directory}/{name}"
+            try:
+                stages.append(_info_at(fs, data_dir, path))
+            except (BadStage, EOFError):
+                damaged.append(path)
+    stages.sort(key=lambda info: info.key)
+    return StageListing(stages, damaged)
+
+
+def _info_at(fs: Fs, data_dir: str, path: str) -> StageInfo:
+    file = fs.open(path)
+    try:
+        info = _read_header(file).info
+    finally:
+        file.close()
+    if info.key.path(data_dir) != path:
+        raise BadStage(f"{path} holds {info.key}")
+    return info
+
+
+def remove_stage(fs: Fs, data_dir: str, key: StageKey) -> None:
+    """Discard one stage; one that is already gone is fine.
+
+    Removals are not synced. A stage that a power loss brings back is as old as before, or its
+    epoch as committed as before, and goes again.
+    """
+    path = key.path(data_dir)
+    with contextlib.suppress(FileNotFoundError):
+        fs.unlink(path)
+    _remove_if_empty(fs, parent_of(path))
+
+
+def remove_epoch(fs: Fs, data_dir: str, app: str, epoch: int) -> None:
+    """Discard every stage of an app's epoch, sound or not; not synced, as in `remove_stage`."""
+    directory = f"{data_dir}/{layout.STAGES}/{layout.stage_dir_name(app, epoch)}"
+    if not fs.exists(directory):
+        return
+    for name in fs.listdir(directory):
+        if layout.parse_stage(name.removesuffix(TMP_SUFFIX)) is not None:
+            fs.unlink(f"{directory}/{name}")
+    _remove_if_empty(fs, directory)
+
+
+def remove_leftovers(fs: Fs, data_dir: str) -> None:
+    """Remove what writes and removals that never ended left behind; for a start, before any."""
+    for directory in _epoch_dirs(fs, data_dir):
+        for name in fs.listdir(directory):
+            if name.endswith(TMP_SUFFIX):
+                fs.unlink(f"{directory}/{name}")
+        _remove_if_empty(fs, directory)
+
+
+def _epoch_dirs(fs: Fs, data_dir: str) -> Iterator[str]:
+    root = f"{data_dir}/{layout.STAGES}"
+    if fs.exists(root):
+        for name in fs.listdir(root):
+            if layout.parse_stage_dir(name) is not None:
+                yield f"{root}/{name}"
+
+
+def _remove_if_empty(fs: Fs, directory: str) -> None:
+    if fs.exists(directory) and not fs.listdir(directory):
+        fs.rmdir(directory)
