@@ -12,6 +12,7 @@
       NotReady  ShuttingDown
       RefusedToOpen     the directory cannot be opened safely; nothing was changed
         DirectoryLocked another process has it open
+      InvalidSetting    a server setting makes no sense; nothing was started
       Closed  ForkedChild  ReadOnly
 
 An error carries facts: a stable `code`, a message that says what to do, and `detail`, the
@@ -528,6 +529,17 @@ class DirectoryLocked(RefusedToOpen):
         self.since_ms = since_ms
 
 
+class InvalidSetting(TopicsError):
+    """A setting cannot be used; a start that guessed instead would surprise later."""
+
+    code = "invalid_setting"
+
+    def __init__(self, setting: str, *, allowed: str, got: str) -> None:
+        """`got` is shown as it is: the value quoted, or only what a secret lets be said of it."""
+        super().__init__(f"{setting} must be {allowed}; got {got}")
+        self.setting = setting
+
+
 class Closed(TopicsError):
     """The log was closed; a closed log cannot be used again."""
 
@@ -586,6 +598,7 @@ _BY_CODE: Mapping[str, type[TopicsError]] = {
         ShuttingDown,
         RefusedToOpen,
         DirectoryLocked,
+        InvalidSetting,
         Closed,
         ForkedChild,
         ReadOnly,

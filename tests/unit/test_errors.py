@@ -14,6 +14,7 @@ from topics.errors import (
     HeadMismatch,
     Internal,
     InvalidRequest,
+    InvalidSetting,
     LogFailed,
     LogFull,
     MethodNotAllowed,
@@ -139,6 +140,7 @@ EXAMPLES: list[tuple[TopicsError, str, dict[str, object] | None]] = [
         "locked",
         {"refused": "locked", "file": "d/.topics.lock", "offset": None},
     ),
+    (InvalidSetting("TOPICS_PORT", allowed="a port", got="'x'"), "invalid_setting", None),
     (Closed(), "closed", None),
     (ForkedChild(), "forked", None),
     (ReadOnly("delete records"), "read_only", None),
@@ -224,6 +226,12 @@ def test_a_locked_directory_says_who_holds_it() -> None:
     message = str(DirectoryLocked("f", pid=42, host="box", since_ms=17))
     assert "process 42 on box" in message
     assert "17" in message
+
+
+def test_a_bad_setting_is_named_with_its_value_and_what_is_allowed() -> None:
+    error = InvalidSetting("TOPICS_PORT", allowed="an integer from 0 to 65535", got="'64k'")
+    assert error.setting == "TOPICS_PORT"
+    assert str(error) == "TOPICS_PORT must be an integer from 0 to 65535; got '64k'"
 
 
 def test_a_refusal_prints_one_json_line() -> None:
