@@ -1,0 +1,231 @@
+"""Who is asking, and what a key may do.
+
+Keys come as one text, entries separated by commas:
+
+    secret                    everything
+    secret:scopes             those scopes, every name
+    secret:scopes:prefixes    those scopes, names that start with one of the prefixes
+    secret::prefixes          all scopes, limited by prefix
+
+Scopes are joined by `+`, prefixes by `|`; a colon after the second belongs to the prefixes. With no
+entry at all authentication is off and everybody may do everything. A text with a mistake stops the
+start: a key that grants something else than was meant would be worse.
+
+Secrets are not kept. What stays is their SHA-256, and a presented token is compared with every one
+of them in full, so that the time taken tells nothing. Which scope a request needs, and which routes
+take a token from the query, is decided by the routes.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import hmac
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from topics.errors import InvalidSetting, Unauthorized
+
+KeyId: TypeAlias = int
+"""Place of a key among the entries, from 1. Tells keys apart and says nothing about the secret."""
+
+_SETTING: Final = "TOPICS_API_KEYS"
+_SCHEME: Final = b"Bearer "
+
+
+class Scope(enum.Flag):
+    """What a call needs and a key grants; `READ | WRITE` means both."""
+
+    READ = enum.auto()
+    WRITE = enum.auto()
+    DELETE = enum.auto()
+    ADMIN = enum.auto()
+
+
+NO_SCOPE: Final = Scope(0)
+ALL_SCOPES: Final = ~NO_SCOPE
+
+_SCOPE_WORDS: Final = {
+    "read": Scope.READ,
+    "r": Scope.READ,
+    "write": Scope.WRITE,
+    "w": Scope.WRITE,
+    "delete": Scope.DELETE,
+    "del": Scope.DELETE,
+    "d": Scope.DELETE,
+    "admin": Scope.ADMIN,
+    "a": Scope.ADMIN,
+    "rw": Scope.READ | Scope.WRITE,
+}
+_ALLOWED: Final = (
+    "entries secret[:scopes[:prefixes]] joined by ',', "
+    "with scopes out of read, write, delete, admin and rw joined by '+'"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who makes a request, as far as rights go. `key_id` is None when authentication is off."""
+
+    key_id: KeyId | None = None
+    scopes: Scope = ALL_SCOPES
+    prefixes: tuple[str, ...] = ()
+
+    def may(self, scope: Scope) -> bool:
+        """Whether the key has every scope in `scope`."""
+        return scope in self.scopes
+
+    def allows(self, name: str) -> bool:
+        """Whether the key may use this topic or router name, given percent-decoded."""
+        return not self.prefixes or name.startswith(self.prefixes)
+
+
+ANYONE: Final = Principal()
+"""The caller of a server without keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    digest: bytes
+    principal: Principal
+
+
+class Keyring:
+    """The keys of a server. Its `repr` shows how many, never which."""
+
+    __slots__ = ("_enabled", "_keys")
+
+    def __init__(self, text: str = "") -> None:
+        """Read the entries of `TOPICS_API_KEYS`; `InvalidSetting` when one is malformed."""
+        self._enabled = False
+        self._keys: list[_Key] = []
+        for number, entry in _entries(text):
+            self._enabled = True
+            secret, principal = _parse_entry(number, entry)
+            # An empty secret is no key: nobody can present it. It still locks the door.
+            if secret:
+                self._add(_digest(secret.encode("utf-8", "surrogateescape")), principal)
+
+    def __repr__(self) -> str:
+        return f"Keyring({len(self._keys)} keys, {'on' if self._enabled else 'off'})"
+
+    @property
+    def enabled(self) -> bool:
+        """Whether requests need a key; true even when no entry has a usable one."""
+        return self._enabled
+
+    def find(self, token: bytes | None) -> Principal | None:
+        """The principal of a token; None when it is missing or unknown."""
+        if not self._enabled:
+            return ANYONE
+        presented = _digest(token or b"")
+        found = None
+        for key in self._keys:
+            # No early exit: how long this takes must not depend on which key fits.
+            if hmac.compare_digest(key.digest, presented):
+                found = key.principal
+        return found
+
+    def authenticate(self, token: bytes | None) -> Principal:
+        """The principal of a token, or `Unauthorized`."""
+        principal = self.find(token)
+        if principal is None:
+            raise Unauthorized()
+        return principal
+
+    def _add(self, digest: bytes, principal: Principal) -> None:
+        for known in self._keys:
+            if known.digest == digest:
+                if (known.principal.scopes, known.principal.prefixes) != (
+                    principal.scopes,
+                    principal.prefixes,
+                ):
+                    raise _bad_entry(
+                        principal.key_id or 0, "a secret given before with other rights"
+                    )
+                return
+        self._keys.append(_Key(digest, principal))
+
+
+def may_open(owner: KeyId | None, presented: Principal | None) -> bool:
+    """Whether a stream session of `owner` opens for this caller: only for the very same key.
+
+    A session made without authentication has no owner and opens for everybody who knows its id.
+    """
+    return owner is None or (presented is not None and presented.key_id == owner)
+
+
+# Tokens in requests
+
+
+def bearer_token(authorization: bytes | None) -> bytes | None:
+    """The token of an `Authorization` header; None unless the scheme is exactly `Bearer`."""
+    if authorization is None:
+        return None
+    value = authorization.strip()
+    if not value.startswith(_SCHEME):
+        return None
+    return value[len(_SCHEME) :].strip()
+
+
+def stream_token(
+    authorization: bytes | None, query_pairs: Iterable[tuple[str, str]]
+) -> bytes | None:
+    """The token of a request that opens an event stream: from the header, else from `?token=`.
+
+    Browsers cannot set headers on such a request. Only routes that open one may use this, for
+    addresses end up in logs. `query_pairs` are decoded; the first `token` among them counts.
+    """
+    from_header = bearer_token(authorization)
+    if from_header is not None:
+        return from_header
+    for name, value in query_pairs:
+        if name == "token":
+            return value.strip().encode("utf-8", "surrogateescape")
+    return None
+
+
+def _digest(token: bytes) -> bytes:
+    return hashlib.sha256(token).digest()
+
+
+# The text of the keys
+
+
+def _entries(text: str) -> Iterator[tuple[int, str]]:
+    """Entries with their place, blank ones left out but counted."""
+    for number, entry in enumerate(text.split(","), 1):
+        if entry.strip():
+            yield number, entry.strip()
+
+
+def _parse_entry(number: int, entry: str) -> tuple[str, Principal]:
+    secret, scopes, prefixes = (*entry.split(":", 2), "", "")[:3]
+    return secret.strip(), Principal(
+        number, _parse_scopes(number, scopes), _parse_prefixes(prefixes)
+    )
+
+
+def _parse_scopes(number: int, field: str) -> Scope:
+    if not field:
+        return ALL_SCOPES
+    granted = NO_SCOPE
+    for word in filter(None, (word.strip() for word in field.split("+"))):
+        scope = _SCOPE_WORDS.get(word.lower())
+        if scope is None:
+            raise _bad_entry(number, f"the unknown scope {word!r}")
+        granted |= scope
+    if not granted:
+        # Blank is not empty: somebody meant to grant something, so everything would be a guess.
+        raise _bad_entry(number, f"the scope field {field!r} without any scope")
+    return granted
+
+
+def _parse_prefixes(field: str) -> tuple[str, ...]:
+    return tuple(filter(None, (prefix.strip() for prefix in field.split("|"))))
+
+
+def _bad_entry(number: int, problem: str) -> InvalidSetting:
+    """The secret stays out: refusals end up in logs."""
+    return InvalidSetting(_SETTING, allowed=_ALLOWED, got=f"{problem} in entry {number}")
