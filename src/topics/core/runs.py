@@ -1,0 +1,166 @@
+"""Sets of seqs kept as runs, because removals come in runs and a topic has millions of seqs.
+
+`RunSet` holds disjoint, non-adjacent runs `lo..hi` (inclusive). `KindRuns` does the same with a
+kind on each run; runs of one kind are merged when they touch.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+
+
+class RunSet:
+    """A set of integers as sorted runs; two columns, no object per run."""
+
+    __slots__ = ("_hi", "_lo", "size")
+
+    def __init__(self, runs: Iterable[tuple[int, int]] = ()) -> None:
+        self._lo: array[int] = array("Q")
+        self._hi: array[int] = array("Q")
+        self.size = 0  # seqs in the set
+        for lo, hi in runs:
+            self.add(lo, hi)
+
+    def __len__(self) -> int:
+        """The number of runs."""
+        return len(self._lo)
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return zip(self._lo, self._hi, strict=True)
+
+    def __contains__(self, seq: int) -> bool:
+        at = bisect_right(self._lo, seq) - 1
+        return at >= 0 and self._hi[at] >= seq
+
+    def add(self, lo: int, hi: int) -> None:
+        """Add every seq of `lo..hi`, merging with what overlaps or touches."""
+        los, his = self._lo, self._hi
+        if not los or lo > his[-1] + 1:
+            los.append(lo)
+            his.append(hi)
+            self.size += hi - lo + 1
+            return
+        first = bisect_left(his, lo - 1)  # first run that touches or follows lo
+        last = bisect_right(los, hi + 1)  # one past the last run that touches hi
+        if first < last:
+            merged_lo = min(lo, los[first])
+            merged_hi = max(hi, his[last - 1])
+            self.size -= sum(his[first:last]) - sum(los[first:last]) + (last - first)
+            los[first:last] = array("Q", (merged_lo,))
+            his[first:last] = array("Q", (merged_hi,))
+            self.size += merged_hi - merged_lo + 1
+        else:
+            los.insert(first, lo)
+            his.insert(first, hi)
+            self.size += hi - lo + 1
+
+    def run_at(self, seq: int) -> tuple[int, int] | None:
+        """The run that holds `seq`."""
+        at = bisect_right(self._lo, seq) - 1
+        if at >= 0 and self._hi[at] >= seq:
+            return self._lo[at], self._hi[at]
+        return None
+
+    def end_of(self, seq: int) -> int:
+        """Last seq of the run that holds `seq`, or `seq - 1` when none does."""
+        at = bisect_right(self._lo, seq) - 1
+        return self._hi[at] if at >= 0 and self._hi[at] >= seq else seq - 1
+
+    def start_of(self, seq: int) -> int:
+        """First seq of the run that holds `seq`, or `seq + 1` when none does."""
+        at = bisect_right(self._lo, seq) - 1
+        return self._lo[at] if at >= 0 and self._hi[at] >= seq else seq + 1
+
+    def next_start(self, seq: int, default: int) -> int:
+        """First seq at or after `seq` that is in the set."""
+        at = bisect_left(self._hi, seq)
+        return max(seq, self._lo[at]) if at < len(self._lo) else default
+
+    def between(self, lo: int, hi: int) -> Iterator[tuple[int, int]]:
+        """Runs cut to `lo..hi`, in order."""
+        at = bisect_left(self._hi, lo)
+        while at < len(self._lo) and self._lo[at] <= hi:
+            yield max(lo, self._lo[at]), min(hi, self._hi[at])
+            at += 1
+
+    def count_between(self, lo: int, hi: int) -> int:
+        return sum(b - a + 1 for a, b in self.between(lo, hi))
+
+    def discard_through(self, seq: int) -> None:
+        """Forget every seq up to and including `seq`."""
+        at = bisect_right(self._hi, seq)
+        if at:
+            self.size -= sum(self._hi[:at]) - sum(self._lo[:at]) + at
+            del self._lo[:at]
+            del self._hi[:at]
+        if self._lo and self._lo[0] <= seq:
+            self.size -= seq + 1 - self._lo[0]
+            self._lo[0] = seq + 1
+
+    def keep_newest(self, runs: int) -> int:
+        """Keep at most `runs` runs, dropping the oldest; return the first seq still exact."""
+        surplus = len(self._lo) - runs
+        if surplus <= 0:
+            return 1
+        floor = self._hi[surplus - 1] + 1
+        self.discard_through(floor - 1)
+        return floor
+
+
+class KindRuns:
+    """Sorted runs, each with a kind. Short in practice: one entry per accident."""
+
+    __slots__ = ("_runs",)
+
+    def __init__(self, runs: Iterable[tuple[int, int, int]] = ()) -> None:
+        self._runs: list[tuple[int, int, int]] = []
+        for lo, hi, kind in runs:
+            self.add(lo, hi, kind)
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def __iter__(self) -> Iterator[tuple[int, int, int]]:
+        return iter(self._runs)
+
+    def add(self, lo: int, hi: int, kind: int) -> None:
+        """Add a run; runs never overlap, and touching runs of one kind become one."""
+        at = bisect_left(self._runs, (lo, hi, kind))
+        if at < len(self._runs) and self._runs[at][0] == hi + 1 and self._runs[at][2] == kind:
+            hi = self._runs[at][1]
+            del self._runs[at]
+        if at and self._runs[at - 1][1] == lo - 1 and self._runs[at - 1][2] == kind:
+            at -= 1
+            lo = self._runs[at][0]
+            del self._runs[at]
+        self._runs.insert(at, (lo, hi, kind))
+
+    def run_at(self, seq: int) -> tuple[int, int, int] | None:
+        at = bisect_right(self._runs, (seq, 1 << 64, 0)) - 1
+        if at >= 0 and self._runs[at][1] >= seq:
+            return self._runs[at]
+        return None
+
+    def next_from(self, seq: int) -> tuple[int, int, int] | None:
+        """The first run that ends at or after `seq`."""
+        at = bisect_right(self._runs, (seq, 1 << 64, 0)) - 1
+        if at >= 0 and self._runs[at][1] >= seq:
+            return self._runs[at]
+        return self._runs[at + 1] if at + 1 < len(self._runs) else None
+
+    def between(self, lo: int, hi: int) -> Iterator[tuple[int, int, int]]:
+        run = self.next_from(lo)
+        while run is not None and run[0] <= hi:
+            yield max(lo, run[0]), min(hi, run[1]), run[2]
+            run = self.next_from(run[1] + 1)
+
+    def count_between(self, lo: int, hi: int) -> int:
+        return sum(b - a + 1 for a, b, _ in self.between(lo, hi))
+
+    def discard_through(self, seq: int) -> None:
+        """Forget what lies at or below `seq`; a run that straddles it keeps its upper part."""
+        kept = [(max(lo, seq + 1), hi, kind) for lo, hi, kind in self._runs if hi > seq]
+        if len(kept) != len(self._runs) or kept != self._runs:
+            self._runs = kept

@@ -1,0 +1,93 @@
+"""Tag index of one topic: tag to ascending seqs, for deletes by tag.
+
+It costs nothing until a tag is used. Records appended while the index is loaded are added as they
+come; older ones are loaded from their segments the first time somebody asks. Seqs that died are
+left in place and filtered by the caller, who knows what is live; once too many are dead the index
+is thrown away and loaded again when next needed.
+
+Keys are kept in byte order (UTF-8 byte order is code point order), so that a prefix is one
+contiguous range of keys. The order is made when a prefix is first asked for.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+
+from topics.core.facts import Match
+
+
+class TagIndex:
+    __slots__ = ("_order", "_postings", "dead", "entries", "loaded")
+
+    def __init__(self) -> None:
+        self._postings: dict[str, array[int]] = {}
+        self._order: list[str] | None = None
+        self.loaded = False  # covers every live record of the topic
+        self.entries = 0
+        self.dead = 0
+
+    def add(self, tag: str, seq: int) -> None:
+        """Note one record; seqs of a tag come in ascending order."""
+        postings = self._postings.get(tag)
+        if postings is None:
+            self._postings[tag] = array("Q", (seq,))
+            if self._order is not None:
+                insort(self._order, tag)
+        else:
+            postings.append(seq)
+        self.entries += 1
+
+    def add_many(self, tag: str, seqs: array[int]) -> None:
+        postings = self._postings.get(tag)
+        if postings is None:
+            self._postings[tag] = seqs[:]
+            if self._order is not None:
+                insort(self._order, tag)
+        else:
+            postings.extend(seqs)
+        self.entries += len(seqs)
+
+    def matching(self, match: Match, *, lo: int, below: int) -> Iterator[int]:
+        """Seqs in `lo .. below - 1` that the selector accepts; tag by tag, so not sorted."""
+        for tag in self._tags(match):
+            postings = self._postings[tag]
+            yield from postings[bisect_left(postings, lo) : bisect_left(postings, below)]
+
+    def _tags(self, match: Match) -> Iterator[str]:
+        if not match.is_prefix:
+            if match.value in self._postings:
+                yield match.value
+            return
+        if self._order is None:
+            self._order = sorted(self._postings)
+        at = bisect_left(self._order, match.value)
+        while at < len(self._order) and self._order[at].startswith(match.value):
+            yield self._order[at]
+            at += 1
+
+    def forget_matching(self, match: Match, *, below: int) -> None:
+        """Drop the postings of a selector whose records below `below` were all deleted."""
+        for tag in list(self._tags(match)):
+            postings = self._postings[tag]
+            cut = bisect_left(postings, below)
+            self.entries -= cut
+            del postings[:cut]
+            if not postings:
+                del self._postings[tag]
+                if self._order is not None:
+                    del self._order[bisect_left(self._order, tag)]
+
+    def note_dead(self, count: int) -> None:
+        """Records died that may be indexed; start afresh when most of the index is dead."""
+        self.dead += count
+        if self.loaded and self.dead > 1024 and self.dead > self.entries // 2:
+            self.clear()
+
+    def clear(self) -> None:
+        self._postings = {}
+        self._order = None
+        self.loaded = False
+        self.entries = 0
+        self.dead = 0

@@ -1,0 +1,553 @@
+"""One topic: its watermarks, what is live, and how facts change both.
+
+Theory of operation. A seq is *live* when it has a record, lies above the floor (`max(cap_hi,
+ttl_hi)`), was not deleted and is not inside a run of holes. Nothing here is stored per record
+except the tail's columns: deletes are runs of seqs, losses are two floors and a few runs, and
+records below the tail live in segments that the topic asks about through `History`.
+
+`plan_*` methods are pure. `apply_*` methods change memory, are given facts that are already
+durable as the class asks, and serve live writes and replay alike. They do not fail; what they
+need from a segment's index is loaded before the fact is committed.
+
+Invariant after every step: `1 <= evict_floor <= earliest <= head + 1`, and the ledger adds up:
+`head = count + deleted + lost_cap + lost_ttl + lost_crash + skipped + source_trim`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from topics.core.config import TopicConfig
+from topics.core.facts import Appended, CursorMoved, Deleted, Evicted, Match, SeqSkipped
+from topics.core.keys import KeyWindow
+from topics.core.leases import LeaseBook
+from topics.core.runs import KindRuns, RunSet
+from topics.core.tags import TagIndex
+from topics.core.tail import FRAME_OVERHEAD, History, NoHistory, Tail
+from topics.errors import RecordTooLarge, TopicFull
+
+SEQ_BASE = 1
+MAX_DELETED_RUNS = 100_000
+NO_HISTORY: History = NoHistory()
+
+
+class Ledger(msgspec.Struct):
+    """Where every seq went that is not live."""
+
+    deleted: int = 0
+    lost_cap: int = 0
+    lost_ttl: int = 0
+    lost_crash: int = 0
+    skipped: int = 0
+    source_trim: int = 0
+
+    @property
+    def gone(self) -> int:
+        return (
+            self.deleted
+            + self.lost_cap
+            + self.lost_ttl
+            + self.lost_crash
+            + self.skipped
+            + self.source_trim
+        )
+
+
+class Gap(msgspec.Struct, frozen=True, gc=False):
+    """Involuntary loss a reader has to be told of."""
+
+    lo: int
+    hi: int
+    reason: str
+
+
+class Topic:
+    __slots__ = (
+        "bytes",
+        "cap_hi",
+        "config",
+        "count",
+        "cursors",
+        "delete_below",
+        "delete_version",
+        "deleted",
+        "earliest",
+        "epoch",
+        "exact_from",
+        "floor_ts",
+        "handed_out",
+        "head",
+        "history",
+        "id",
+        "keys",
+        "last_consumed",
+        "last_read_ts",
+        "last_ts",
+        "last_write_ts",
+        "leases",
+        "ledger",
+        "name",
+        "pending",
+        "reserved",
+        "runs",
+        "tags",
+        "tail",
+        "ttl_hi",
+        "ttl_logged_hi",
+        "unflipped",
+        "volatile",
+        "volatile_from",
+    )
+
+    def __init__(
+        self, topic_id: int, name: str, epoch: int, config: TopicConfig, *, max_keys: int
+    ) -> None:
+        self.id = topic_id
+        self.name = name
+        self.epoch = epoch
+        self.config = config
+        self.head = SEQ_BASE - 1  # last published seq
+        self.handed_out = SEQ_BASE - 1  # last seq given to a write, published or not
+        self.pending = 0  # submissions on their way through the log
+        self.reserved = 0  # durable ceiling of handed-out seqs
+        self.earliest = SEQ_BASE
+        self.cap_hi = 0
+        self.ttl_hi = 0
+        self.ttl_logged_hi = 0  # what the log knows of ttl_hi; nothing above it is reclaimed
+        self.floor_ts = -1
+        self.delete_below = 0
+        self.last_ts = 0
+        self.count = 0
+        self.bytes = 0
+        self.ledger = Ledger()
+        self.runs = KindRuns()  # SeqSkipped kinds
+        self.deleted = RunSet()
+        self.exact_from = SEQ_BASE  # below it only delete bytes in segments tell what was deleted
+        self.unflipped = RunSet()  # deleted seqs whose delete byte is not on disk yet
+        self.delete_version = 0
+        self.cursors: dict[str, tuple[int, int]] = {}
+        self.keys = KeyWindow(max_keys)
+        self.tags = TagIndex()
+        self.leases = LeaseBook() if config.is_queue else None
+        self.tail = Tail(SEQ_BASE)
+        self.history = NO_HISTORY
+        self.volatile = RunSet()  # records of a past ephemeral life: readable until restart
+        self.volatile_from = SEQ_BASE if config.durability == "ephemeral" else 0
+        self.last_write_ts: int | None = None
+        self.last_read_ts: int | None = None
+        self.last_consumed: int | None = None
+
+    # What is live
+
+    @property
+    def evict_floor(self) -> int:
+        """First seq not lost to a cap or TTL."""
+        return max(self.cap_hi, self.ttl_hi) + 1
+
+    def is_live(self, seq: int) -> bool:
+        if not self.earliest <= seq <= self.head or seq in self.deleted:
+            return False
+        if len(self.runs) and self.runs.run_at(seq):
+            return False
+        return seq >= self.exact_from or self.history.weigh(seq, seq)[0] == 1
+
+    def extents(self, lo: int, hi: int) -> Iterator[tuple[int, int]]:
+        """Runs of seqs in `lo..hi` that are not known dead, in order.
+
+        Below `exact_from` a run may still hold seqs that only a delete byte marks.
+        """
+        cursor = max(lo, self.earliest)
+        hi = min(hi, self.head)
+        while cursor <= hi:
+            skipped = self.deleted.end_of(cursor)
+            hole = self.runs.run_at(cursor) if len(self.runs) else None
+            if hole is not None:
+                skipped = max(skipped, hole[1])
+            if skipped >= cursor:
+                cursor = skipped + 1
+                continue
+            stop = self.deleted.next_start(cursor, hi + 1)
+            following = self.runs.next_from(cursor) if len(self.runs) else None
+            if following is not None:
+                stop = min(stop, following[0])
+            stop = min(stop, hi + 1)
+            yield cursor, stop - 1
+            cursor = stop
+
+    def weigh(self, lo: int, hi: int) -> tuple[int, int]:
+        """Live records and their bytes in `lo..hi`."""
+        count = nbytes = 0
+        for a, b in self.extents(lo, hi):
+            n, size = self._weigh_extent(a, b)
+            count += n
+            nbytes += size
+        return count, nbytes
+
+    def _weigh_extent(self, lo: int, hi: int) -> tuple[int, int]:
+        border = self.history.last
+        if lo > border:
+            return self.tail.weigh(lo, hi)
+        count, nbytes = self.history.weigh(lo, min(hi, border))
+        if hi > border:
+            more, size = self.tail.weigh(border + 1, hi)
+            count, nbytes = count + more, nbytes + size
+        return count, nbytes
+
+    def sizes(self, lo: int, hi: int) -> Iterator[tuple[int, int]]:
+        """`(seq, nbytes)` of the live records in `lo..hi`."""
+        border = self.history.last
+        for a, b in self.extents(lo, hi):
+            if a <= border:
+                yield from self.history.sizes(a, min(b, border))
+            if b > border:
+                yield from self.tail.sizes(max(a, border + 1), b)
+
+    def time_of(self, seq: int) -> int:
+        if seq >= self.tail.first and seq < self.tail.end:
+            return self.tail.times[seq - self.tail.first]
+        return self.history.time_of(seq)
+
+    def last_before(self, ts: int) -> int:
+        """Highest seq with a slot whose time is below `ts`, 0 when there is none."""
+        if len(self.tail):
+            seq = self.tail.last_before(ts)
+            if seq:
+                return seq
+        return self.history.last_before(ts)
+
+    def start_of(self, from_ts: int) -> int:
+        """Cursor from which every record with time >= `from_ts` is read or announced as lost."""
+        seq = self.last_before(from_ts)
+        if seq >= self.evict_floor:
+            return seq
+        return self.evict_floor - 1 if self.floor_ts < from_ts else SEQ_BASE - 1
+
+    def last_live_at_or_below(self, seq: int) -> int:
+        """Highest live seq not above `seq`, 0 when there is none."""
+        seq = min(seq, self.head)
+        while seq >= self.earliest:
+            hole = self.runs.run_at(seq) if len(self.runs) else None
+            below = min(self.deleted.start_of(seq) - 1, hole[0] - 1 if hole else seq)
+            if below >= seq:
+                if seq >= self.exact_from or self.history.weigh(seq, seq)[0]:
+                    return seq
+                below = seq - 1
+            seq = below
+        return 0
+
+    def find_earliest(self, start: int) -> None:
+        """Set `earliest`, known not to lie below `start`."""
+        self.earliest = self._find_earliest(max(start, self.evict_floor))
+
+    def _find_earliest(self, start: int) -> int:
+        self.earliest = start  # what `extents` begins with
+        for lo, hi in self.extents(start, self.head):
+            if lo >= self.exact_from:
+                return lo
+            for seq, _ in self.history.sizes(lo, min(hi, self.history.last)):
+                return seq
+            if hi > self.history.last:
+                return max(lo, self.history.last + 1)
+        return self.head + 1
+
+    # Writing
+
+    def admit(self, count: int, nbytes: int) -> None:
+        """Refuse what a `reject` topic cannot hold, before any seq exists."""
+        config = self.config
+        if config.discard == "old":
+            return
+        cap_records, cap_bytes = config.cap_records, config.cap_bytes
+        if cap_records and count > cap_records:
+            raise RecordTooLarge.for_cap(
+                self.name, cap="cap_records", size=count, maximum=cap_records
+            )
+        if cap_bytes and nbytes > cap_bytes:
+            raise RecordTooLarge.for_cap(self.name, cap="cap_bytes", size=nbytes, maximum=cap_bytes)
+        if (cap_records and self.count + count > cap_records) or (
+            cap_bytes and self.bytes + nbytes > cap_bytes
+        ):
+            raise TopicFull(
+                self.name,
+                cap_records=cap_records,
+                cap_bytes=cap_bytes,
+                head_seq=self.head,
+                earliest_seq=self.earliest,
+            )
+
+    def apply_appended(self, run: Appended) -> None:
+        """Publish records; `run.first_seq` is the next seq, or follows a run of holes."""
+        self.tail.extend(run)
+        count = len(run.lengths)
+        if count == 1:
+            nbytes = run.lengths[0] - FRAME_OVERHEAD - run.name_lengths[0]
+        else:
+            nbytes = sum(run.lengths) - sum(run.name_lengths) - FRAME_OVERHEAD * count
+        if not self.count:
+            self.earliest = run.first_seq
+        self.count += count
+        self.bytes += nbytes
+        self.head = run.first_seq + count - 1
+        self.handed_out = max(self.handed_out, self.head)
+        self.last_ts = max(self.last_ts, run.times[-1])
+        self.last_write_ts = run.times[-1]
+        if run.tags is not None and self.tags.loaded:
+            for seq, tag in enumerate(run.tags, run.first_seq):
+                if tag is not None:
+                    self.tags.add(tag, seq)
+        if self.earliest < self.evict_floor:  # a floor restored before its records
+            self.lose(ttl_hi=self.ttl_hi, cap_hi=self.cap_hi)
+        self.enforce_caps()
+
+    def apply_skipped(self, fact: SeqSkipped) -> None:
+        """Holes `lo..hi` at the head: seqs nobody got, or records that are known to be lost."""
+        lo = max(fact.lo, self.head + 1)
+        if fact.hi < lo:
+            return
+        count = fact.hi - lo + 1
+        if fact.kind == SeqSkipped.UNASSIGNED:
+            self.ledger.skipped += count
+        elif fact.kind == SeqSkipped.SOURCE_TRIM:
+            self.ledger.source_trim += count
+        else:
+            self.ledger.lost_crash += count
+        self.head = fact.hi
+        self.handed_out = max(self.handed_out, self.head)
+        if fact.hi >= self.evict_floor:
+            self.runs.add(max(lo, self.evict_floor), fact.hi, fact.kind)
+        if not self.count:
+            self.earliest = self.head + 1
+
+    # Losing
+
+    def expired_through(self, now_ms: int) -> int:
+        """Highest live seq past its TTL; `ttl_hi` when nothing new has expired."""
+        ttl_ms = self.config.ttl_ms
+        if not ttl_ms or not self.count or now_ms - self.time_of(self.earliest) <= ttl_ms:
+            return self.ttl_hi
+        return max(self.ttl_hi, self.last_live_at_or_below(self.last_before(now_ms - ttl_ms)))
+
+    def apply_evicted(self, fact: Evicted) -> None:
+        """Raise the floors; what they pass is lost. Older floors than ours change nothing."""
+        self.ttl_logged_hi = max(self.ttl_logged_hi, fact.ttl_hi)
+        self.lose(ttl_hi=fact.ttl_hi, cap_hi=0)
+        self.lose(ttl_hi=0, cap_hi=fact.cap_hi)
+
+    def enforce_caps(self) -> None:
+        """Drop the oldest records until both caps hold (`discard: old` only)."""
+        config = self.config
+        if config.discard != "old" or not self.count:
+            return
+        over = self.count - config.cap_records if config.cap_records else 0
+        over_bytes = self.bytes - config.cap_bytes if config.cap_bytes else 0
+        if over > 0 or over_bytes > 0:
+            self.lose(ttl_hi=0, cap_hi=self._cap_cut(over, over_bytes))
+
+    def _cap_cut(self, over: int, over_bytes: int) -> int:
+        """The seq through which the oldest must go."""
+        if over_bytes <= 0 and self.earliest >= self.exact_from:
+            for lo, hi in self.extents(self.earliest, self.head):
+                if hi - lo + 1 >= over:
+                    return lo + over - 1
+                over -= hi - lo + 1
+        cut = 0
+        for seq, nbytes in self.sizes(self.earliest, self.head):
+            cut = seq
+            over -= 1
+            over_bytes -= nbytes
+            if over <= 0 and over_bytes <= 0:
+                break
+        return cut
+
+    def lose(self, *, ttl_hi: int, cap_hi: int) -> None:
+        """Everything live at or below the new floor is gone, involuntarily."""
+        through = max(ttl_hi, cap_hi)
+        lowest, old_floor = self.earliest, self.evict_floor
+        if through >= lowest:
+            count, nbytes = self.weigh(lowest, through)
+            self.count -= count
+            self.bytes -= nbytes
+            if ttl_hi >= cap_hi:
+                self.ledger.lost_ttl += count
+            else:
+                self.ledger.lost_cap += count
+            if count:
+                self._forget_leases(lowest, through)
+                self.tags.note_dead(count)
+        self.ttl_hi = max(self.ttl_hi, ttl_hi)
+        self.cap_hi = max(self.cap_hi, cap_hi)
+        if self.evict_floor == old_floor and through < lowest:
+            return
+        if through <= self.head and self._has_slot(through):
+            self.floor_ts = max(self.floor_ts, self.time_of(through))
+        self.runs.discard_through(self.evict_floor - 1)
+        self._advance(lowest)
+
+    def _has_slot(self, seq: int) -> bool:
+        return self.tail.first <= seq < self.tail.end or seq <= self.history.last
+
+    def _advance(self, lowest: int) -> None:
+        """Move `earliest` after removals that may have reached the front."""
+        self.find_earliest(lowest)
+        if self.earliest > self.tail.first and len(self.tail):
+            dead = min(self.earliest, self.tail.end) - self.tail.first
+            # Cutting columns moves what is left: wait until it is worth it.
+            if dead >= 4096 and dead * 2 >= len(self.tail):
+                self.tail.drop_front(self.earliest)
+
+    def wipe(self, head: int) -> None:
+        """Restart of an ephemeral topic: nothing at or below `head` is left."""
+        self.head = self.handed_out = head
+        self.reserved = max(self.reserved, head)
+        self.count = self.bytes = 0
+        self.cap_hi = head
+        self.earliest = head + 1
+        self.runs = KindRuns()
+        self.deleted = RunSet()
+        self.unflipped = RunSet()
+        self.exact_from = head + 1
+        self.floor_ts = max(self.floor_ts, self.last_ts)
+        self.tags.clear()
+        self.tail = Tail(head + 1)
+        self.volatile = RunSet()
+        self.volatile_from = head + 1
+        if self.leases is not None:
+            self.leases = LeaseBook()
+
+    # Deleting
+
+    def selected(self, fact: Deleted) -> Iterable[tuple[int, int]]:
+        """Runs of live seqs that a delete removes, in order."""
+        if fact.seqs:
+            return _runs_of(sorted({seq for seq in fact.seqs if self.is_live(seq)}))
+        limit = self.head + 1 if fact.bound is None else min(fact.bound, self.head + 1)
+        if fact.before is not None:
+            limit = min(limit, fact.before)
+        if fact.match is None:
+            return self._live_runs(self.earliest, limit - 1)
+        found = self.tags.matching(fact.match, lo=self.earliest, below=limit)
+        return _runs_of(sorted(seq for seq in found if self.is_live(seq)))
+
+    def _live_runs(self, lo: int, hi: int) -> Iterator[tuple[int, int]]:
+        for a, b in self.extents(lo, hi):
+            if a >= self.exact_from:
+                yield a, b
+            else:
+                yield from _runs_of(seq for seq, _ in self.sizes(a, b))
+
+    def apply_deleted(self, fact: Deleted, *, generation: int) -> int:
+        """Remove what the fact selects: silent, and no floor moves. Returns how many died."""
+        lowest, removed = self.earliest, 0
+        for lo, hi in list(self.selected(fact)):
+            count, nbytes = self._weigh_extent(lo, hi)
+            self.count -= count
+            self.bytes -= nbytes
+            removed += count
+            self.deleted.add(lo, hi)
+            self.unflipped.add(lo, hi)
+            self._forget_leases(lo, hi)
+        self.ledger.deleted += removed
+        if fact.match is not None and fact.before is None and fact.bound is not None:
+            self.tags.forget_matching(fact.match, below=fact.bound)
+        else:
+            self.tags.note_dead(removed)
+        if fact.before is not None and fact.match is None:
+            bound = self.head + 1 if fact.bound is None else fact.bound
+            self.delete_below = max(self.delete_below, min(fact.before, bound))
+        if self.delete_version >> 32 == generation:
+            self.delete_version += 1
+        else:
+            self.delete_version = generation << 32 | 1
+        self._advance(lowest)
+        self.enforce_caps()
+        return removed
+
+    def _forget_leases(self, lo: int, hi: int) -> None:
+        leases = self.leases
+        if leases is None or not leases.deliveries:
+            return
+        if hi - lo < len(leases.deliveries):
+            for seq in range(lo, hi + 1):
+                leases.forget(seq)
+        else:
+            for seq in [s for s in leases.deliveries if lo <= s <= hi]:
+                leases.forget(seq)
+
+    def needs_tags(self, match: Match | None) -> bool:
+        """Whether a delete by tag has to load the index first."""
+        return match is not None and not self.tags.loaded
+
+    def load_tags(self) -> None:
+        """Build the tag index of every record not known dead. May read segments: may fail."""
+        self.tags.clear()
+        for lo, hi in self.extents(self.earliest, self.history.last):
+            for tag, seqs in self.history.tags(lo, hi):
+                self.tags.add_many(tag, seqs)
+        for seq, tag in self.history.tags_of_tail(self.tail):
+            if seq >= self.earliest and seq not in self.deleted:
+                self.tags.add(tag, seq)
+        self.tags.loaded = True
+
+    def forget_oldest_deleted_runs(self) -> None:
+        """Bound the memory of deletes; only runs whose delete bytes are on disk may go."""
+        if len(self.deleted) > MAX_DELETED_RUNS and not len(self.unflipped):
+            self.exact_from = max(self.exact_from, self.deleted.keep_newest(MAX_DELETED_RUNS))
+
+    # Cursors and configuration
+
+    def apply_cursor(self, fact: CursorMoved) -> None:
+        if fact.present:
+            self.cursors[fact.name] = (fact.seq, fact.ts)
+        else:
+            self.cursors.pop(fact.name, None)
+
+    def apply_config(self, config: TopicConfig) -> None:
+        was, self.config = self.config, config
+        if was.durability != config.durability:
+            if was.durability == "ephemeral" and self.head >= self.volatile_from:
+                self.volatile.add(self.volatile_from, self.head)
+            self.volatile_from = self.head + 1 if config.durability == "ephemeral" else 0
+        if config.is_queue and self.leases is None:
+            self.leases = LeaseBook()
+        self.enforce_caps()
+
+    # Reading
+
+    def gap_below(self, cursor: int) -> Gap | None:
+        """Loss to a floor that a reader at `cursor` has to be told of."""
+        if cursor + 1 >= self.evict_floor:
+            return None
+        cap, ttl = self.cap_hi > cursor, self.ttl_hi > cursor
+        reason = "mixed" if cap and ttl else "cap" if cap else "ttl"
+        return Gap(cursor + 1, self.evict_floor - 1, reason)
+
+    def gap_at(self, seq: int) -> Gap | None:
+        """The rest of the announced run that holds `seq`."""
+        run = self.runs.run_at(seq) if len(self.runs) else None
+        if run is None or run[2] == SeqSkipped.UNASSIGNED:
+            return None
+        reason = "source_trim" if run[2] == SeqSkipped.SOURCE_TRIM else "cap"
+        return Gap(seq, run[1], reason)
+
+    def next_announced(self, seq: int) -> int:
+        """First seq at or after `seq` that lies in an announced run; beyond head when none."""
+        for lo, _, kind in self.runs.between(seq, self.head):
+            if kind != SeqSkipped.UNASSIGNED:
+                return lo
+        return self.head + 1
+
+
+def _runs_of(seqs: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Ascending seqs as runs."""
+    lo = hi = 0
+    for seq in seqs:
+        if lo and seq == hi + 1:
+            hi = seq
+            continue
+        if lo:
+            yield lo, hi
+        lo = hi = seq
+    if lo:
+        yield lo, hi

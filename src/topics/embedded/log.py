@@ -1,0 +1,319 @@
+"""`Log`: what `topics.open` returns for a directory, or for memory.
+
+One lock guards the engine; calls from several threads take turns. Nothing runs in the background
+unless asked for: work that falls due (retention, checkpoint, tiering) is done in small slices
+inside the calls, or in `maintain`.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from topics.core.facts import Match
+from topics.core.topic import Topic
+from topics.embedded.drafts import batch_of
+from topics.engine.deleting import parse_match
+from topics.engine.drafts import check_batch
+from topics.engine.effects import Op, run
+from topics.engine.engine import Engine
+from topics.engine.reading import DEFAULT_BUDGET, DEFAULT_LIMIT, Query
+from topics.errors import Closed, ForkedChild, InvalidRequest, ReadOnly
+from topics.values import (
+    Ack,
+    Audit,
+    Created,
+    CursorState,
+    DeleteResult,
+    Dropped,
+    Holes,
+    Page,
+    Record,
+    Tombstone,
+    TopicState,
+    TopicSummary,
+)
+
+T = TypeVar("T")
+SLICE_MS = 5
+"""How long work that fell due may hold up the call in which it runs."""
+UPKEEP_SECONDS = 0.01
+"""How often the background thread looks whether work fell due, if there is one."""
+
+
+class Log:
+    """A durable log in this process. Safe for its threads; not for its forked children."""
+
+    def __init__(self, engine: Engine, *, background: bool = False) -> None:
+        self._engine = engine
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._waiting = 0
+        self._pid = os.getpid()
+        self._closed = False
+        engine.kernel.changed = self._wake
+        self._helper: threading.Thread | None = None
+        self._stop = threading.Event()
+        if background:
+            self._helper = threading.Thread(
+                target=self._keep_up, name="topics-maintenance", daemon=True
+            )
+            self._helper.start()
+
+    # Topics
+
+    def create(self, topic: str, **config: Any) -> Created:  # noqa: ANN401 - see TopicConfig
+        """Create a topic, or replace the whole configuration of one that exists.
+
+        What is left out returns to its default: `durability` (`ephemeral`, `memory`, `disk` or
+        `fsync`; default `disk`), `ttl_ms`, `cap_records`, `cap_bytes`, `discard` (`old` or
+        `reject`), `type` (`log` or `queue`) and the rest of the topic's settings.
+        """
+        return self._change(self._engine.put(topic, config))
+
+    def drop(self, topic: str, *, if_empty: bool = False) -> Dropped:
+        """Remove a topic and every router that touches it; `deleted` is False if it was absent."""
+        return self._change(self._engine.drop(topic, if_empty=if_empty))
+
+    def state(self, topic: str, *, touch: bool = True) -> TopicState:
+        """Head, earliest, count, bytes and configuration of a topic."""
+        return self._run(self._engine.views.state(topic, touch=touch))
+
+    def topics(self, *, prefix: str = "") -> list[TopicSummary]:
+        """Every topic, sorted by name."""
+        return self._run(self._engine.views.topics(prefix=prefix))
+
+    def audit(self, topic: str) -> Audit:
+        """The ledger of a topic: where every seq went."""
+        return self._run(self._engine.views.audit(topic))
+
+    def holes(self, topic: str, *, from_seq: int, to_seq: int) -> Holes:
+        """The dead seqs of a range, as runs with what removed them first."""
+        return self._run(self._engine.views.holes(topic, from_seq=from_seq, to_seq=to_seq))
+
+    # Records
+
+    def append(
+        self,
+        topic: str,
+        records: Iterable[Mapping[str, Any]] | Mapping[str, Any],
+        *,
+        node: str | None = None,
+        idempotency_key: str | None = None,
+        expect_head: int | None = None,
+        create: bool | None = None,
+        config: Mapping[str, Any] | None = None,
+    ) -> Ack:
+        """Append records, all or none, and return once they are as safe as the topic promises.
+
+        A record is `{"data": ...}` with optional `tag`, `node` and `meta`. `data` is any
+        JSON-serialisable object, or ready JSON as bytes. An absent topic is created (with
+        `config`) unless `create=False`. A key seen within the topic's window returns the first
+        answer instead of appending again. `expect_head` appends only if it is the last seq.
+        """
+        batch = batch_of(records, node)
+        check_batch(batch, self._engine.kernel.settings)
+        return self._change(
+            self._engine.append(
+                topic,
+                batch,
+                key=idempotency_key,
+                expect_head=expect_head,
+                create=create,
+                config=config,
+            )
+        )
+
+    def read(
+        self,
+        topic: str,
+        *,
+        after: int = 0,
+        limit: int = DEFAULT_LIMIT,
+        max_bytes: int = DEFAULT_BUDGET,
+        node: str | Sequence[str] = (),
+        match: str | Sequence[str] | None = None,
+        from_ts: int | None = None,
+        wait: float = 0.0,
+    ) -> Page:
+        """One page of records with a seq above `after`.
+
+        Continue with `page.next_from_seq` until `page.caught_up`. Loss comes as `page.tombstone`,
+        before the records. `node` hides records of those nodes, `match` shows only records whose
+        tag fits, `from_ts` starts at a time instead. `wait` holds an empty read back for up to
+        that many seconds until something is appended.
+        """
+        if after < 0 or limit < 0 or max_bytes < 0:
+            raise InvalidRequest("after, limit and max_bytes must be 0 or more")
+        query = Query(after, limit, max_bytes, _nodes(node), _selector(match), from_ts)
+        page = self._run(self._engine.read(topic, query))
+        if wait <= 0 or page.records or page.tombstone or not page.caught_up:
+            return page
+        with self._lock:
+            if not self._await_append(topic, page.head_seq, wait):
+                return page
+            return self._run(self._engine.read(topic, query))
+
+    def follow(
+        self,
+        topic: str,
+        *,
+        after: int = 0,
+        limit: int = DEFAULT_LIMIT,
+        node: str | Sequence[str] = (),
+        match: str | Sequence[str] | None = None,
+        wait: float | None = None,
+    ) -> Iterator[Record | Tombstone]:
+        """Records and tombstones from `after` on, live.
+
+        Ends after `wait` seconds without anything new; None waits for ever.
+        """
+        cursor = after
+        while True:
+            page = self.read(topic, after=cursor, limit=limit, node=node, match=match)
+            if page.tombstone is not None:
+                yield page.tombstone
+            yield from page.records
+            moved = page.next_from_seq != cursor or page.tombstone is not None
+            cursor = page.next_from_seq
+            if page.caught_up and not (moved and page.records):
+                with self._lock:
+                    if not self._await_append(topic, page.head_seq, wait):
+                        return
+
+    def delete(
+        self,
+        topic: str,
+        *,
+        before_seq: int | None = None,
+        match: str | Sequence[str] | None = None,
+    ) -> DeleteResult:
+        """Remove records for good, silently: those below a seq, those with a tag, or both.
+
+        `match` is a tag, or a prefix that ends in `*`. Records appended later are not touched.
+        """
+        if before_seq is not None and before_seq < 0:
+            raise InvalidRequest("before_seq must be 0 or more")
+        return self._change(self._engine.delete(topic, before=before_seq, match=_selector(match)))
+
+    # Named cursors
+
+    def set_cursor(self, topic: str, cursor: str, seq: int) -> CursorState:
+        """Leave a consumer's position with the log; it may also move back."""
+        return self._change(self._engine.cursors.put(topic, cursor, seq))[1]
+
+    def cursor(self, topic: str, cursor: str) -> CursorState:
+        """A consumer's position and how far it is behind."""
+        return self._run(self._engine.cursors.get(topic, cursor))
+
+    def cursors(self, topic: str) -> list[CursorState]:
+        """Every named cursor of a topic, sorted by name."""
+        return self._run(self._engine.cursors.list(topic))
+
+    def drop_cursor(self, topic: str, cursor: str) -> bool:
+        """Forget a named cursor; False if there was none."""
+        return self._change(self._engine.cursors.drop(topic, cursor))
+
+    # Upkeep
+
+    def sync(self) -> None:
+        """Make everything acknowledged so far safe against a power cut."""
+        with self._lock:
+            self._check()
+            self._engine.sync()
+
+    def maintain(self) -> None:
+        """Do now what is due: sync the log's tail, expire, checkpoint, move old segments."""
+        with self._lock:
+            self._check()
+            self._engine.maintain()
+
+    def checkpoint(self) -> None:
+        """Write a checkpoint now, so that the next open replays nothing before this moment."""
+        with self._lock:
+            self._check()
+            self._engine.checkpoint()
+
+    def close(self) -> None:
+        """Checkpoint, sync and let go of the directory. A second call does nothing."""
+        self._stop.set()
+        if self._helper is not None and self._helper is not threading.current_thread():
+            self._helper.join()
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._changed.notify_all()
+            if os.getpid() == self._pid:
+                self._engine.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # Inside
+
+    def _run(self, op: Op[T]) -> T:
+        with self._lock:
+            self._check()
+            engine = self._engine
+            engine.tick()
+            answer = run(op)
+            if engine.work_is_due:
+                engine.maintain(within_ms=SLICE_MS)
+            return answer
+
+    def _change(self, op: Op[T]) -> T:
+        if self._engine.read_only:
+            raise ReadOnly
+        return self._run(op)
+
+    def _check(self) -> None:
+        if self._closed:
+            raise Closed
+        if os.getpid() != self._pid:
+            raise ForkedChild
+
+    def _wake(self, topic: Topic) -> None:
+        if self._waiting:
+            self._changed.notify_all()
+
+    def _await_append(self, topic: str, head: int, wait: float | None) -> bool:
+        """Wait, lock held on entry and exit, until the head is not `head`; False on time-out."""
+
+        def moved() -> bool:
+            if self._closed:
+                return True
+            found = self._engine.kernel.catalog.by_name.get(topic)
+            return found is None or found.head != head
+
+        self._waiting += 1
+        try:
+            return self._changed.wait_for(moved, wait)
+        finally:
+            self._waiting -= 1
+
+    def _keep_up(self) -> None:
+        while not self._stop.wait(UPKEEP_SECONDS):
+            with self._lock:
+                if self._closed:
+                    return
+                self._engine.maintain(within_ms=SLICE_MS)
+
+
+def _selector(match: str | Sequence[str] | None) -> Match | None:
+    return parse_match(match if isinstance(match, str | None) else list(match))
+
+
+def _nodes(node: str | Sequence[str]) -> frozenset[str]:
+    return frozenset((node,) if isinstance(node, str) else node)

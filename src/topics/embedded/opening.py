@@ -1,0 +1,54 @@
+"""`open_log`: what `topics.open` does for a directory or for memory."""
+
+from __future__ import annotations
+
+import os
+from difflib import get_close_matches
+from typing import Any
+
+from topics.embedded.log import Log
+from topics.embedded.view import View
+from topics.engine.clock import Clock, SystemClock
+from topics.engine.engine import memory_engine
+from topics.engine.settings import SETTING_NAMES, EngineSettings
+from topics.errors import InvalidRequest
+
+
+def open_log(
+    path: str | os.PathLike[str] | None = None,
+    *,
+    read_only: bool = False,
+    background: bool = False,
+    clock: Clock | None = None,
+    **settings: Any,  # noqa: ANN401 - EngineSettings checks them
+) -> Log:
+    """Open a directory as a log, or memory when no path is given. See `topics.open`."""
+    chosen = settings_of(settings)
+    clock = clock or SystemClock()
+    if path is None:
+        if read_only:
+            raise InvalidRequest("a log in memory has nothing to read yet: leave out read_only")
+        return Log(memory_engine(chosen, clock), background=background)
+    # Files are the slow part of the import; a log in memory does without.
+    from topics.engine.opening import Opening, open_engine  # noqa: PLC0415
+    from topics.storage.fs import RealFs  # noqa: PLC0415
+
+    where = os.path.abspath(os.fspath(path))
+    opening = Opening(chosen, clock)
+    if read_only:
+        return View(RealFs(), where, opening)
+    return Log(open_engine(RealFs(), where, opening), background=background)
+
+
+def settings_of(given: dict[str, Any]) -> EngineSettings:
+    """Settings by keyword; an unknown one is an error that names the near miss."""
+    for name in given:
+        if name not in SETTING_NAMES:
+            near = get_close_matches(name, SETTING_NAMES, n=1)
+            hint = (
+                f"did you mean {near[0]}?" if near else f"known: {', '.join(sorted(SETTING_NAMES))}"
+            )
+            raise InvalidRequest(f"topics.open has no setting {name!r}; {hint}")
+    if given.get("cold_dir") is not None:
+        given["cold_dir"] = os.path.abspath(os.fspath(given["cold_dir"]))
+    return EngineSettings(**given)

@@ -1,0 +1,1 @@
+"""Joins the decisions of `core` to the bytes of `storage`."""

@@ -1,0 +1,218 @@
+"""A topic as a snapshot holds it, and back.
+
+A snapshot describes what a restart would find. Records of an ephemeral life are therefore already
+written down as what they will be then: a run of lost seqs.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from topics.core.facts import SeqSkipped
+from topics.core.keys import KeyEntry
+from topics.core.leases import Lease, LeaseBook
+from topics.core.runs import KindRuns, RunSet
+from topics.core.tail import Tail
+from topics.core.topic import SEQ_BASE, Ledger, Topic
+from topics.engine.history import Resident, SegmentHistory
+from topics.storage.segments.segment import ActiveSegment, Segment
+from topics.storage.snapshot_lines import LedgerTotals, QueueState, TopicLine
+
+
+class Capture(msgspec.Struct):
+    """One topic at one moment, and what has to reach its segments for that moment to hold."""
+
+    topic: Topic
+    line: TopicLine  # segments not filled in yet
+    through: int  # seqs up to here leave the tail: all but those of an ephemeral life
+    live: list[tuple[int, int]]  # seqs behind the last checkpoint that were live
+    tail: Tail  # a copy: the topic's own goes on changing
+    flips: RunSet  # deleted seqs whose delete bytes are due
+    drops: list[Segment]  # sealed segments without a live seq
+    residents: list[Tail]
+
+
+def capture(topic: Topic, *, lfn: int) -> Capture:
+    """Note everything a checkpoint needs of a topic. Pure memory; takes over pending flips."""
+    history = topic.history
+    assert isinstance(history, SegmentHistory)
+    volatile = _volatile_spans(topic)
+    start = max(history.last + 1, topic.earliest)
+    through = topic.volatile_from - 1 if topic.volatile_from else topic.head
+    live = _without(list(topic.extents(start, topic.head)), volatile)
+    flips, topic.unflipped = topic.unflipped, RunSet()
+    flips = _within(flips, history.last)
+    return Capture(
+        topic=topic,
+        line=_line(topic, volatile, lfn),
+        through=through,
+        live=live,
+        tail=_copy(topic.tail, start, through),
+        flips=flips,
+        drops=[seg for seg in history.sealed if _is_dead(topic, seg)],
+        residents=[
+            _copy(topic.tail, max(lo, topic.earliest), hi)
+            for lo, hi in topic.volatile
+            if hi > history.last and hi >= topic.earliest
+        ],
+    )
+
+
+def give_back(captured: Capture) -> None:
+    """The checkpoint failed: its flips are due again."""
+    for lo, hi in captured.flips:
+        captured.topic.unflipped.add(lo, hi)
+
+
+def _volatile_spans(topic: Topic) -> RunSet:
+    spans = RunSet(topic.volatile)
+    if topic.volatile_from and topic.head >= topic.volatile_from:
+        spans.add(topic.volatile_from, topic.head)
+    return spans
+
+
+def _without(extents: list[tuple[int, int]], holes: RunSet) -> list[tuple[int, int]]:
+    if not len(holes):
+        return extents
+    kept = []
+    for start, hi in extents:
+        lo = start
+        for a, b in holes.between(lo, hi):
+            if lo < a:
+                kept.append((lo, a - 1))
+            lo = b + 1
+        if lo <= hi:
+            kept.append((lo, hi))
+    return kept
+
+
+def _within(runs: RunSet, last: int) -> RunSet:
+    return RunSet(runs.between(0, last))
+
+
+def _copy(tail: Tail, lo: int, hi: int) -> Tail:
+    copy = Tail(max(lo, tail.first))
+    a, b = copy.first - tail.first, max(hi - tail.first + 1, 0)
+    copy.locations = tail.locations[a:b]
+    copy.lengths = tail.lengths[a:b]
+    copy.times = tail.times[a:b]
+    copy.name_lengths = tail.name_lengths[a:b]
+    copy.flags = tail.flags[a:b]
+    return copy
+
+
+def _is_dead(topic: Topic, seg: Segment) -> bool:
+    if seg.last < topic.earliest:
+        return True
+    if seg.first < topic.exact_from:
+        return False  # only its delete bytes would tell; it goes when the floor has passed it
+    lowest = max(seg.first, topic.earliest)
+    return topic.deleted.count_between(lowest, seg.last) == seg.last - lowest + 1
+
+
+def _line(topic: Topic, volatile: RunSet, lfn: int) -> TopicLine:
+    count, nbytes = topic.count, topic.bytes
+    ledger, runs = msgspec.structs.asdict(topic.ledger), KindRuns(topic.runs)
+    for span in volatile:
+        for lo, hi in topic.extents(*span):
+            lost, size = topic.weigh(lo, hi)
+            count, nbytes = count - lost, nbytes - size
+            ledger["lost_crash"] += lost
+            runs.add(lo, hi, SeqSkipped.POWER_LOSS)
+    logged = topic.config.durability != "ephemeral"
+    return TopicLine(
+        name=topic.name,
+        id=topic.id,
+        epoch=topic.epoch,
+        seq_base=SEQ_BASE,
+        config=msgspec.Raw(topic.config.to_json()),
+        lfn=lfn,
+        base=min(topic.earliest, topic.head + 1),
+        head=topic.head,
+        reserved=topic.reserved,
+        cap_hi=topic.cap_hi,
+        ttl_hi=topic.ttl_hi,
+        floor_ts=topic.floor_ts,
+        earliest=topic.earliest,
+        delete_below=topic.delete_below,
+        last_ts=topic.last_ts,
+        count=count,
+        bytes=nbytes,
+        ledger=LedgerTotals(**ledger),
+        delete_version=topic.delete_version,
+        deleted_runs=list(topic.deleted),
+        exact_from=topic.exact_from,
+        cursors=[(name, seq, ts) for name, (seq, ts) in topic.cursors.items()] if logged else [],
+        keys=[(k, e.first_seq, e.count, e.head, e.ts) for k, e in topic.keys.items()]
+        if logged
+        else [],
+        runs=list(runs),
+        segs=[],
+        dropped=[],
+        active=None,
+        queue=_queue(topic.leases) if topic.leases else None,
+    )
+
+
+def _queue(leases: LeaseBook) -> QueueState:
+    return QueueState(
+        claim_cursor=leases.claim_cursor,
+        deliveries=list(leases.deliveries.items()),
+        leases=[(s, x.lease_id, x.node, x.deadline_ms) for s, x in leases.leased.items()],
+        delayed=list(leases.delayed.items()),
+        dead_lettered=leases.dead_lettered,
+    )
+
+
+def with_segments(
+    line: TopicLine,
+    sealed: list[Segment],
+    active: ActiveSegment | None,
+    dropped: list[tuple[int, int]],
+) -> TopicLine:
+    """The line once its segments are known."""
+    return msgspec.structs.replace(
+        line,
+        segs=sealed,
+        active=None if active is None else active.recorded(),
+        dropped=dropped,
+    )
+
+
+def restore(topic: Topic, line: TopicLine, active: ActiveSegment | None) -> None:
+    """Give a fresh topic the state of a snapshot line."""
+    history = topic.history
+    assert isinstance(history, SegmentHistory)
+    parts: list[Segment | ActiveSegment | Resident] = [*line.segs]
+    if active is not None:
+        parts.append(active)
+    history.replace(parts, last=line.head)
+    history.marks_below = line.exact_from
+    topic.head = topic.handed_out = line.head
+    topic.reserved = line.reserved
+    topic.cap_hi, topic.ttl_hi, topic.ttl_logged_hi = line.cap_hi, line.ttl_hi, line.ttl_hi
+    topic.floor_ts = line.floor_ts
+    topic.delete_below = line.delete_below
+    topic.last_ts = line.last_ts
+    topic.count, topic.bytes = line.count, line.bytes
+    topic.ledger = Ledger(**msgspec.structs.asdict(line.ledger))
+    topic.delete_version = line.delete_version
+    topic.deleted = RunSet(line.deleted_runs)
+    topic.exact_from = line.exact_from
+    topic.cursors = {name: (seq, ts) for name, seq, ts in line.cursors}
+    for key, first, count, head, ts in line.keys:
+        topic.keys.restore(key, KeyEntry(first, count, head, ts))
+    topic.runs = KindRuns(line.runs)
+    topic.tail = Tail(line.head + 1)
+    topic.volatile_from = line.head + 1 if topic.config.durability == "ephemeral" else 0
+    if line.queue is not None and topic.leases is not None:
+        _restore_queue(topic.leases, line.queue)
+    topic.find_earliest(line.earliest)
+
+
+def _restore_queue(leases: LeaseBook, queue: QueueState) -> None:
+    leases.claim_cursor = queue.claim_cursor
+    leases.deliveries = dict(queue.deliveries)
+    leases.leased = {seq: Lease(lease, node, end) for seq, lease, node, end in queue.leases}
+    leases.delayed = dict(queue.delayed)
+    leases.dead_lettered = queue.dead_lettered

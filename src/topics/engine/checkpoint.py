@@ -1,0 +1,384 @@
+"""The checkpoint: records move from the log to segments, state moves into a snapshot, old log goes.
+
+    barrier     a durable frame on every shard; what lies before it is in the capture
+    capture     each topic's state, and which of its records still have to reach a segment
+    sync        deletes in the capture are durable before their bytes change on disk
+    segments    captured records are appended, delete bytes written, all of it synced
+    mark        a durable frame on every shard says what the segments now hold
+    snapshot    a new file, durable and named before any older one may go
+    trim        snapshots but the newest two, log files below the older of the two, dead segments
+
+Any error gives the attempt up: nothing is trimmed, records stay readable from the log, and bytes
+past the recorded lengths do not exist. What reached the segments durably is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import msgspec
+
+from topics.core.facts import CheckpointEntry, CheckpointMarked, Evicted
+from topics.core.tail import Tail
+from topics.core.topic import Topic
+from topics.engine.capture import Capture, capture, give_back, with_segments
+from topics.engine.effects import PAUSE, Io, Op, stepwise
+from topics.engine.history import Resident, SegmentHistory
+from topics.engine.kernel import Kernel
+from topics.engine.trimming import Trimmer
+from topics.errors import Internal
+from topics.storage import layout
+from topics.storage.crashpoints import crashpoint
+from topics.storage.frames import verify
+from topics.storage.fs import TMP_SUFFIX, File, Fs
+from topics.storage.segments.flips import flip
+from topics.storage.segments.segment import AnySegment, SegmentSettings
+from topics.storage.segments.store import SegmentStore
+from topics.storage.segments.writer import Slice, Written, append_records, sync_written
+from topics.storage.snapshot import SnapshotWriter
+from topics.storage.snapshot_lines import (
+    AppLine,
+    BodyLine,
+    GroupPosition,
+    HeadLine,
+    RouterLine,
+    TopicLine,
+)
+from topics.storage.sources import WalSource
+from topics.storage.wal.submission import Submission
+
+SLICE_RECORDS = 1024
+SLICE_BYTES = 1 << 20
+CAPTURES_BETWEEN_PAUSES = 128
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """What every snapshot repeats of its store."""
+
+    data_dir: str
+    store_id: bytes
+    generation: int
+    shards: int
+
+
+class Checkpointer:
+    """Runs checkpoints one at a time. `trimmer` knows which files older snapshots still need."""
+
+    def __init__(
+        self, kernel: Kernel, fs: Fs, identity: Identity, trimmer: Trimmer, *, snapshot_id: int
+    ) -> None:
+        assert kernel.segments is not None
+        self._kernel = kernel
+        self._fs = fs
+        self._identity = identity
+        self._trimmer = trimmer
+        self._store: SegmentStore = kernel.segments
+        self.snapshot_id = snapshot_id  # of the newest one
+        self.routers_stand_still = False
+
+    def checkpoint(self) -> Op[None]:
+        """One whole checkpoint; raises `Internal` or `OSError` when it was given up."""
+        captures: list[Capture] = []
+        try:
+            positions = yield from self._barrier()
+            crashpoint("ckpt.barrier")
+            captures, agnostic_lfn = yield from self._capture()
+            yield from self._sync_log()
+            yield from self._write_segments(captures)
+        except BaseException:
+            for captured in captures:
+                give_back(captured)
+            self.routers_stand_still = False
+            raise
+        lines = [self._finished_line(captured) for captured in captures]
+        yield from self._mark(captures, lines)
+        crashpoint("ckpt.mark")
+        head = self._head(positions, agnostic_lfn)
+        yield from self._write_snapshot(head, lines)
+        self.snapshot_id = head.id
+        self._kernel.dirty.clear()
+        yield from self._trimmer.trim(head, lines)
+
+    # Barrier and capture
+
+    def _barrier(self) -> Op[list[GroupPosition]]:
+        """A durable frame on every shard; its end is where replay may begin."""
+        kernel = self._kernel
+        for topic in list(kernel.catalog):
+            yield from kernel.retain(topic)
+            if topic.ttl_hi > topic.ttl_logged_hi:
+                yield from kernel.commit(
+                    [Evicted(topic.id, topic.last_ts, topic.cap_hi, topic.earliest, topic.ttl_hi)],
+                    topic_id=topic.id,
+                    durable=False,
+                )
+        positions = []
+        for shard in range(self._identity.shards):
+            fact = CheckpointMarked(kernel.clock.now_ms(), self.snapshot_id + 1, ())
+            submission = yield from self._durably(shard, fact)
+            positions.append(self._position(submission))
+        return positions
+
+    def _durably(self, shard: int, fact: CheckpointMarked) -> Op[Submission]:
+        submission = self._kernel.submit_to(shard, [fact], durable=True)
+        if not submission.done:
+            yield submission
+        if submission.error is not None:
+            raise submission.error
+        return submission
+
+    def _position(self, submission: Submission) -> GroupPosition:
+        source = self._kernel.sources.get(submission.source_id)
+        assert isinstance(source, WalSource)
+        first_lfn = layout.parse_wal(source.path.rsplit("/", 1)[-1])
+        assert first_lfn is not None
+        return GroupPosition(
+            layout.group_key(submission.shard, self._identity.shards),
+            first_lfn,
+            submission.offset + len(submission.frames),
+            submission.last_lfn,
+        )
+
+    def _capture(self) -> Op[tuple[list[Capture], int]]:
+        kernel = self._kernel
+        self.routers_stand_still = True
+        captures = []
+        for count, topic in enumerate(list(kernel.catalog), 1):
+            if topic.id not in kernel.catalog.by_id:
+                continue  # dropped during a pause
+            shard = kernel.committer.shard_of(topic.id)
+            captures.append(capture(topic, lfn=kernel.applied.get(shard, 0)))
+            if count % CAPTURES_BETWEEN_PAUSES == 0:
+                yield PAUSE
+        self.routers_stand_still = False
+        return captures, kernel.applied.get(0, 0)
+
+    def _sync_log(self) -> Op[None]:
+        committer = self._kernel.committer
+        for shard in range(self._identity.shards):
+            yield Io(partial(committer.sync, shard))
+
+    # Segments
+
+    def _write_segments(self, captures: list[Capture]) -> Op[None]:
+        results: list[tuple[Capture, Written]] = []
+        try:
+            for captured in captures:
+                yield from self._flip(captured)
+                written = yield from self._append(captured)
+                if written is not None:
+                    results.append((captured, written))
+            yield from stepwise(sync_written(self._store, [written for _, written in results]))
+        except BaseException:
+            for _, written in results:
+                written.close()
+            raise
+        for captured in captures:
+            _absorb(captured, next((w for c, w in results if c is captured), None))
+
+    def _flip(self, captured: Capture) -> Op[None]:
+        """Write the delete bytes of records that are in segments. Dead segments need none."""
+        topic = captured.topic
+        history = _history(topic)
+        doomed = {seg.first for seg in captured.drops}
+        parts: list[AnySegment] = [seg for seg in history.sealed if seg.first not in doomed]
+        if history.active is not None:
+            parts.append(history.active)
+        now_ms = self._kernel.clock.now_ms()
+        for seg in parts:
+            seqs = [
+                seq
+                for lo, hi in captured.flips.between(seg.first, seg.last)
+                for seq in range(lo, hi + 1)
+            ]
+            if seqs:
+                yield from stepwise(flip(self._store, topic.id, seg, seqs, now_ms=now_ms))
+
+    def _append(self, captured: Capture) -> Op[Written | None]:
+        topic = captured.topic
+        active = _history(topic).active
+        if not captured.live and active is None:
+            return None
+        settings = self._kernel.settings
+        steps = append_records(
+            self._store,
+            topic.id,
+            active,
+            self._slices(captured),
+            settings=SegmentSettings(
+                settings.segment_max_events,
+                settings.segment_max_bytes,
+                settings.segment_max_age_ms,
+            ),
+            now_ms=self._kernel.clock.now_ms(),
+        )
+        return (yield from stepwise(steps))
+
+    def _slices(self, captured: Capture) -> Iterator[Slice]:
+        """Captured records with the dead seqs between them as holes; losses interrupt."""
+        tail, runs = captured.tail, captured.line.runs
+        expected = 0
+        for lo, hi in captured.live:
+            if expected and lo > expected and not _any_between(runs, expected, lo - 1):
+                yield _holes(tail, expected, lo - 1)
+            yield from self._live_slices(captured, lo, hi)
+            expected = hi + 1
+
+    def _live_slices(self, captured: Capture, lo: int, hi: int) -> Iterator[Slice]:
+        tail = captured.tail
+        at, end = lo - tail.first, hi - tail.first + 1
+        while at < end:
+            stop = at
+            size = 0
+            while stop < end and stop - at < SLICE_RECORDS and (size < SLICE_BYTES or stop == at):
+                size += tail.lengths[stop]
+                stop += 1
+            yield Slice(
+                tail.first + at,
+                self._frames(captured.topic, tail, at, stop),
+                tail.times[at:stop],
+                tail.name_lengths[at:stop],
+                tail.flags[at:stop],
+            )
+            at = stop
+
+    def _frames(self, topic: Topic, tail: Tail, a: int, b: int) -> list[bytes]:
+        """Frames of slots `a` to `b - 1`, verified when they come from a file."""
+        sources = self._kernel.sources
+        frames = []
+        for at in range(a, b):
+            location, length = tail.locations[at], tail.lengths[at]
+            source = sources.get(location >> 32)
+            offset = location & 0xFFFFFFFF
+            frame = source.view(offset, length)
+            if frame is None:
+                frame = source.pread(offset, length)
+                if not verify(frame, 0, length, topic_id=topic.id, seq=tail.first + at):
+                    raise Internal(
+                        f"seq {tail.first + at} of topic {topic.name!r} cannot be read back "
+                        "from the log; the checkpoint was given up"
+                    )
+            frames.append(frame)
+        return frames
+
+    # Mark and snapshot
+
+    def _finished_line(self, captured: Capture) -> TopicLine:
+        history = _history(captured.topic)
+        doomed = {seg.first for seg in captured.drops}
+        kept = [seg for seg in history.sealed if seg.first not in doomed]
+        dropped = self._trimmer.dropped(captured.topic.id) + [
+            (seg.first, seg.last) for seg in captured.drops
+        ]
+        return with_segments(captured.line, kept, history.active, dropped)
+
+    def _mark(self, captures: list[Capture], lines: list[TopicLine]) -> Op[None]:
+        kernel = self._kernel
+        by_shard: list[list[CheckpointEntry]] = [[] for _ in range(self._identity.shards)]
+        for captured, line in zip(captures, lines, strict=True):
+            active = line.active or (0, 0, 0, 0)
+            by_shard[kernel.committer.shard_of(captured.topic.id)].append(
+                CheckpointEntry(
+                    line.id,
+                    line.head,
+                    line.cap_hi,
+                    line.ttl_hi,
+                    line.earliest,
+                    active[0],
+                    active[2],
+                    active[3],
+                )
+            )
+        for shard, entries in enumerate(by_shard):
+            fact = CheckpointMarked(kernel.clock.now_ms(), self.snapshot_id + 1, tuple(entries))
+            yield from self._durably(shard, fact)
+
+    def _head(self, positions: list[GroupPosition], agnostic_lfn: int) -> HeadLine:
+        kernel, identity = self._kernel, self._identity
+        return HeadLine(
+            id=self.snapshot_id + 1,
+            ts=kernel.clock.now_ms(),
+            generation=identity.generation,
+            store_id=identity.store_id.hex(),
+            next_topic_id=kernel.catalog.next_topic_id,
+            groups=(*positions, *self._trimmer.leftovers()),
+            agnostic_lfn=agnostic_lfn,
+            last_lease_id=kernel.catalog.lease_floor,
+        )
+
+    def _write_snapshot(self, head: HeadLine, lines: list[TopicLine]) -> Op[None]:
+        fs = self._fs
+        path = layout.snapshot_path(self._identity.data_dir, head.id)
+        meta = path.rsplit("/", 1)[0]
+        temporary = path + TMP_SUFFIX
+        file: File = yield Io(lambda: fs.open(temporary, write=True, create=True, truncate=True))
+        try:
+            writer = SnapshotWriter(file, head)
+            body: list[BodyLine] = [*lines, *self._router_lines(), *self._app_lines()]
+            for line in body:
+                yield Io(partial(writer.add, line))
+                yield PAUSE
+            yield from stepwise(writer.finish())
+            crashpoint("snap.tmp")
+            yield Io(file.fsync)
+        finally:
+            file.close()
+        crashpoint("snap.synced")
+        yield Io(lambda: fs.rename(temporary, path))
+        crashpoint("snap.renamed")
+        yield Io(lambda: fs.sync_dir(meta))
+        crashpoint("snap.dirsynced")
+
+    def _router_lines(self) -> list[RouterLine]:
+        return [
+            RouterLine(**msgspec.structs.asdict(router))
+            for router in self._kernel.catalog.routers.by_name.values()
+        ]
+
+    def _app_lines(self) -> list[AppLine]:
+        return [
+            AppLine(
+                name=name,
+                epoch=app.epoch,
+                result=msgspec.Raw(app.result),
+                last_use_ms=app.last_use_ms,
+            )
+            for name, app in self._kernel.catalog.apps.items()
+        ]
+
+
+def _history(topic: Topic) -> SegmentHistory:
+    assert isinstance(topic.history, SegmentHistory)
+    return topic.history
+
+
+def _any_between(runs: list[tuple[int, int, int]], lo: int, hi: int) -> bool:
+    return any(a <= hi and b >= lo for a, b, _ in runs)
+
+
+def _holes(tail: Tail, lo: int, hi: int) -> Slice:
+    count = hi - lo + 1
+    at = lo - tail.first
+    return Slice(lo, [b""] * count, tail.times[at : at + count], [0] * count, [0] * count)
+
+
+def _absorb(captured: Capture, written: Written | None) -> None:
+    """Read from segments what is durable there, and forget its place in the log."""
+    topic = captured.topic
+    history = _history(topic)
+    doomed = {seg.first for seg in captured.drops}
+    parts: list[AnySegment | Resident] = [seg for seg in history.sealed if seg.first not in doomed]
+    parts += [part for part in history.residents if part.last >= topic.earliest]
+    parts += [Resident(tail) for tail in captured.residents if len(tail)]
+    if written is not None:
+        parts += written.sealed
+        if written.active is not None:
+            parts.append(written.active)
+    elif history.active is not None:
+        parts.append(history.active)
+    history.replace(parts, last=max(history.last, captured.through))
+    topic.tail.drop_front(captured.through + 1)
+    if not len(topic.tail):
+        topic.tail = Tail(captured.through + 1)
+    topic.forget_oldest_deleted_runs()

@@ -1,0 +1,173 @@
+"""Removal that was asked for: silent, at once, for good. And named cursors, which are as small."""
+
+from __future__ import annotations
+
+from topics.core.config import check_topic_name
+from topics.core.facts import CursorMoved, Deleted, Match
+from topics.core.topic import Topic
+from topics.engine.arenas import Arenas
+from topics.engine.effects import Op
+from topics.engine.kernel import Kernel
+from topics.errors import InvalidRequest, NotFound, Throttled
+from topics.storage.crashpoints import crashpoint
+from topics.storage.frames import encode
+from topics.storage.wal.submission import Submission
+from topics.values import CursorState, DeleteResult
+
+MAX_CURSORS = 1000
+
+
+def parse_match(selector: str | list[str] | tuple[str, ...] | None) -> Match | None:
+    """`"tag"`, `"prefix*"`, `["tag","Eq","x"]` or `["tag","Glob","x*"]`."""
+    if selector is None:
+        return None
+    if isinstance(selector, str):
+        if selector.endswith("*"):
+            return Match(selector[:-1], is_prefix=True)
+        return Match(selector)
+    if len(selector) != 3 or not all(isinstance(part, str) for part in selector):
+        raise InvalidRequest('a match is a string or ["tag", "Eq" or "Glob", value]')
+    field, op, value = selector
+    if field != "tag" or op not in ("Eq", "Glob"):
+        raise InvalidRequest(f"cannot match {field!r} with {op!r}: use tag with Eq or Glob")
+    if op == "Eq":
+        return Match(value)
+    if not value.endswith("*"):
+        raise InvalidRequest(f"a Glob ends with *: {value!r} does not (use Eq for an exact tag)")
+    return Match(value[:-1], is_prefix=True)
+
+
+class DeleteSubmission(Submission):
+    __slots__ = ("fact", "removed", "topic")
+
+    topic: Topic
+    fact: Deleted
+    removed: int
+
+
+class Deleter:
+    def __init__(self, kernel: Kernel, arenas: Arenas) -> None:
+        self._kernel = kernel
+        self._arenas = arenas
+
+    def delete(self, name: str, *, before: int | None, match: Match | None) -> Op[DeleteResult]:
+        """Remove every live record the selector reaches now; later records are safe."""
+        if before is None and match is None:
+            raise InvalidRequest("say what to delete: before_seq, match, or both")
+        topic = self._kernel.topic(name)
+        yield from self._kernel.retain(topic)
+        fact = Deleted(
+            topic.id,
+            max(self._kernel.clock.now_ms(), topic.last_ts),
+            before,
+            match,
+            bound=topic.head + 1,
+        )
+        removed = yield from self._delete(topic, fact)
+        return DeleteResult(name, removed, topic.earliest, topic.head, topic.count, topic.bytes)
+
+    def _delete(self, topic: Topic, fact: Deleted) -> Op[int]:
+        kernel = self._kernel
+        if topic.needs_tags(fact.match):
+            topic.load_tags()  # before the commit: applying must not fail
+        if next(iter(topic.selected(fact)), None) is None:
+            return 0
+        durable = topic.config.durability == "fsync"
+        submission = DeleteSubmission(
+            shard=kernel.committer.shard_of(topic.id),
+            frames=encode(fact, durable=durable),
+            count=1,
+            durable=durable,
+            on_done=self._applied,
+        )
+        submission.topic, submission.fact, submission.removed = topic, fact, 0
+        # An ephemeral topic logs deletes too if it has older records that a restart brings back.
+        if kernel.is_logged(topic) or (not kernel.in_memory and topic.volatile_from > 1):
+            kernel.committer.submit(submission)
+            if not submission.done:
+                yield submission
+            if submission.error is not None:
+                raise submission.error
+        else:
+            kernel.finish_unlogged(submission)
+        return submission.removed
+
+    def _applied(self, submission: Submission) -> None:
+        assert isinstance(submission, DeleteSubmission)
+        if submission.error is not None:
+            return
+        crashpoint("del.commit")
+        kernel, topic = self._kernel, submission.topic
+        kernel.applied[submission.shard] = submission.last_lfn
+        before = topic.bytes
+        submission.removed = topic.apply_deleted(submission.fact, generation=kernel.generation)
+        kernel.catalog.bytes += topic.bytes - before
+        kernel.dirty.add(topic.id)
+        self._arenas.release(topic.id, topic.earliest)
+
+
+class Cursors:
+    """Positions that consumers leave with the log; reading never looks at them."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+
+    def put(self, name: str, cursor: str, seq: int) -> Op[tuple[bool, CursorState]]:
+        kernel = self._kernel
+        topic = kernel.topic(name)
+        check_topic_name(cursor)
+        if not 0 <= seq <= topic.head:
+            raise InvalidRequest(
+                f"cursor {cursor!r} cannot stand at {seq}: the topic's head is {topic.head}"
+            )
+        created = cursor not in topic.cursors
+        if created and len(topic.cursors) >= MAX_CURSORS:
+            raise Throttled("max_cursors", maximum=MAX_CURSORS)
+        yield from self._move(topic, cursor, seq, present=True)
+        state = yield from self.get(name, cursor)
+        return created, state
+
+    def drop(self, name: str, cursor: str) -> Op[bool]:
+        topic = self._kernel.topic(name)
+        if cursor not in topic.cursors:
+            return False
+        yield from self._move(topic, cursor, 0, present=False)
+        return True
+
+    def _move(self, topic: Topic, cursor: str, seq: int, *, present: bool) -> Op[None]:
+        kernel = self._kernel
+        fact = CursorMoved(topic.id, kernel.clock.now_ms(), cursor, seq, present)
+        if kernel.is_logged(topic):
+            durable = topic.config.durability == "fsync"
+            yield from kernel.commit([fact], topic_id=topic.id, durable=durable)
+        else:
+            kernel.apply([fact])
+
+    def get(self, name: str, cursor: str) -> Op[CursorState]:
+        topic = self._kernel.topic(name)
+        yield from self._kernel.retain(topic)
+        if cursor not in topic.cursors:
+            raise NotFound(f'cursor "{cursor}" of topic "{name}"')
+        return self._state(topic, cursor)
+
+    def list(self, name: str) -> Op[list[CursorState]]:
+        topic = self._kernel.topic(name)
+        yield from self._kernel.retain(topic)
+        return [self._state(topic, cursor) for cursor in sorted(topic.cursors)]
+
+    def _state(self, topic: Topic, cursor: str) -> CursorState:
+        seq, updated_ts = topic.cursors[cursor]
+        waiting = next(topic.sizes(seq + 1, topic.head), None)
+        now_ms = self._kernel.clock.now_ms()
+        age_ms = max(0, now_ms - topic.time_of(waiting[0])) if waiting else 0
+        gap = topic.gap_below(seq) or (topic.gap_at(seq + 1) if seq < topic.head else None)
+        return CursorState(
+            topic=topic.name,
+            cursor=cursor,
+            seq=seq,
+            updated_ts=updated_ts,
+            head_seq=topic.head,
+            lag_records=max(0, topic.head - seq),
+            lag_seconds=age_ms / 1000,
+            gap_pending=gap is not None,
+        )

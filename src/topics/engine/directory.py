@@ -1,0 +1,226 @@
+"""Entering a data directory: is it ours, is it free, may we write to it.
+
+Nothing is created in a directory that looks like somebody else's, and nothing is read before the
+lock is held. A store is born in an order that a crash may cut anywhere: directories, the first
+log files, and only then FORMAT. So FORMAT without log files means that contents were lost, and log
+files with records but without FORMAT mean that something else was.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from contextlib import suppress
+from dataclasses import dataclass
+
+from topics.engine.clock import Clock
+from topics.errors import DirectoryLocked, RefusedToOpen
+from topics.storage import identity, layout
+from topics.storage.fs import Fs, Lock, parent_of, read_file, replace_file
+from topics.storage.wal.files import HEADER_SIZE
+
+_OURS = frozenset(
+    {
+        layout.LOCK,
+        layout.FORMAT,
+        layout.META,
+        layout.WAL,
+        layout.TOPICS,
+        layout.STAGES,
+        layout.QUARANTINE,
+        layout.FORMAT + ".tmp",
+    }
+)
+
+
+@dataclass
+class Directory:
+    """A data directory that was entered. `format` is None for one that is still to be born."""
+
+    path: str
+    format: identity.StoreFormat | None
+    lock: Lock | None
+
+    def leave(self) -> None:
+        if self.lock is not None:
+            self.lock.close()
+            self.lock = None
+
+
+def enter(fs: Fs, path: str, clock: Clock) -> Directory:
+    """Lock a directory for writing and find out what it is."""
+    _refuse_foreign(fs, path)
+    try:
+        for created in fs.mkdirs(path):
+            fs.sync_dir(parent_of(created))
+        lock = _take_lock(fs, path, clock)
+    except OSError as error:
+        raise _cannot("enter", path, error) from error
+    try:
+        return Directory(path, _read_format(fs, path), lock)
+    except BaseException:
+        lock.close()
+        raise
+
+
+def look_into(fs: Fs, path: str) -> Directory:
+    """Enter for reading only: no lock, no write."""
+    _refuse_foreign(fs, path)
+    found = _read_format(fs, path)
+    if found is None:
+        raise RefusedToOpen(
+            "format", message=f"{path} holds no topics store; create it by writing to it", file=path
+        )
+    return Directory(path, found, None)
+
+
+def _refuse_foreign(fs: Fs, path: str) -> None:
+    try:
+        names = set(fs.listdir(path))
+    except FileNotFoundError:
+        return
+    except NotADirectoryError as error:
+        raise RefusedToOpen(
+            "format", message=f"{path} is a file; give a directory", file=path
+        ) from error
+    except OSError as error:
+        raise _cannot("list", path, error) from error
+    if names and not names & {layout.FORMAT, layout.LOCK, layout.WAL}:
+        raise RefusedToOpen(
+            "format",
+            message=f"{path} has other files in it ({min(names)}, ...) and is not a topics "
+            "store; give an empty or a new directory",
+            file=path,
+        )
+
+
+def _take_lock(fs: Fs, path: str, clock: Clock) -> Lock:
+    lock_path = f"{path}/{layout.LOCK}"
+    try:
+        lock = fs.lock(lock_path)
+    except BlockingIOError as error:
+        owner = None
+        with suppress(OSError, EOFError):
+            owner = identity.decode_lock(read_file(fs, lock_path))
+        if owner is None:
+            raise DirectoryLocked(lock_path) from error
+        raise DirectoryLocked(
+            lock_path, pid=owner.pid, host=owner.host, since_ms=owner.started_ms
+        ) from error
+    owner = identity.LockOwner(
+        os.getpid(), socket.gethostname(), clock.now_ms(), fs.boot_id().hex()
+    )
+    lock.replace(identity.encode_lock(owner))
+    return lock
+
+
+def _read_format(fs: Fs, path: str) -> identity.StoreFormat | None:
+    format_path = f"{path}/{layout.FORMAT}"
+    try:
+        if fs.exists(format_path):
+            found = identity.decode_format(read_file(fs, format_path), file=format_path)
+            _insist_on_contents(fs, path)
+            return found
+        _insist_on_nothing(fs, path)
+    except (OSError, EOFError) as error:
+        raise _cannot("read", format_path, error) from error
+    return None
+
+
+def _insist_on_contents(fs: Fs, path: str) -> None:
+    if _log_files(fs, path):
+        return
+    with suppress(FileNotFoundError):
+        if any(layout.parse_snapshot(n) for n in fs.listdir(f"{path}/{layout.META}")):
+            return
+    raise RefusedToOpen(
+        "metadata_lost",
+        message=f"{path} says it is a store, but its log and snapshots are gone; restore them",
+        file=path,
+    )
+
+
+def _insist_on_nothing(fs: Fs, path: str) -> None:
+    """Without FORMAT there may be at most what an interrupted birth leaves."""
+    leftovers = [f for f in _log_files(fs, path) if fs.size(f) > 0 and not _is_header_only(fs, f)]
+    for name in (layout.META, layout.TOPICS):
+        with suppress(FileNotFoundError):
+            leftovers += [f"{path}/{name}/{n}" for n in fs.listdir(f"{path}/{name}")]
+    unknown = set(fs.listdir(path)) - _OURS
+    if leftovers or unknown:
+        first = min(leftovers or [f"{path}/{name}" for name in unknown])
+        raise RefusedToOpen(
+            "format",
+            message=f"{path} has data in it ({first}) but no FORMAT file; restore FORMAT, "
+            "or give an empty directory",
+            file=f"{path}/{layout.FORMAT}",
+        )
+
+
+def _log_files(fs: Fs, path: str) -> list[str]:
+    found = []
+    wal = f"{path}/{layout.WAL}"
+    if not fs.exists(wal):
+        return []
+    names = fs.listdir(wal)
+    directories = [wal, *(f"{wal}/{n}" for n in names if layout.parse_group(n) is not None)]
+    for directory in directories:
+        found += [
+            f"{directory}/{name}"
+            for name in fs.listdir(directory)
+            if layout.parse_wal(name) is not None
+        ]
+    return found
+
+
+def _is_header_only(fs: Fs, path: str) -> bool:
+    file = fs.open(path)
+    try:
+        rest = file.pread(file.size() - HEADER_SIZE, HEADER_SIZE)
+        return not rest.strip(b"\0")
+    finally:
+        file.close()
+
+
+def clear_unborn(fs: Fs, path: str) -> None:
+    """Remove what an interrupted birth left: log files without a record, temporary files."""
+    wal = f"{path}/{layout.WAL}"
+    if not fs.exists(wal):
+        return
+    for file in _log_files(fs, path):
+        fs.unlink(file)
+    names = fs.listdir(wal)
+    for directory in [wal, *(f"{wal}/{n}" for n in names if layout.parse_group(n) is not None)]:
+        for name in fs.listdir(directory):
+            if name == layout.CURRENT or name.endswith(".tmp"):
+                fs.unlink(f"{directory}/{name}")
+        fs.sync_dir(directory)
+
+
+def give_birth(fs: Fs, path: str, store: identity.StoreFormat) -> None:
+    """The last step of a birth: FORMAT, durably."""
+    replace_file(fs, f"{path}/{layout.FORMAT}", identity.encode_format(store))
+
+
+def probe(fs: Fs, path: str, *, unsafe_no_dir_fsync: bool) -> None:
+    """Refuse a file system on which names cannot be made durable."""
+    try:
+        fs.sync_dir(path)
+    except OSError as error:
+        if unsafe_no_dir_fsync and error.errno in (errno.EINVAL, errno.ENOTSUP):
+            return
+        raise RefusedToOpen(
+            "io_error",
+            message=f"{path}: directories cannot be synced here ({error}); a crash could lose "
+            "files. Use another file system, or set TOPICS_UNSAFE_NO_DIR_FSYNC=1",
+            file=path,
+        ) from error
+
+
+def _cannot(action: str, path: str, error: Exception) -> RefusedToOpen:
+    return RefusedToOpen(
+        "io_error",
+        message=f"cannot {action} {path}: {error}; check permissions, space and the disk",
+        file=path,
+    )

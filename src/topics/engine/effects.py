@@ -1,0 +1,83 @@
+"""What an operation may wait for, and the driver that waits on the spot.
+
+An operation is a generator. It decides, submits to the log, and when it has to wait it yields what
+it waits for: a `Submission` that is not done yet, or an `Io`, blocking file work to be run
+wherever the driver likes. Long work also yields `PAUSE` where it may be left for later. It is
+resumed with the result (for `Io`) or with nothing, and its return value is the answer. So the same
+code serves a program that blocks and a server that must not: only the driver differs.
+
+`run` is the blocking driver. With the inline committer every submission is done before it is seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any, TypeAlias, TypeVar
+
+from topics.storage.wal.submission import Submission
+
+T = TypeVar("T")
+
+
+class Io:
+    """Blocking work that touches files but no engine state."""
+
+    __slots__ = ("work",)
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self.work = work
+
+
+class Pause:
+    """A good moment to stop for now: what follows can wait."""
+
+    __slots__ = ()
+
+
+PAUSE = Pause()
+
+Wait: TypeAlias = Submission | Io | Pause
+Op: TypeAlias = Generator[Wait, Any, T]
+
+
+def run(op: Op[T]) -> T:
+    """Drive an operation to its end on this thread."""
+    try:
+        wait = next(op)
+        while True:
+            wait = fulfil(op, wait)
+    except StopIteration as finished:
+        answer: T = finished.value
+        return answer
+
+
+def fulfil(op: Op[Any], wait: Wait) -> Wait:
+    """Give an operation what it waits for; returns what it waits for next."""
+    if isinstance(wait, Pause):
+        return next(op)
+    if isinstance(wait, Io):
+        try:
+            result = wait.work()
+        except Exception as error:  # the operation knows which failures it can live with
+            return op.throw(error)
+        return op.send(result)
+    assert wait.done, "the blocking driver needs a committer that finishes what it is given"
+    return next(op)
+
+
+def stepwise(steps: Generator[None, None, T]) -> Op[T]:
+    """File work in steps: each step is an `Io` of its own, with a pause behind it."""
+    while True:
+        done, value = yield Io(lambda: _step(steps))
+        if done:
+            answer: T = value
+            return answer
+        yield PAUSE
+
+
+def _step(steps: Generator[None, None, T]) -> tuple[bool, T | None]:
+    try:
+        next(steps)
+    except StopIteration as finished:
+        return True, finished.value
+    return False, None

@@ -1,0 +1,113 @@
+"""One engine: the operations, wired to one state and one log.
+
+Every method that starts an operation returns a generator (see `effects`): `run` it, or drive it
+from an event loop. The engine itself never blocks and starts no thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from topics.core.catalog import Catalog
+from topics.engine.arenas import Arenas
+from topics.engine.clock import Clock, SystemClock
+from topics.engine.deleting import Cursors, Deleter
+from topics.engine.history import SegmentHistory
+from topics.engine.kernel import Kernel
+from topics.engine.lifecycle import Lifecycle
+from topics.engine.reading import Reader
+from topics.engine.settings import EngineSettings
+from topics.engine.upkeep import Upkeep
+from topics.engine.views import Views
+from topics.engine.writing import Appender
+from topics.storage.sources import Sources
+from topics.storage.wal.null import NullCommitter
+
+
+class Engine:
+    """All operations. `kernel` is what they share; doors use it for hooks and counters only."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        *,
+        upkeep: Upkeep | None = None,
+        leave: Callable[[], None] | None = None,
+        warnings: Sequence[str] = (),
+        read_only: bool = False,
+    ) -> None:
+        arenas = Arenas(kernel.sources)
+        self.kernel = kernel
+        self.upkeep = upkeep  # None: nothing to keep up, the engine lives in memory
+        self.warnings = list(warnings)  # what recovery noticed and lived with
+        self.read_only = read_only
+        self._leave = leave
+        self.lifecycle = Lifecycle(kernel, arenas)
+        self._appender = Appender(kernel, self.lifecycle, arenas)
+        self._deleter = Deleter(kernel, arenas)
+        self._reader = Reader(kernel)
+        self.cursors = Cursors(kernel)
+        self.views = Views(kernel)
+        self.put = self.lifecycle.put
+        self.drop = self.lifecycle.drop
+        self.append = self._appender.append
+        self.delete = self._deleter.delete
+        self.read = self._reader.read
+
+    @property
+    def work_is_due(self) -> bool:
+        return self.upkeep is not None and self.upkeep.is_due
+
+    def tick(self) -> None:
+        """Sync the log's tail when it got old; cheap otherwise."""
+        self.kernel.committer.tick()
+
+    def maintain(self, within_ms: int | None = None) -> None:
+        """Do what is due. Without a limit everything that is due now is done."""
+        if self.upkeep is not None:
+            self.upkeep.run(within_ms, now=within_ms is None)
+
+    def checkpoint(self) -> None:
+        if self.upkeep is not None:
+            self.upkeep.checkpoint_now()
+
+    def sync(self) -> None:
+        """Make everything written to the log durable."""
+        if self.upkeep is not None:
+            self.upkeep.sync()
+
+    def close(self) -> None:
+        """Stop cleanly and let go of the directory, whatever fails on the way."""
+        try:
+            if self.upkeep is not None:
+                self.upkeep.close()
+        finally:
+            self.release()
+
+    def release(self) -> None:
+        """Close every descriptor without writing anything."""
+        self.kernel.sources.close()
+        if self.kernel.segments is not None:
+            self.kernel.segments.handles.close()
+        if self._leave is not None:
+            self._leave()
+
+
+def memory_engine(settings: EngineSettings, clock: Clock | None = None) -> Engine:
+    """An engine without files: the same rules, and everything is gone at the end."""
+    sources = Sources()
+    catalog = Catalog(
+        max_keys=settings.max_idempotency_keys,
+        history=lambda topic_id: SegmentHistory(topic_id, None, sources),
+    )
+    return Engine(
+        Kernel(
+            clock=clock or SystemClock(),
+            settings=settings,
+            catalog=catalog,
+            committer=NullCommitter(),
+            sources=sources,
+            segments=None,
+            generation=1,
+        )
+    )

@@ -1,0 +1,258 @@
+"""The records of one topic that live in segments, as the core and the reader ask for them.
+
+`marks_below` says up to which seq delete bytes on disk count. While the log is replayed, a byte
+may already be on disk whose delete comes later in the log: counting it early would let a cap
+evict less than it did. After replay every byte counts.
+
+A `Resident` stands in the same row: records of a past ephemeral life, which no checkpoint writes
+and which stay readable until restart.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import accumulate
+
+from topics.core.tail import Tail
+from topics.engine.effects import Io, Op
+from topics.engine.pages import names_at
+from topics.engine.piece import Piece
+from topics.engine.tail_reading import fetch_slots
+from topics.storage.frames import FLAG_TAG
+from topics.storage.segments.codec import DEAD, Entry, Idx
+from topics.storage.segments.segment import ActiveSegment, AnySegment, Segment
+from topics.storage.segments.store import SegmentStore
+from topics.storage.sources import Sources
+
+ALL = 1 << 64
+_UNCOUNTED = 50
+_READ_RECORDS = 2048
+
+
+class Resident:
+    """Records kept in memory between segments."""
+
+    __slots__ = ("first", "last", "tail")
+
+    def __init__(self, tail: Tail) -> None:
+        self.tail = tail
+        self.first = tail.first
+        self.last = tail.end - 1
+
+
+class SegmentHistory:
+    """Segments in order of their first seq; the last one may be active; often there are none."""
+
+    def __init__(self, topic_id: int, store: SegmentStore | None, sources: Sources) -> None:
+        self._topic_id = topic_id
+        self._disk = store  # None: the topic lives in memory and has no segments
+        self._sources = sources
+        self._parts: list[AnySegment | Resident] = []
+        self._firsts: list[int] = []
+        self.marks_below = ALL
+        self.last = 0
+
+    # The row of segments
+
+    @property
+    def parts(self) -> list[AnySegment | Resident]:
+        return list(self._parts)
+
+    @property
+    def sealed(self) -> list[Segment]:
+        return [part for part in self._parts if isinstance(part, Segment)]
+
+    @property
+    def active(self) -> ActiveSegment | None:
+        growing = (part for part in reversed(self._parts) if isinstance(part, ActiveSegment))
+        return next(growing, None)
+
+    @property
+    def residents(self) -> list[Resident]:
+        return [part for part in self._parts if isinstance(part, Resident)]
+
+    def replace(self, parts: list[AnySegment | Resident], *, last: int) -> None:
+        """Set the row; `last` is the highest seq it accounts for, records or not."""
+        self._parts = sorted(parts, key=lambda part: part.first)
+        self._firsts = [part.first for part in self._parts]
+        self.last = last
+
+    def _from(self, seq: int) -> int:
+        """Index of the part that holds `seq`, or of the next one."""
+        at = bisect_right(self._firsts, seq) - 1
+        if at >= 0 and self._parts[at].last >= seq:
+            return at
+        return at + 1
+
+    def _ranges(self, lo: int, hi: int) -> Iterator[tuple[AnySegment | Resident, int, int]]:
+        """Parts that overlap `lo..hi`, with the positions in them: `i` to `j - 1`."""
+        at = self._from(lo)
+        while at < len(self._parts) and self._parts[at].first <= hi:
+            part = self._parts[at]
+            yield part, max(lo, part.first) - part.first, min(hi, part.last) - part.first + 1
+            at += 1
+
+    @property
+    def _store(self) -> SegmentStore:
+        assert self._disk is not None, "a topic in memory has no segments"
+        return self._disk
+
+    def _idx(self, part: AnySegment) -> Idx:
+        return self._store.idx(self._topic_id, part)
+
+    def _counts(self, seq: int, entry: Entry) -> bool:
+        """Whether the record of an index entry is there and no delete byte removes it."""
+        return entry[1] != 0 and (entry[4] != DEAD or seq >= self.marks_below)
+
+    # What the core asks
+
+    def weigh(self, lo: int, hi: int) -> tuple[int, int]:
+        count = nbytes = 0
+        for part, i, j in self._ranges(lo, hi):
+            if isinstance(part, Resident):
+                n, size = part.tail.weigh(part.first + i, part.first + j - 1)
+            elif part.last < self.marks_below:
+                n, size = self._idx(part).live_between(i, j)
+            else:
+                sizes = [size for _, size in self._sizes(part, i, j)]
+                n, size = len(sizes), sum(sizes)
+            count, nbytes = count + n, nbytes + size
+        return count, nbytes
+
+    def sizes(self, lo: int, hi: int) -> Iterator[tuple[int, int]]:
+        for part, i, j in self._ranges(lo, hi):
+            if isinstance(part, Resident):
+                yield from part.tail.sizes(part.first + i, part.first + j - 1)
+            else:
+                yield from self._sizes(part, i, j)
+
+    def _sizes(self, part: AnySegment, i: int, j: int) -> Iterator[tuple[int, int]]:
+        for seq, entry in enumerate(self._idx(part).entries(i, j), part.first + i):
+            if self._counts(seq, entry):
+                yield seq, entry[1] - _UNCOUNTED - entry[5]
+
+    def time_of(self, seq: int) -> int:
+        for part, i, _ in self._ranges(seq, seq):
+            if isinstance(part, Resident):
+                return part.tail.times[i]
+            return self._idx(part).ts(i)
+        raise KeyError(seq)
+
+    def last_before(self, ts: int) -> int:
+        for part in reversed(self._parts):
+            if isinstance(part, Resident):
+                seq = part.tail.last_before(ts)
+                if seq:
+                    return seq
+            elif part.min_ts < ts:
+                if part.max_ts < ts:
+                    return part.last
+                return part.first + self._idx(part).first_at_or_after_ts(ts) - 1
+        return 0
+
+    def marked(self, lo: int, hi: int) -> Iterator[tuple[int, int]]:
+        """Runs of seqs in `lo..hi` that delete bytes mark, or that never had a record here."""
+        start = 0
+        for part, i, j in self._ranges(lo, hi):
+            if isinstance(part, Resident):
+                continue
+            for seq, entry in enumerate(self._idx(part).entries(i, j), part.first + i):
+                if self._counts(seq, entry):
+                    if start:
+                        yield start, seq - 1
+                    start = 0
+                elif not start:
+                    start = seq
+            if start:
+                yield start, part.first + j - 1
+                start = 0
+
+    # Tags
+
+    def tags(self, lo: int, hi: int) -> Iterator[tuple[str, array[int]]]:
+        for part, i, j in self._ranges(lo, hi):
+            if isinstance(part, Resident):
+                for seq, tag in self._tags_of(part.tail):
+                    if part.first + i <= seq < part.first + j:
+                        yield tag, array("Q", (seq,))
+                continue
+            if isinstance(part, ActiveSegment):
+                yield from self._tags_of_active(part, i, j)
+                continue
+            for tag, seqs in self._store.tags(self._topic_id, part).items():
+                wanted = _between(seqs, part.first + i, part.first + j - 1)
+                if wanted:
+                    yield tag, wanted
+
+    def _tags_of_active(
+        self, part: ActiveSegment, i: int, j: int
+    ) -> Iterator[tuple[str, array[int]]]:
+        """The active segment has no tag file yet: its tags are in its frames."""
+        for at, entry in enumerate(self._idx(part).entries(i, j), i):
+            if entry[3] & FLAG_TAG and entry[1]:
+                (frame,) = self._store.frames(self._topic_id, part, at, at + 1)
+                tag = names_at(frame, 0)[1] if frame else None
+                if tag is not None:
+                    yield tag, array("Q", (part.first + at,))
+
+    def tags_of_tail(self, tail: Tail) -> Iterator[tuple[int, str]]:
+        return self._tags_of(tail)
+
+    def _tags_of(self, tail: Tail) -> Iterator[tuple[int, str]]:
+        return tags_of(self._sources, tail)
+
+    # Bytes
+
+    def fetch(self, lo: int, hi: int, room: int) -> Op[Piece]:
+        """Records of `lo..hi` from the first part that has any, at least one if there is one."""
+        found = next(iter(self._ranges(lo, hi)), None)
+        if found is None:
+            return Piece([], [], [], [], hi)
+        part, i, j = found
+        if isinstance(part, Resident):
+            return (yield from fetch_slots(self._sources, self._topic_id, part.tail, (i, j), room))
+        store, topic_id = self._store, self._topic_id
+        idx = yield Io(lambda: store.idx(topic_id, part))
+        j = _cut_to_room(idx, i, min(j, i + _READ_RECORDS), room)
+        frames = yield Io(lambda: store.frames(topic_id, part, i, j))
+        piece = Piece([], [], [], [], part.first + j - 1)
+        for seq, entry, frame in zip(
+            range(part.first + i, part.first + j), idx.entries(i, j), frames, strict=True
+        ):
+            if self._counts(seq, entry):
+                piece.seqs.append(seq)  # type: ignore[union-attr]  # made as a list above
+                piece.sizes.append(entry[1] - _UNCOUNTED - entry[5])
+                piece.bufs.append(frame or b"")
+                piece.offsets.append(0 if frame else None)
+        return piece
+
+
+def _between(seqs: array[int], lo: int, hi: int) -> array[int]:
+    if seqs and lo <= seqs[0] and seqs[-1] <= hi:
+        return seqs
+    return array("Q", [seq for seq in seqs if lo <= seq <= hi])
+
+
+def _cut_to_room(idx: Idx, i: int, j: int, room: int) -> int:
+    """Where to stop so that the frames fetched are not many more than `room` bytes."""
+    sizes = (max(entry[1] - _UNCOUNTED - entry[5], 0) for entry in idx.entries(i, j))
+    for position, total in enumerate(accumulate(sizes), i):
+        if total > room:
+            return max(position, i + 1)
+    return j
+
+
+def tags_of(sources: Sources, tail: Tail) -> Iterator[tuple[int, str]]:
+    """`(seq, tag)` of the tagged records of a tail, read from their frames."""
+    for at, flags in enumerate(tail.flags):
+        if not flags & FLAG_TAG:
+            continue
+        location, length = tail.locations[at], tail.lengths[at]
+        source = sources.get(location >> 32)
+        offset = location & 0xFFFFFFFF
+        buf = source.view(offset, length) or source.pread(offset, length)
+        tag = names_at(buf, 0)[1]
+        if tag is not None:
+            yield tail.first + at, tag

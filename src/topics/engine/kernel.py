@@ -1,0 +1,179 @@
+"""What every operation stands on: the state, the log, the clock, and the way facts get in.
+
+`commit` is the one road from a decided fact to published state: encode, hand to the log as one
+submission, and when the log says so apply in log order. `on_done` runs on the thread that owns the
+state and in the order of the log, so the order of publishing needs no lock and no ticket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from topics.core.catalog import Catalog
+from topics.core.facts import Evicted, Fact
+from topics.core.topic import Topic
+from topics.engine.clock import Clock
+from topics.engine.effects import Op
+from topics.engine.settings import EngineSettings
+from topics.errors import TopicNotFound
+from topics.storage.crashpoints import crashpoint
+from topics.storage.frames import encode, frame_count
+from topics.storage.segments.store import SegmentStore
+from topics.storage.sources import Sources
+from topics.storage.wal.committer import Committer
+from topics.storage.wal.submission import Submission
+
+
+class FactSubmission(Submission):
+    """Facts on their way through the log, to be applied in one step."""
+
+    __slots__ = ("facts",)
+
+    facts: Sequence[Fact]
+
+
+class Kernel:
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        settings: EngineSettings,
+        catalog: Catalog,
+        committer: Committer,
+        sources: Sources,
+        segments: SegmentStore | None,
+        generation: int,
+    ) -> None:
+        self.clock = clock
+        self.settings = settings
+        self.catalog = catalog
+        self.committer = committer
+        self.sources = sources
+        self.segments = segments  # None: everything lives in memory
+        self.generation = generation
+        self.changed: Callable[[Topic], None] = _nobody
+        self.must_checkpoint = False
+        self.log_is_too_long = False  # writes wait until a checkpoint lets old log files go
+        self.applied: dict[int, int] = {}  # per shard: the last frame that was applied
+        self.dirty: set[int] = set()  # topics with records or state no checkpoint holds
+
+    @property
+    def in_memory(self) -> bool:
+        return self.segments is None
+
+    def topic(self, name: str) -> Topic:
+        found = self.catalog.by_name.get(name)
+        if found is None:
+            raise TopicNotFound(name)
+        return found
+
+    def is_logged(self, topic: Topic) -> bool:
+        """Whether the topic's records, deletes and cursors pass through the log."""
+        return self.segments is not None and topic.config.durability != "ephemeral"
+
+    def commit(
+        self, facts: Sequence[Fact], *, topic_id: int, durable: bool, must_succeed: bool = True
+    ) -> Op[Submission]:
+        """Log facts as one submission, wait for it, and apply them; raises when the log refused."""
+        submission = self.submit(facts, topic_id=topic_id, durable=durable)
+        if not submission.done:
+            yield submission
+        if submission.error is not None and must_succeed:
+            raise submission.error
+        return submission
+
+    def submit(self, facts: Sequence[Fact], *, topic_id: int, durable: bool) -> FactSubmission:
+        """Hand facts to the log without waiting."""
+        return self.submit_to(self.committer.shard_of(topic_id), facts, durable=durable)
+
+    def submit_to(self, shard: int, facts: Sequence[Fact], *, durable: bool) -> FactSubmission:
+        last = len(facts) - 1
+        frames = b"".join(
+            [encode(fact, durable=durable, cont=i < last) for i, fact in enumerate(facts)]
+        )
+        submission = FactSubmission(
+            shard=shard,
+            frames=frames,
+            count=sum(map(frame_count, facts)),
+            durable=durable,
+            on_done=self._apply,
+        )
+        submission.facts = facts
+        self.committer.submit(submission)
+        return submission
+
+    def submit_unapplied(
+        self, facts: Sequence[Fact], *, topic_id: int, durable: bool
+    ) -> FactSubmission:
+        """Log facts whose effect is already in the state: what recovery found out."""
+        frames = b"".join([encode(fact, durable=durable) for fact in facts])
+        submission = FactSubmission(
+            shard=self.committer.shard_of(topic_id),
+            frames=frames,
+            count=sum(map(frame_count, facts)),
+            durable=durable,
+            on_done=_note_nothing,
+        )
+        submission.facts = facts
+        self.committer.submit(submission)
+        return submission
+
+    def finish_unlogged(self, submission: Submission) -> None:
+        """Publish a submission of a topic that lives in memory: there is nothing to wait for."""
+        submission.done = True
+        submission.on_done(submission)
+
+    def apply(self, facts: Sequence[Fact]) -> None:
+        """Publish facts that need no log: the topic lives in memory only."""
+        for fact in facts:
+            self.catalog.apply(fact, generation=self.generation)
+
+    def _apply(self, submission: Submission) -> None:
+        assert isinstance(submission, FactSubmission)
+        if submission.error is not None:
+            return
+        self.applied[submission.shard] = submission.last_lfn
+        for fact in submission.facts:
+            self.catalog.apply(fact, generation=self.generation)
+            topic_id = getattr(fact, "topic_id", 0)
+            if topic_id:
+                self.dirty.add(topic_id)
+
+    # Retention
+
+    def retain(self, topic: Topic) -> Op[None]:
+        """Let expired records go. The loss is in the log before it is shown, unless the log
+        cannot take it: then it is shown all the same, and nothing is reclaimed on disk."""
+        fact = self.due_eviction(topic)
+        if fact is None:
+            return
+        if self.is_logged(topic):
+            submission = self.submit([fact], topic_id=topic.id, durable=False)
+            if not submission.done:
+                yield submission
+            crashpoint("evict.commit")
+            if submission.error is None:
+                return
+        self.lose_expired(topic, fact)
+
+    def due_eviction(self, topic: Topic) -> Evicted | None:
+        now_ms = self.clock.now_ms()
+        ttl_hi = topic.expired_through(now_ms)
+        if ttl_hi <= topic.ttl_hi:
+            return None
+        return Evicted(topic.id, max(now_ms, topic.last_ts), topic.cap_hi, topic.earliest, ttl_hi)
+
+    def lose_expired(self, topic: Topic, fact: Evicted) -> None:
+        """Show a loss that the log does not know of yet; the clock would derive it again."""
+        before = topic.bytes
+        topic.lose(ttl_hi=fact.ttl_hi, cap_hi=0)
+        self.catalog.bytes += topic.bytes - before
+        self.dirty.add(topic.id)
+
+
+def _nobody(topic: Topic) -> None:
+    """Nobody waits for changes."""
+
+
+def _note_nothing(submission: Submission) -> None:
+    """Nobody waits for this submission."""

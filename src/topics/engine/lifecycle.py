@@ -1,0 +1,156 @@
+"""Topics come, change and go. Each step is durable before anybody can see it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from topics.core.config import TopicConfig, check_topic_name, parse
+from topics.core.facts import (
+    ConfigUpdated,
+    Evicted,
+    Fact,
+    HeadReserved,
+    RouterDropped,
+    SeqSkipped,
+    TopicCreated,
+    TopicDropped,
+)
+from topics.core.topic import SEQ_BASE, Topic
+from topics.engine.arenas import Arenas
+from topics.engine.effects import Op, stepwise
+from topics.engine.kernel import FactSubmission, Kernel
+from topics.errors import Throttled, TopicExistsIncompatible, TopicNotEmpty
+from topics.storage.crashpoints import crashpoint
+from topics.storage.segments.drop import retire_topic
+from topics.values import Created, Dropped
+
+FIRST_CEILING = {"disk": 256, "ephemeral": 65_536}
+
+
+class Lifecycle:
+    def __init__(self, kernel: Kernel, arenas: Arenas) -> None:
+        self._kernel = kernel
+        self._arenas = arenas
+        self._being_created: dict[str, FactSubmission] = {}
+
+    def parse(self, fields: Mapping[str, Any], name: str) -> TopicConfig:
+        return parse(fields, topic=name)
+
+    def put(self, name: str, fields: Mapping[str, Any]) -> Op[Created]:
+        """Create a topic, or replace the whole configuration of one that exists."""
+        check_topic_name(name)
+        config = parse(fields, topic=name)
+        topic = self._kernel.catalog.by_name.get(name)
+        while topic is None and name in self._being_created:
+            yield self._being_created[name]
+            topic = self._kernel.catalog.by_name.get(name)
+        if topic is None:
+            yield from self.create(name, config)
+            return Created(name, True, config.to_dict())
+        yield from self._update(topic, config)
+        return Created(name, False, config.to_dict())
+
+    def create(self, name: str, config: TopicConfig) -> Op[Topic]:
+        """Make a topic that does not exist; a lost race gives the winner's."""
+        kernel, catalog = self._kernel, self._kernel.catalog
+        check_topic_name(name)
+        while name in self._being_created:
+            yield self._being_created[name]
+        if name in catalog.by_name:
+            return catalog.by_name[name]
+        limit = kernel.settings.max_topics
+        if limit and len(catalog.by_id) + len(self._being_created) >= limit:
+            raise Throttled("max_topics", maximum=limit)
+        topic_id = catalog.next_topic_id
+        catalog.next_topic_id += 1  # never given out again, even if this creation fails
+        now_ms = kernel.clock.now_ms()
+        facts: list[Fact] = [
+            TopicCreated(topic_id, now_ms, name, config.to_json(), topic_id, SEQ_BASE)
+        ]
+        ceiling = FIRST_CEILING.get(config.durability)
+        if ceiling:
+            facts.append(HeadReserved(topic_id, now_ms, ceiling))
+        if kernel.in_memory:
+            kernel.apply(facts)
+            return catalog.by_id[topic_id]
+        submission = kernel.submit(facts, topic_id=topic_id, durable=True)
+        if not submission.done:
+            self._being_created[name] = submission
+            yield submission
+            del self._being_created[name]
+        if submission.error is not None:
+            raise submission.error
+        return catalog.by_id[topic_id]
+
+    def _update(self, topic: Topic, config: TopicConfig) -> Op[None]:
+        kernel = self._kernel
+        if config.type != topic.config.type:
+            raise TopicExistsIncompatible.type_change(
+                topic.name, existing_type=topic.config.type, requested_type=config.type
+            )
+        if config == topic.config:
+            return
+        yield from kernel.retain(topic)
+        facts = self._update_facts(topic, config)
+        if kernel.in_memory:
+            kernel.apply(facts)
+        else:
+            yield from kernel.commit(facts, topic_id=topic.id, durable=True)
+        kernel.dirty.add(topic.id)
+        self._arenas.release(topic.id, topic.earliest)
+        kernel.changed(topic)
+
+    def _update_facts(self, topic: Topic, config: TopicConfig) -> list[Fact]:
+        """Floors are pinned first, so that a relaxed cap or TTL revives nothing on replay."""
+        ts = max(self._kernel.clock.now_ms(), topic.last_ts)
+        facts: list[Fact] = [Evicted(topic.id, ts, topic.cap_hi, topic.earliest, topic.ttl_hi)]
+        before, after = topic.config.durability, config.durability
+        if before == "ephemeral" != after and topic.head >= topic.volatile_from:
+            facts.append(
+                SeqSkipped(topic.id, ts, topic.volatile_from, topic.head, SeqSkipped.POWER_LOSS)
+            )
+        facts.append(
+            ConfigUpdated(topic.id, ts, topic.name, config.to_json(), topic.epoch, SEQ_BASE)
+        )
+        if before != after and after in FIRST_CEILING:
+            facts.append(HeadReserved(topic.id, ts, topic.handed_out + FIRST_CEILING[after]))
+        return facts
+
+    def drop(self, name: str, *, if_empty: bool = False) -> Op[Dropped]:
+        """Remove a topic and every router that touches it. Durable: the point of no return."""
+        kernel = self._kernel
+        topic = kernel.catalog.by_name.get(name)
+        if topic is None:
+            return Dropped(name, False, [])
+        yield from kernel.retain(topic)
+        if if_empty and topic.count:
+            raise TopicNotEmpty(name, count=topic.count)
+        routers = kernel.catalog.routers
+        removed = [routers.by_name[router] for router in routers.touching(topic.id)]
+        ts = max(kernel.clock.now_ms(), topic.last_ts)
+        dropped = TopicDropped(topic.id, ts, name, topic.epoch)
+        if kernel.in_memory:
+            kernel.apply([dropped])
+        else:
+            yield from kernel.commit([dropped], topic_id=topic.id, durable=True)
+            crashpoint("topic.frame")
+            yield from self._clear(
+                topic, [RouterDropped(ts, r.name, r.source_id, r.dest_id) for r in removed]
+            )
+        self._arenas.forget(topic.id)
+        kernel.dirty.discard(topic.id)
+        kernel.changed(topic)
+        return Dropped(name, True, [router.name for router in removed])
+
+    def _clear(self, topic: Topic, routers: list[RouterDropped]) -> Op[None]:
+        """What follows the point of no return may fail: recovery does it again."""
+        kernel = self._kernel
+        if routers:
+            yield from kernel.commit(routers, topic_id=0, durable=True, must_succeed=False)
+        store = kernel.segments
+        assert store is not None
+        try:
+            yield from stepwise(retire_topic(store, topic.id))
+        except OSError:
+            return  # a later checkpoint does it again

@@ -1,0 +1,232 @@
+"""From a path to a running engine, or to a read-only view of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from topics.core.facts import Fact
+from topics.engine import directory
+from topics.engine.checkpoint import Checkpointer, Identity
+from topics.engine.clock import Clock
+from topics.engine.engine import Engine
+from topics.engine.kernel import Kernel
+from topics.engine.recovery import (
+    CHECKPOINT_AFTER_BYTES,
+    Found,
+    enter_cold_dir,
+    find_state,
+    new_identity,
+    repair,
+)
+from topics.engine.settings import EngineSettings
+from topics.engine.trimming import Kept, Trimmer
+from topics.engine.upkeep import Upkeep
+from topics.errors import Internal, RefusedToOpen
+from topics.storage import layout
+from topics.storage.crashpoints import crashpoint
+from topics.storage.fs import Fs
+from topics.storage.identity import StoreFormat
+from topics.storage.segments.segment import COLD
+from topics.storage.snapshot_lines import GroupPosition
+from topics.storage.wal.committer import Committer
+from topics.storage.wal.generation import Generation, make_durable_dir, open_shards
+from topics.storage.wal.inline import InlineCommitter
+from topics.storage.wal.null import NullCommitter
+from topics.storage.wal.settings import WalSettings
+from topics.storage.wal.shard import Shard
+
+READ_ONLY_TRIES = 5
+MakeCommitter = Callable[[list[Shard]], Committer]
+
+
+@dataclass(frozen=True)
+class Opening:
+    """How to open: what differs between an embedded log and a server."""
+
+    settings: EngineSettings
+    clock: Clock
+    make_committer: MakeCommitter = InlineCommitter
+    prealloc_start: int = 1 << 20
+    progress: Callable[[float], None] = lambda share: None
+
+
+def open_engine(fs: Fs, path: str, opening: Opening) -> Engine:
+    """Recover a directory and start writing to it; `RefusedToOpen` changes nothing."""
+    entered = directory.enter(fs, path, opening.clock)
+    try:
+        return _open_entered(fs, entered, opening)
+    except BaseException:
+        entered.leave()
+        raise
+
+
+def _open_entered(fs: Fs, entered: directory.Directory, opening: Opening) -> Engine:
+    settings, path = opening.settings, entered.path
+    directory.probe(fs, path, unsafe_no_dir_fsync=settings.unsafe_no_dir_fsync)
+    store_format = entered.format
+    is_new = store_format is None
+    try:
+        if store_format is None:
+            directory.clear_unborn(fs, path)
+            store_format = new_identity(opening.clock)
+        found = find_state(
+            fs, path, store_format, settings, clock=opening.clock, progress=opening.progress
+        )
+        _check_cold(found, settings)
+        for name in (layout.META, layout.TOPICS, layout.WAL):
+            make_durable_dir(fs, f"{path}/{name}")
+    except OSError as error:
+        raise RefusedToOpen(
+            "io_error", message=f"cannot open {path}: {error}; check the disk", file=path
+        ) from error
+    repair(found, settings, opening.clock)
+    engine = _start(fs, entered, found, opening)
+    if is_new:
+        _give_birth(fs, path, store_format)
+    return engine
+
+
+def _give_birth(fs: Fs, path: str, store_format: StoreFormat) -> None:
+    try:
+        directory.give_birth(fs, path, store_format)
+    except OSError as error:
+        raise RefusedToOpen(
+            "io_error", message=f"cannot create a store in {path}: {error}", file=path
+        ) from error
+
+
+def _check_cold(found: Found, settings: EngineSettings) -> None:
+    lists_cold = any(
+        seg.tier == COLD
+        for line in (found.snapshot.topics if found.snapshot else ())
+        for seg in line.segs
+    )
+    if lists_cold and settings.cold_dir is None:
+        raise RefusedToOpen(
+            "cold_missing",
+            message="this store has segments in a cold directory; set cold_dir to it",
+            file=found.path,
+        )
+    enter_cold_dir(found.fs, settings.cold_dir, found.format.id_bytes, may_claim=not lists_cold)
+
+
+def _start(fs: Fs, entered: directory.Directory, found: Found, opening: Opening) -> Engine:
+    """Step 9: a new generation, the facts it owes, and the engine on top."""
+    settings, clock = opening.settings, opening.clock
+    shards = settings.wal_shards or 1
+    generation = Generation(found.format.id_bytes, found.generation + 1, shards)
+    opened = open_shards(
+        fs,
+        entered.path,
+        generation,
+        {scan.key: scan.next_link for scan in found.scans},
+        settings=WalSettings(
+            disk_sync_ms=settings.disk_sync_ms,
+            cache_bytes=settings.cache_bytes,
+            prealloc_start=opening.prealloc_start,
+        ),
+        sources=found.sources,
+        handles=found.handles,
+        monotonic_ns=lambda: int(clock.monotonic() * 1e9),
+    )
+    crashpoint("rec.newgen")
+    kernel = Kernel(
+        clock=clock,
+        settings=settings,
+        catalog=found.catalog,
+        committer=opening.make_committer(opened),
+        sources=found.sources,
+        segments=found.store,
+        generation=generation.number,
+    )
+    for number, shard in enumerate(opened):
+        kernel.applied[number] = shard.lfn
+    _log_owed(kernel, found.owed)
+    crashpoint("rec.skip")
+    checkpointer = _checkpointer(fs, entered.path, found, kernel, generation)
+    kernel.must_checkpoint = _needs_checkpoint(found, shards)
+    upkeep = Upkeep(kernel, checkpointer, shards=shards)
+    return Engine(kernel, upkeep=upkeep, leave=entered.leave, warnings=found.warnings)
+
+
+def _log_owed(kernel: Kernel, owed: list[Fact]) -> None:
+    """Seqs that are skipped for ever are durable before anybody can write."""
+    for fact in owed:
+        topic_id = getattr(fact, "topic_id", 0)
+        submission = kernel.submit_unapplied([fact], topic_id=topic_id, durable=False)
+        if submission.error is not None:
+            raise _cannot_start(submission.error)
+    try:
+        for shard in {kernel.committer.shard_of(getattr(fact, "topic_id", 0)) for fact in owed}:
+            kernel.committer.sync(shard)
+    except Internal as error:
+        raise _cannot_start(error) from error
+
+
+def _cannot_start(error: Exception) -> RefusedToOpen:
+    return RefusedToOpen("io_error", message=f"the log cannot be written: {error}", file="wal")
+
+
+def _needs_checkpoint(found: Found, shards: int) -> bool:
+    wanted = {layout.group_key(shard, shards) for shard in range(shards)}
+    moved = any(scan.key not in wanted and scan.generations for scan in found.scans)
+    return moved or found.bytes_replayed > CHECKPOINT_AFTER_BYTES
+
+
+def _checkpointer(
+    fs: Fs, path: str, found: Found, kernel: Kernel, generation: Generation
+) -> Checkpointer:
+    shards = generation.shards
+    current = {layout.group_key(shard, shards) for shard in range(shards)}
+    leftovers = [
+        GroupPosition(scan.key, scan.end.file_lfn, scan.end.offset, scan.end.lfn)
+        for scan in found.scans
+        if scan.key not in current
+    ]
+    snapshot = found.snapshot
+    trimmer = Trimmer(
+        fs,
+        path,
+        found.store,
+        found.sources,
+        newest=None if snapshot is None else Kept(snapshot.head, snapshot.topics),
+        leftovers=leftovers,
+        dropped={line.id: list(line.dropped) for line in snapshot.topics} if snapshot else {},
+    )
+    identity = Identity(path, generation.store_id, generation.number, shards)
+    return Checkpointer(kernel, fs, identity, trimmer, snapshot_id=found.snapshot_number)
+
+
+def open_view(fs: Fs, path: str, opening: Opening) -> Engine:
+    """A read-only view: what a recovery at this instant would show. No lock, no write.
+
+    A file that vanishes because the owner trims it means to look again.
+    """
+    for attempt in range(READ_ONLY_TRIES):
+        try:
+            return _view(fs, path, opening)
+        except FileNotFoundError as error:
+            if attempt == READ_ONLY_TRIES - 1:
+                raise RefusedToOpen(
+                    "io_error",
+                    message=f"{path} keeps changing while it is read ({error}); try again",
+                    file=path,
+                ) from error
+    raise AssertionError  # the loop returns or raises
+
+
+def _view(fs: Fs, path: str, opening: Opening) -> Engine:
+    entered = directory.look_into(fs, path)
+    assert entered.format is not None
+    found = find_state(fs, path, entered.format, opening.settings, clock=opening.clock)
+    kernel = Kernel(
+        clock=opening.clock,
+        settings=opening.settings,
+        catalog=found.catalog,
+        committer=NullCommitter(),
+        sources=found.sources,
+        segments=found.store,
+        generation=found.generation,
+    )
+    return Engine(kernel, warnings=found.warnings, read_only=True)

@@ -1,0 +1,77 @@
+"""Records of a page as they lie in their frames, decoded only when somebody looks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import overload
+
+from topics.storage.frames import FLAG_NODE, FLAG_TAG, HEADER
+from topics.values import Record
+
+_DATA_START = 38
+
+
+class FrameRecords(Sequence[Record]):
+    """A sequence of records over buffers of stored frames: two references a record, no copies."""
+
+    __slots__ = ("bufs", "offsets")
+
+    def __init__(self) -> None:
+        self.bufs: list[bytes] = []
+        self.offsets: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    @overload
+    def __getitem__(self, index: int) -> Record: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Record]: ...
+    def __getitem__(self, index: int | slice) -> Record | list[Record]:
+        if isinstance(index, slice):
+            return list(map(decode, self.bufs[index], self.offsets[index]))
+        return decode(self.bufs[index], self.offsets[index])
+
+    def __iter__(self) -> Iterator[Record]:
+        return map(decode, self.bufs, self.offsets)
+
+    def __eq__(self, other: object) -> bool:
+        return list(self) == list(other) if isinstance(other, Sequence) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]  # as of any other list
+
+    def __repr__(self) -> str:
+        return repr(list(self))
+
+    def stored(self) -> Iterator[memoryview]:
+        """The frames as they are stored."""
+        for buf, offset in zip(self.bufs, self.offsets, strict=True):
+            size = 4 + int.from_bytes(buf[offset : offset + 4], "little")
+            yield memoryview(buf)[offset : offset + size]
+
+    def extend(self, bufs: list[bytes], offsets: list[int]) -> None:
+        self.bufs += bufs
+        self.offsets += offsets
+
+
+def decode(buf: bytes, offset: int) -> Record:
+    """The record whose trusted frame begins at `offset`."""
+    _, _, flags, _, seq, ts, node_len, tag_len, data_len = HEADER.unpack_from(buf, offset)
+    at = offset + _DATA_START
+    node = buf[at : at + node_len].decode() if flags & FLAG_NODE else None
+    at += node_len
+    tag = buf[at : at + tag_len].decode() if flags & FLAG_TAG else None
+    at += tag_len
+    end = at + data_len
+    at += 4
+    meta_at = at + int.from_bytes(buf[at - 4 : at], "little")
+    return Record(seq, ts, node, tag, buf[at:meta_at], buf[meta_at:end] or None)
+
+
+def names_at(buf: bytes, offset: int) -> tuple[str | None, str | None]:
+    """Node and tag of a trusted frame."""
+    _, _, flags, _, _, _, node_len, tag_len, _ = HEADER.unpack_from(buf, offset)
+    at = offset + _DATA_START
+    node = buf[at : at + node_len].decode() if flags & FLAG_NODE else None
+    tag_at = at + node_len
+    return node, buf[tag_at : tag_at + tag_len].decode() if flags & FLAG_TAG else None

@@ -1,0 +1,214 @@
+"""Reading after a cursor.
+
+A read is a plan over seqs (what is live, what is announced loss, what is silently gone) that
+fetches bytes as it goes: from memory when they are there, else through an `Io`. Bytes that come
+from a file are verified before anybody sees them; a record whose bytes are rotten in every copy
+is announced as a gap of exactly its seqs, and heals when the file does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from topics.core.facts import Match
+from topics.core.topic import Gap, Topic
+from topics.engine.effects import Op
+from topics.engine.history import SegmentHistory
+from topics.engine.kernel import Kernel
+from topics.engine.pages import FrameRecords, names_at
+from topics.engine.piece import Piece
+from topics.engine.tail_reading import fetch_slots
+from topics.errors import Internal, InvalidRequest
+from topics.values import Page, Tombstone
+
+DEFAULT_LIMIT = 256
+DEFAULT_BUDGET = 1 << 20
+MAX_BUDGET = 8 << 20
+FILTERED_CHUNK = 512
+
+
+class Query(msgspec.Struct, frozen=True):
+    """What a reader wants. `after` is the last seq it has seen; `from_ts` replaces it."""
+
+    after: int = 0
+    limit: int = DEFAULT_LIMIT
+    budget: int = DEFAULT_BUDGET
+    nodes: frozenset[str] = frozenset()
+    match: Match | None = None
+    from_ts: int | None = None
+
+    def accepts(self) -> Callable[[bytes, int], bool] | None:
+        """The record filter, or None when every live record passes."""
+        nodes, match = self.nodes, self.match
+        if not nodes and match is None:
+            return None
+
+        def passes(buf: bytes, offset: int) -> bool:
+            node, tag = names_at(buf, offset)
+            return node not in nodes and (match is None or match.accepts(tag))
+
+        return passes
+
+
+class _Progress:
+    """A read under way."""
+
+    __slots__ = ("cursor", "found", "full", "gap", "head", "used")
+
+    def __init__(self, cursor: int, head: int, gap: Gap | None) -> None:
+        self.cursor = cursor
+        self.head = head
+        self.gap = gap
+        self.found = FrameRecords()
+        self.used = 0
+        self.full = False
+
+
+class Reader:
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+
+    def read(self, name: str, query: Query) -> Op[Page]:
+        """One page after the cursor, with at most one announcement of loss before its records."""
+        kernel = self._kernel
+        topic = kernel.topic(name)
+        yield from kernel.retain(topic)
+        if query.from_ts is not None and query.after:
+            raise InvalidRequest("give a start by seq or by time, not both")
+        start = query.after if query.from_ts is None else topic.start_of(query.from_ts)
+        topic.last_read_ts = topic.last_consumed = kernel.clock.now_ms()
+        progress = _begin(topic, start)
+        begun = progress.cursor
+        yield from self._scan(topic, query, progress)
+        return _page(topic, progress, scanned=max(0, progress.cursor - begun))
+
+    def _scan(self, topic: Topic, query: Query, progress: _Progress) -> Op[None]:
+        limit = min(query.limit or DEFAULT_LIMIT, self._kernel.settings.max_limit)
+        budget = min(query.budget or DEFAULT_BUDGET, MAX_BUDGET)
+        accepts = query.accepts() if topic.config.dedupe_node else _without_nodes(query)
+        while progress.cursor < progress.head and len(progress.found) < limit:
+            seq = progress.cursor + 1
+            gap = topic.gap_at(seq)
+            if gap is not None:
+                if not _announce(progress, gap):
+                    return
+                continue
+            stop = min(progress.head, topic.next_announced(seq) - 1)
+            extent = next(topic.extents(seq, stop), None)
+            if extent is None:
+                progress.cursor = stop
+                continue
+            wanted = limit - len(progress.found)
+            if accepts is not None:
+                wanted = max(wanted, FILTERED_CHUNK)
+            room = MAX_BUDGET if accepts is not None else budget - progress.used
+            hi = min(extent[1], extent[0] + wanted - 1)
+            piece = yield from self._fetch(topic, extent[0], hi, max(room, 1))
+            _take(progress, piece, accepts, limit=limit, budget=budget)
+            if progress.full:
+                return
+
+    def _fetch(self, topic: Topic, lo: int, hi: int, room: int) -> Op[Piece]:
+        """Bytes of the records `lo ..`, at least one, not many more than `room` bytes."""
+        history = topic.history
+        try:
+            if lo <= history.last:
+                assert isinstance(history, SegmentHistory)
+                return (yield from history.fetch(lo, min(hi, history.last), room))
+            tail = topic.tail
+            a, b = lo - tail.first, min(hi, tail.end - 1) - tail.first + 1
+            assert 0 <= a < b, f"seq {lo} of topic {topic.name} has no slot"
+            return (yield from fetch_slots(self._kernel.sources, topic.id, tail, (a, b), room))
+        except OSError as error:
+            raise Internal(f"records of topic {topic.name!r} could not be read: {error}") from error
+
+
+def _without_nodes(query: Query) -> Callable[[bytes, int], bool] | None:
+    return msgspec.structs.replace(query, nodes=frozenset()).accepts()
+
+
+def _begin(topic: Topic, start: int) -> _Progress:
+    if start > topic.head:
+        gap = Gap(1, topic.head, "recreated")
+        return _Progress(topic.earliest - 1, topic.head, gap)
+    gap_below = topic.gap_below(start)
+    if gap_below is not None:
+        return _Progress(gap_below.hi, topic.head, gap_below)
+    return _Progress(start, topic.head, None)
+
+
+def _announce(progress: _Progress, gap: Gap) -> bool:
+    """Report loss at the cursor, unless something else has to be delivered first."""
+    if progress.gap is not None or len(progress.found):
+        return False
+    progress.gap = gap
+    progress.cursor = min(gap.hi, progress.head)
+    return True
+
+
+def _take(
+    progress: _Progress,
+    piece: Piece,
+    accepts: Callable[[bytes, int], bool] | None,
+    *,
+    limit: int,
+    budget: int,
+) -> None:
+    """Deliver what fits of a piece; stop before a record that does not, or is unreadable."""
+    if accepts is None and None not in piece.offsets:
+        total = sum(piece.sizes)
+        if progress.used + total <= budget and len(progress.found) + len(piece.sizes) <= limit:
+            progress.found.extend(piece.bufs, piece.offsets)  # type: ignore[arg-type] # no None
+            progress.used += total
+            progress.cursor = piece.through
+            return
+    for at, seq in enumerate(piece.seqs):
+        offset = piece.offsets[at]
+        if offset is None:
+            progress.full = not _announce(progress, _rotten(piece, at))
+            if progress.full:
+                return
+            continue
+        if seq <= progress.cursor:
+            continue  # inside the gap just announced
+        if accepts is None or accepts(piece.bufs[at], offset):
+            if len(progress.found) >= limit or (
+                len(progress.found) and progress.used + piece.sizes[at] > budget
+            ):
+                progress.full = True
+                return
+            progress.found.extend([piece.bufs[at]], [offset])
+            progress.used += piece.sizes[at]
+        progress.cursor = seq
+    progress.cursor = max(progress.cursor, piece.through)
+
+
+def _rotten(piece: Piece, at: int) -> Gap:
+    """The run of unreadable neighbours that begins here."""
+    end = at
+    while end + 1 < len(piece.offsets) and piece.offsets[end + 1] is None:
+        if piece.seqs[end + 1] != piece.seqs[end] + 1:
+            break
+        end += 1
+    return Gap(piece.seqs[at], piece.seqs[end], "cap")
+
+
+def _page(topic: Topic, progress: _Progress, *, scanned: int) -> Page:
+    head, cursor, gap = topic.head, progress.cursor, progress.gap
+    tombstone = None
+    if gap is not None:
+        resumes = topic.earliest if gap.reason == "recreated" else gap.hi + 1
+        tombstone = Tombstone(gap.lo, gap.hi, gap.reason, resumes, head)  # type: ignore[arg-type]
+    return Page(
+        topic.name,
+        progress.found,
+        cursor,
+        head,
+        topic.earliest,
+        cursor == head,
+        tombstone,
+        head - cursor,
+        scanned,
+    )

@@ -1,0 +1,424 @@
+"""Opening a directory: from files to a state that a crash could not have made wrong.
+
+    1  lock, FORMAT, cold marker                      `directory`
+    2  newest valid snapshot
+    3  its topics, their segments checked by size
+    4  log groups found, chains checked
+    5  frames read and judged: torn tail or damage
+    6  replay                                         `replay`
+    7  reconcile: reserved seqs, delete bytes, segments that are gone
+    8  repair: write back, cut tails, clear leftovers
+    9  a new generation of log files, and what it must say first
+
+Nothing on disk changes before step 8. A failure anywhere refuses the start and the next attempt
+finds the same files. A read-only view stops after step 7.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from topics.core.catalog import App, Catalog
+from topics.core.config import parse_json
+from topics.core.facts import Fact, SeqSkipped
+from topics.core.routers import Router
+from topics.core.topic import Ledger, Topic
+from topics.engine.capture import restore
+from topics.engine.clock import Clock
+from topics.engine.history import ALL, Resident, SegmentHistory
+from topics.engine.originals import Originals
+from topics.engine.replay import Contained, Replay
+from topics.engine.settings import EngineSettings
+from topics.errors import InvalidRequest, RefusedToOpen
+from topics.storage import identity, layout
+from topics.storage.crashpoints import crashpoint
+from topics.storage.fs import Fs, parent_of
+from topics.storage.handles import Handles
+from topics.storage.segments.drop import drop_unreferenced
+from topics.storage.segments.repair import repair_all, trim
+from topics.storage.segments.segment import COLD, ActiveSegment, AnySegment, Segment
+from topics.storage.segments.store import CopyState, SegmentStore, finish
+from topics.storage.segments.tiering import check_cold_dir, claim_cold_dir, settled
+from topics.storage.snapshot import BadSnapshot, Snapshot, read_snapshot
+from topics.storage.snapshot_lines import GroupPosition, TopicLine
+from topics.storage.sources import Sources, WalSource
+from topics.storage.wal.groups import discover
+from topics.storage.wal.repair import apply_repair, quarantine
+from topics.storage.wal.scan import GroupScan, require_whole_generation, scan_group
+from topics.storage.wal.submission import Position
+
+CHECKPOINT_AFTER_BYTES = 16 << 20
+
+
+@dataclass
+class Found:
+    """The state that files describe, before anything is written."""
+
+    fs: Fs
+    path: str
+    format: identity.StoreFormat
+    catalog: Catalog
+    sources: Sources
+    handles: Handles
+    store: SegmentStore
+    snapshot: Snapshot | None = None
+    snapshot_number: int = 0  # highest number seen, valid or not
+    bad_snapshots: list[str] = field(default_factory=list)
+    scans: list[GroupScan] = field(default_factory=list)
+    owed: list[Fact] = field(default_factory=list)  # facts the new generation must log first
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def generation(self) -> int:
+        """The highest generation any file names."""
+        known = [scan.newest_generation for scan in self.scans]
+        known += [scan.group.current.generation for scan in self.scans if scan.group.current]
+        if self.snapshot is not None:
+            known.append(self.snapshot.head.generation)
+        return max(known, default=0)
+
+    @property
+    def bytes_replayed(self) -> int:
+        return sum(scan.bytes_scanned for scan in self.scans)
+
+    @property
+    def torn_bytes(self) -> int:
+        return sum(scan.torn_bytes for scan in self.scans)
+
+
+def find_state(
+    fs: Fs,
+    path: str,
+    store_format: identity.StoreFormat,
+    settings: EngineSettings,
+    *,
+    clock: Clock,
+    progress: Callable[[float], None] = lambda share: None,
+) -> Found:
+    """Steps 2 to 7: read everything, change nothing."""
+    sources, handles = Sources(), Handles(fs)
+    store = SegmentStore(fs, handles, path, settings.cold_dir)
+    catalog = Catalog(
+        max_keys=settings.max_idempotency_keys,
+        history=lambda topic_id: SegmentHistory(topic_id, store, sources),
+    )
+    found = Found(fs, path, store_format, catalog, sources, handles, store)
+    try:
+        _load_snapshot(found)
+        crashpoint("rec.snapshot")
+        _scan(found, salvage=settings.wal_repair == "salvage")
+        crashpoint("rec.scan")
+        replay = _replay(found, settings, progress)
+        _reconcile(found, replay, clock)
+    except RefusedToOpen:
+        raise
+    except (OSError, EOFError) as error:
+        if isinstance(error, FileNotFoundError):
+            raise
+        raise RefusedToOpen(
+            "io_error", message=f"{path} cannot be read: {error}; check the disk", file=path
+        ) from error
+    except MemoryError as error:
+        raise RefusedToOpen(
+            "io_error",
+            message=f"not enough memory to open {path}; nothing was changed",
+            file=path,
+        ) from error
+    return found
+
+
+# Snapshot and segments
+
+
+def _load_snapshot(found: Found) -> None:
+    meta = f"{found.path}/{layout.META}"
+    names = found.fs.listdir(meta) if found.fs.exists(meta) else []
+    numbers = sorted((n for n in map(layout.parse_snapshot, names) if n is not None), reverse=True)
+    found.snapshot_number = max(numbers, default=0)
+    for number in numbers:
+        path = layout.snapshot_path(found.path, number)
+        try:
+            found.snapshot = read_snapshot(found.fs, path, found.format.id_bytes)
+            break
+        except BadSnapshot as error:
+            found.bad_snapshots.append(path)
+            found.warnings.append(f"{path} is not a valid snapshot ({error}); an older one serves")
+    if found.snapshot is None:
+        if layout.TRIMMED in names:
+            raise RefusedToOpen(
+                "metadata_lost",
+                message=f"{meta} has no valid snapshot and the log alone is not complete; "
+                "restore a snapshot",
+                file=meta,
+            )
+        return
+    head = found.snapshot.head
+    found.catalog.next_topic_id = head.next_topic_id
+    found.catalog.lease_floor = head.last_lease_id
+    for line in found.snapshot.topics:
+        _restore_topic(found, line)
+    for router in found.snapshot.routers:
+        found.catalog.routers.by_name[router.name] = Router(
+            **{name: getattr(router, name) for name in Router.__struct_fields__}
+        )
+    for app in found.snapshot.apps:
+        found.catalog.apps[app.name] = App(app.epoch, bytes(app.result), app.last_use_ms)
+
+
+def _restore_topic(found: Found, line: TopicLine) -> None:
+    try:
+        config = parse_json(bytes(line.config))
+    except InvalidRequest as error:
+        raise RefusedToOpen(
+            "metadata_lost",
+            message=f"the snapshot's configuration of topic {line.name!r} is unusable: {error}",
+            file=found.path,
+        ) from error
+    topic = found.catalog.new_topic(line.id, line.name, line.epoch, config)
+    active = None
+    if line.active is not None:
+        first, last, data_len, idx_len = line.active
+        bare = ActiveSegment(first, last, data_len, idx_len, min_ts=0, max_ts=0, created_ms=0)
+        if found.store.check(line.id, bare).best is not None:
+            active = found.store.restore_active(
+                line.id, first=first, last=last, data_len=data_len, idx_len=idx_len
+            )
+        else:
+            active = bare
+    restore(topic, line, active)
+    found.catalog.add(topic)
+
+
+# Log
+
+
+def _scan(found: Found, *, salvage: bool) -> None:
+    positions: dict[str, GroupPosition] = {}
+    if found.snapshot is not None:
+        positions = {position.key: position for position in found.snapshot.head.groups}
+
+    def add_source(path: str) -> int:
+        return found.sources.add(WalSource(path, found.handles))
+
+    for group in discover(found.fs, f"{found.path}/{layout.WAL}"):
+        position = positions.get(group.key)
+        found.scans.append(
+            scan_group(
+                found.fs,
+                group,
+                store_id=found.format.id_bytes,
+                start=_start(position),
+                add_source=add_source,
+                salvage=salvage,
+            )
+        )
+        found.warnings += group.warnings
+    require_whole_generation(found.scans)
+
+
+def _start(position: GroupPosition | None) -> Position | None:
+    if position is None:
+        return None
+    return Position(position.file_lfn, position.offset, position.lfn)
+
+
+def _replay(found: Found, settings: EngineSettings, progress: Callable[[float], None]) -> Replay:
+    contained = Contained()
+    if found.snapshot is not None:
+        head = found.snapshot.head
+        contained = Contained(
+            head.generation,
+            head.next_topic_id,
+            head.agnostic_lfn,
+            {line.id: line.lfn for line in found.snapshot.topics},
+        )
+    originals = Originals(found.fs, found.path, found.store, found.sources, found.catalog)
+    replay = Replay(
+        found.catalog,
+        contained,
+        originals,
+        salvage=settings.wal_repair == "salvage",
+        progress=progress,
+    )
+    replay.run(found.scans)
+    return replay
+
+
+# Reconcile
+
+
+def _reconcile(found: Found, replay: Replay, clock: Clock) -> None:
+    found.owed += replay.repaired
+    boot_ids = _boot_ids(found, replay)
+    ours = found.fs.boot_id()
+    for topic in list(found.catalog):
+        history = topic.history
+        assert isinstance(history, SegmentHistory)
+        history.marks_below = ALL
+        _resume_heads(found, topic, same_boot=boot_ids.get(topic.id) == ours)
+        _check_segments(found, topic, history)
+        if topic.leases is not None:
+            below = (seq for seq, _ in topic.sizes(1, topic.leases.claim_cursor - 1))
+            topic.leases.resume(below, durable=topic.config.leases_durable)
+    for topic in replay.graveyard.values():
+        if found.fs.exists(layout.topic_dir(found.path, topic.id)):
+            found.warnings.append(f"topic {topic.name!r} was dropped; its files will be removed")
+
+
+def _boot_ids(found: Found, replay: Replay) -> dict[int, bytes]:
+    """Per topic the boot id of the run that last logged for it."""
+    boot_ids = dict(replay.boot_ids)
+    if found.snapshot is not None:
+        written = found.snapshot.head.generation
+        known = {part.generation: part.boot_id for scan in found.scans for part in scan.generations}
+        for line in found.snapshot.topics:
+            if line.id not in boot_ids and written in known:
+                boot_ids[line.id] = known[written]
+    return boot_ids
+
+
+def _resume_heads(found: Found, topic: Topic, *, same_boot: bool) -> None:
+    """Every seq up to the durable ceiling counts as handed out."""
+    klass = topic.config.durability
+    if klass == "ephemeral":
+        _restart_ephemeral(topic)
+    elif klass == "disk" and topic.reserved > topic.head:
+        kind = SeqSkipped.UNASSIGNED if same_boot else SeqSkipped.POWER_LOSS
+        skipped = SeqSkipped(topic.id, topic.last_ts, topic.head + 1, topic.reserved, kind)
+        topic.apply_skipped(skipped)
+        found.owed.append(skipped)
+    topic.handed_out = topic.head
+
+
+def _restart_ephemeral(topic: Topic) -> None:
+    """Records are gone; seqs go on above every one handed out, and old cursors are told."""
+    unclean = topic.reserved > topic.head
+    head = max(topic.head, topic.reserved)
+    topic.ledger = (
+        Ledger(lost_crash=head)
+        if unclean
+        else Ledger(
+            deleted=topic.ledger.deleted,
+            lost_cap=topic.ledger.lost_cap,
+            lost_ttl=topic.ledger.lost_ttl,
+            lost_crash=topic.ledger.lost_crash + topic.count,
+            skipped=topic.ledger.skipped,
+            source_trim=topic.ledger.source_trim,
+        )
+    )
+    if topic.ledger.gone != head:
+        topic.ledger = Ledger(lost_crash=head)
+    topic.wipe(head)
+
+
+def _check_segments(found: Found, topic: Topic, history: SegmentHistory) -> None:
+    """A segment with a live record must be there; a dead one may be gone."""
+    parts: list[AnySegment | Resident] = []
+    for part in history.parts:
+        assert isinstance(part, Segment | ActiveSegment)
+        copies = found.store.check(topic.id, part)
+        if copies.best is None:
+            if next(topic.extents(part.first, part.last), None) is not None:
+                files = found.store.files(topic.id, part.first)
+                reason = "segment_missing"
+                if isinstance(part, Segment) and part.tier == COLD and found.store.cold_dir is None:
+                    reason = "cold_missing"
+                raise RefusedToOpen(
+                    reason,  # type: ignore[arg-type]  # both are refusal reasons
+                    message=f"{files.data} is gone or cut short, and it holds live records of "
+                    f"topic {topic.name!r}; restore it",
+                    file=files.data,
+                )
+            continue
+        parts.append(settled(found.store, topic.id, part) if isinstance(part, Segment) else part)
+    history.replace(parts, last=history.last)
+
+
+# Repair
+
+
+def repair(found: Found, settings: EngineSettings, clock: Clock) -> None:
+    """Step 8: put files right so that a new generation may follow."""
+    now_ms = clock.now_ms()
+    aside = f"{found.path}/{layout.QUARANTINE}"
+    fs = found.fs
+    try:
+        for scan in found.scans:
+            quarantine(fs, scan.damaged, aside, now_ms=now_ms)
+            if scan.repair is not None:
+                apply_repair(fs, scan.repair)
+        for topic in found.catalog:
+            history = topic.history
+            assert isinstance(history, SegmentHistory)
+            firsts = set()
+            for part in history.parts:
+                assert isinstance(part, Segment | ActiveSegment)
+                firsts.add(part.first)
+                if found.store.check(topic.id, part).hot is CopyState.LONGER:
+                    trim(found.store, topic.id, part)
+            finish(drop_unreferenced(found.store, topic.id, firsts | _dropped(found, topic.id)))
+        finish(repair_all(found.store, now_ms=now_ms))
+        _clear_leftovers(found, now_ms)
+    except OSError as error:
+        raise RefusedToOpen(
+            "io_error", message=f"{found.path} cannot be repaired: {error}", file=found.path
+        ) from error
+
+
+def _dropped(found: Found, topic_id: int) -> set[int]:
+    if found.snapshot is None:
+        return set()
+    return {
+        first for line in found.snapshot.topics if line.id == topic_id for first, _ in line.dropped
+    }
+
+
+def _clear_leftovers(found: Found, now_ms: int) -> None:
+    """Temporary files go; invalid snapshots and unknown topics are kept for the operator."""
+    fs, path = found.fs, found.path
+    aside = f"{path}/{layout.QUARANTINE}"
+    meta, topics = f"{path}/{layout.META}", f"{path}/{layout.TOPICS}"
+    moves = [(bad, bad.rsplit("/", 1)[-1]) for bad in found.bad_snapshots]
+    if fs.exists(topics):
+        for name in fs.listdir(topics):
+            topic_id = layout.parse_topic(name)
+            if topic_id is not None and topic_id not in found.catalog.by_id:
+                if topic_id < found.catalog.next_topic_id:
+                    fs.rename(f"{topics}/{name}", layout.deleted_topic_dir(path, topic_id))
+                else:
+                    moves.append((f"{topics}/{name}", name))
+        fs.sync_dir(topics)
+    if moves:
+        for created in fs.mkdirs(aside):
+            fs.sync_dir(parent_of(created))
+        for source, name in moves:
+            fs.rename(source, f"{aside}/{layout.quarantine_name(name, now_ms=now_ms)}")
+        fs.sync_dir(aside)
+        fs.sync_dir(topics)
+    if fs.exists(meta):
+        for name in fs.listdir(meta):
+            if name.endswith(".tmp"):
+                fs.unlink(f"{meta}/{name}")
+        fs.sync_dir(meta)
+
+
+# Identity and tiers
+
+
+def new_identity(clock: Clock) -> identity.StoreFormat:
+    return identity.new_format(secrets.token_bytes(16), created_ms=clock.now_ms())
+
+
+def enter_cold_dir(fs: Fs, cold_dir: str | None, store_id: bytes, *, may_claim: bool) -> None:
+    """Check that the cold directory is this store's, or make a fresh one ours."""
+    if cold_dir is None:
+        return
+    marker = f"{cold_dir}/{layout.COLD_MARKER}"
+    if not fs.exists(marker) and may_claim and not (fs.exists(cold_dir) and fs.listdir(cold_dir)):
+        for created in fs.mkdirs(cold_dir):
+            fs.sync_dir(parent_of(created))
+        claim_cold_dir(fs, cold_dir, store_id)
+        return
+    check_cold_dir(fs, cold_dir, store_id)

@@ -1,0 +1,84 @@
+"""Settings of the engine, each with its default and its range.
+
+A value that makes no sense stops the start with its name, the value and what is allowed; it is
+never replaced by a guess.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from topics.errors import InvalidRequest
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+
+RANGES: dict[str, tuple[int, int]] = {
+    "wal_shards": (0, 64),
+    "segment_max_events": (1, 1 << 32),
+    "segment_max_bytes": (1, 2 * GIB),
+    "segment_max_age_ms": (0, 1 << 62),
+    "hot_retain_segments": (0, 1 << 32),
+    "hot_retain_bytes": (0, 1 << 62),
+    "disk_sync_ms": (0, 60_000),
+    "max_topics": (0, 1 << 62),
+    "max_routers": (0, 1 << 62),
+    "max_total_bytes": (0, 1 << 62),
+    "max_idempotency_keys": (1, 1 << 32),
+    "max_batch_records": (1, 100_000),
+    "max_record_bytes": (1, 8 * MIB),
+    "max_meta_bytes": (1, MIB),
+    "max_tag_bytes": (1, 4096),
+    "max_node_bytes": (1, 4096),
+    "max_limit": (1, 10_000),
+    "stage_ttl_ms": (1, 1 << 62),
+    "max_stage_bytes": (0, 1 << 62),
+    "stage_app_ttl_ms": (1, 1 << 62),
+    "cache_bytes": (64 * KIB, 1 << 40),
+    "checkpoint_bytes": (64 * KIB, 1 << 40),
+    "checkpoint_ms": (1, 1 << 40),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """How one engine runs. `wal_shards=0` lets the engine choose."""
+
+    cold_dir: str | None = None
+    wal_shards: int = 0
+    segment_max_events: int = 10_000
+    segment_max_bytes: int = 64 * MIB
+    segment_max_age_ms: int = 3_600_000
+    hot_retain_segments: int = 4
+    hot_retain_bytes: int = 0
+    disk_sync_ms: int = 10
+    wal_repair: str | None = None  # "salvage": accept loss, announced, instead of refusing
+    unsafe_no_dir_fsync: bool = False
+    max_topics: int = 100_000
+    max_routers: int = 10_000
+    max_total_bytes: int = 0
+    max_idempotency_keys: int = 262_144
+    max_batch_records: int = 10_000
+    max_record_bytes: int = MIB
+    max_meta_bytes: int = 16 * KIB
+    max_tag_bytes: int = 256
+    max_node_bytes: int = 128
+    max_limit: int = 1000
+    stage_ttl_ms: int = 3_600_000
+    max_stage_bytes: int = GIB
+    stage_app_ttl_ms: int = 2_592_000_000
+    cache_bytes: int = 64 * MIB
+    checkpoint_bytes: int = 64 * MIB
+    checkpoint_ms: int = 60_000
+
+    def __post_init__(self) -> None:
+        for name, (lowest, highest) in RANGES.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise InvalidRequest(f"{name} must be an integer, got {value!r}")
+            if not lowest <= value <= highest:
+                raise InvalidRequest(f"{name} must be {lowest} to {highest}, got {value}")
+        if self.wal_repair not in (None, "salvage"):
+            raise InvalidRequest(f"wal_repair must be 'salvage' or None, got {self.wal_repair!r}")
+
+
+SETTING_NAMES = frozenset(field.name for field in fields(EngineSettings))

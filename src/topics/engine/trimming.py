@@ -1,0 +1,171 @@
+"""Letting files go, once two durable snapshots no longer need them.
+
+The newest two snapshots are kept, and with them every log byte at or after the positions of the
+older one, so that falling back by one snapshot always works. A segment or a dropped topic's
+directory goes only when the older of the two says as well that it is dead. Whatever cannot be
+removed stays for the next time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+
+from topics.engine.effects import PAUSE, Io, Op, stepwise
+from topics.storage import layout
+from topics.storage.crashpoints import crashpoint
+from topics.storage.fs import Fs
+from topics.storage.segments.drop import drop_segment, remove_topic
+from topics.storage.segments.store import SegmentStore
+from topics.storage.snapshot_lines import GroupPosition, HeadLine, TopicLine
+from topics.storage.sources import Sources, WalSource
+
+
+class Kept:
+    """What a snapshot on disk still needs, or no longer does."""
+
+    def __init__(self, head: HeadLine, lines: list[TopicLine]) -> None:
+        self.id = head.id
+        self.groups = {position.key: position for position in head.groups}
+        self.topic_ids = {line.id for line in lines}
+        self.dropped = {(line.id, first) for line in lines for first, _ in line.dropped}
+
+
+class Trimmer:
+    def __init__(
+        self,
+        fs: Fs,
+        data_dir: str,
+        store: SegmentStore,
+        sources: Sources,
+        *,
+        newest: Kept | None,
+        leftovers: list[GroupPosition],
+        dropped: dict[int, list[tuple[int, int]]],
+    ) -> None:
+        self._fs = fs
+        self._data_dir = data_dir
+        self._store = store
+        self._sources = sources
+        self._newest = newest
+        self._leftovers = leftovers
+        self._dropped = dropped
+        self._trimmed = fs.exists(f"{data_dir}/{layout.META}/{layout.TRIMMED}")
+        self.log_bytes_trimmed = 0
+
+    def leftovers(self) -> list[GroupPosition]:
+        """Groups of an earlier layout, all of whose frames are in every snapshot from now on."""
+        return list(self._leftovers)
+
+    def dropped(self, topic_id: int) -> list[tuple[int, int]]:
+        """Dead segments of a topic whose files may still be there."""
+        return list(self._dropped.get(topic_id, ()))
+
+    def trim(self, head: HeadLine, lines: list[TopicLine]) -> Op[None]:
+        """A new snapshot is durable: let go of what only older ones needed."""
+        older, self._newest = self._newest, Kept(head, lines)
+        self._dropped = {line.id: list(line.dropped) for line in lines if line.dropped}
+        if older is None:
+            return
+        try:
+            yield from self._prune_snapshots(older.id)
+            crashpoint("snap.pruned")
+            for position in older.groups.values():
+                yield from self._trim_group(position)
+                yield PAUSE
+            crashpoint("ckpt.trim")
+            yield from self._drop_segments(older)
+            yield from self._remove_topics(older.topic_ids | self._newest.topic_ids)
+        except OSError:
+            return  # what is left is found again by the next checkpoint
+
+    def _prune_snapshots(self, oldest_kept: int) -> Op[None]:
+        meta = f"{self._data_dir}/{layout.META}"
+        numbers = [layout.parse_snapshot(name) for name in (yield Io(self._lister(meta)))]
+        gone = [n for n in numbers if n is not None and n < oldest_kept]
+        for number in gone:
+            path = layout.snapshot_path(self._data_dir, number)
+            yield Io(partial(self._fs.unlink, path))
+        if gone:
+            yield Io(lambda: self._fs.sync_dir(meta))
+
+    def _lister(self, path: str) -> Callable[[], list[str]]:
+        return lambda: self._fs.listdir(path)
+
+    # The log
+
+    def _trim_group(self, position: GroupPosition) -> Op[None]:
+        leftover = next((g for g in self._leftovers if g.key == position.key), None)
+        directory = layout.group_dir(self._data_dir, position.key)
+        try:
+            names = yield Io(self._lister(directory))
+        except FileNotFoundError:
+            return
+        files = sorted(n for n in map(layout.parse_wal, names) if n is not None)
+        if leftover is None:
+            files = [first for first in files if first < position.file_lfn]
+        if not files:
+            return
+        yield from self._mark_trimmed()
+        if leftover is not None:
+            # CURRENT first: alone it would name a missing file, which means loss.
+            yield Io(lambda: _unlink(self._fs, f"{directory}/{layout.CURRENT}"))
+            yield Io(lambda: self._fs.sync_dir(directory))
+        for first in files:
+            path = layout.wal_path(directory, first)
+            yield Io(partial(self._unlink_log, path))
+        yield Io(lambda: self._fs.sync_dir(directory))
+        if leftover is not None:
+            self._leftovers.remove(leftover)
+            yield from self._remove_group(position.key, directory)
+
+    def _remove_group(self, key: str, directory: str) -> Op[None]:
+        if key != layout.FLAT_GROUP:
+            with suppress(OSError):
+                yield Io(lambda: self._fs.rmdir(directory))
+                yield Io(lambda: self._fs.sync_dir(f"{self._data_dir}/{layout.WAL}"))
+
+    def _mark_trimmed(self) -> Op[None]:
+        """From the first unlinked log file on, the log alone is no longer complete."""
+        if self._trimmed:
+            return
+        meta = f"{self._data_dir}/{layout.META}"
+        yield Io(lambda: self._fs.open(f"{meta}/{layout.TRIMMED}", write=True, create=True).close())
+        yield Io(lambda: self._fs.sync_dir(meta))
+        self._trimmed = True
+
+    def _unlink_log(self, path: str) -> None:
+        self.log_bytes_trimmed += self._fs.size(path)
+        _unlink(self._fs, path)
+        for source_id in self._sources:
+            source = self._sources.get(source_id)
+            if isinstance(source, WalSource) and source.path == path:
+                self._sources.drop(source_id)
+
+    # Segments and topics
+
+    def _drop_segments(self, older: Kept) -> Op[None]:
+        for topic_id, segments in list(self._dropped.items()):
+            for first, last in list(segments):
+                if (topic_id, first) not in older.dropped:
+                    continue
+                crashpoint("drop.meta")
+                errors = yield from stepwise(drop_segment(self._store, topic_id, first))
+                if not errors:
+                    segments.remove((first, last))
+
+    def _remove_topics(self, needed: set[int]) -> Op[None]:
+        names: set[str] = set()
+        for root in self._store.roots:
+            with suppress(FileNotFoundError):
+                names.update((yield Io(self._lister(f"{root}/{layout.TOPICS}"))))
+        for name in sorted(names):
+            topic_id = layout.parse_deleted_topic(name)
+            if topic_id is not None and topic_id not in needed:
+                yield from stepwise(remove_topic(self._store, topic_id))
+
+
+def _unlink(fs: Fs, path: str) -> None:
+    with suppress(FileNotFoundError):
+        fs.unlink(path)

@@ -1,0 +1,144 @@
+"""Work that falls due by the clock: log ticks, checkpoints, moving old segments to the cold tier.
+
+One lane: these never run at the same time, so they cannot race each other. Whoever drives it
+decides how long it may run now; it pauses and goes on later where it stopped.
+"""
+
+from __future__ import annotations
+
+from topics.core.facts import ClosedCleanly, Fact
+from topics.engine.checkpoint import Checkpointer
+from topics.engine.effects import Op, Pause, Wait, fulfil, run
+from topics.engine.kernel import Kernel
+from topics.engine.relocation import relocate_old
+from topics.engine.settings import GIB
+from topics.errors import Internal
+
+POLL_MS = 5000
+BACKOFF_MAX_MS = 60_000
+FORCE_CHECKPOINT_BYTES = GIB
+REFUSE_WRITES_BYTES = 4 * GIB
+
+
+class Upkeep:
+    """The maintenance lane of one engine."""
+
+    def __init__(self, kernel: Kernel, checkpointer: Checkpointer, *, shards: int) -> None:
+        self._kernel = kernel
+        self._checkpointer = checkpointer
+        self._shards = shards
+        self._work: Op[None] | None = None
+        self._waiting: Wait | None = None
+        self._next_poll_ms = kernel.clock.now_ms() + POLL_MS
+        self._checkpoint_at_ms = kernel.clock.now_ms() + kernel.settings.checkpoint_ms
+        self._backoff_ms = POLL_MS
+        self._bytes_at_checkpoint = [0, 0]  # of the newest checkpoint and the one before it
+        self.failures = 0
+        self.last_error: Exception | None = None
+
+    @property
+    def is_due(self) -> bool:
+        return self._work is not None or self._kernel.clock.now_ms() >= self._next_poll_ms
+
+    def run(self, within_ms: int | None = None, *, now: bool = False) -> None:
+        """Do what is due, for about `within_ms`; with `now` a poll is due at once."""
+        self._kernel.committer.tick()
+        if self._work is None and (now or self.is_due):
+            self._poll()
+        monotonic = self._kernel.clock.monotonic
+        end = None if within_ms is None else monotonic() + within_ms / 1000
+        while self._work is not None and (end is None or monotonic() < end):
+            self._step()
+
+    def _poll(self) -> None:
+        now_ms = self._kernel.clock.now_ms()
+        self._next_poll_ms = now_ms + POLL_MS
+        if self._wants_checkpoint(now_ms):
+            self._work = self._checkpoint_and_relocate()
+        elif self._kernel.settings.cold_dir is not None:
+            self._work = relocate_old(self._kernel)
+
+    def _wants_checkpoint(self, now_ms: int) -> bool:
+        written = self.bytes_written() - self._bytes_at_checkpoint[0]
+        if written >= self._kernel.settings.checkpoint_bytes or self._kernel.must_checkpoint:
+            return True
+        return bool(self._kernel.dirty) and now_ms >= self._checkpoint_at_ms
+
+    def bytes_written(self) -> int:
+        committer = self._kernel.committer
+        return sum(committer.stats(shard).bytes_written for shard in range(self._shards))
+
+    @property
+    def untrimmed_bytes(self) -> int:
+        """Log bytes that no pair of snapshots allows to go yet, about."""
+        return self.bytes_written() - self._bytes_at_checkpoint[1]
+
+    def _checkpoint_and_relocate(self) -> Op[None]:
+        yield from self.checkpoint()
+        yield from relocate_old(self._kernel)
+
+    def checkpoint(self) -> Op[None]:
+        written = self.bytes_written()
+        yield from self._checkpointer.checkpoint()
+        self._bytes_at_checkpoint = [written, self._bytes_at_checkpoint[0]]
+        self._kernel.must_checkpoint = False
+        self._checkpoint_at_ms = self._kernel.clock.now_ms() + self._kernel.settings.checkpoint_ms
+        self._backoff_ms = POLL_MS
+
+    def _step(self) -> None:
+        """Advance the lane to its next pause."""
+        work = self._work
+        assert work is not None
+        try:
+            wait = self._waiting or next(work)
+            while not isinstance(wait, Pause):
+                wait = fulfil(work, wait)
+            self._waiting = wait
+        except StopIteration:
+            self._work = self._waiting = None
+        except (OSError, Internal) as error:
+            self._work = self._waiting = None
+            self._failed(error)
+        self._judge_backlog()
+
+    def _failed(self, error: Exception) -> None:
+        """Keep serving from the log; try again later, less often each time."""
+        self.failures += 1
+        self.last_error = error
+        self._next_poll_ms = self._kernel.clock.now_ms() + self._backoff_ms
+        self._backoff_ms = min(self._backoff_ms * 2, BACKOFF_MAX_MS)
+
+    def _judge_backlog(self) -> None:
+        untrimmed = self.untrimmed_bytes
+        if untrimmed >= FORCE_CHECKPOINT_BYTES:
+            self._kernel.must_checkpoint = True
+        self._kernel.log_is_too_long = untrimmed >= REFUSE_WRITES_BYTES
+
+    def sync(self) -> None:
+        for shard in range(self._shards):
+            self._kernel.committer.sync(shard)
+
+    def checkpoint_now(self) -> None:
+        """Finish what is under way, then write a checkpoint; raises when it was given up."""
+        while self._work is not None:
+            self._step()
+        run(self.checkpoint())
+
+    def close(self) -> None:
+        """Last checkpoint, exact heads, final sync. Raises when acked bytes may not be durable."""
+        kernel = self._kernel
+        while self._work is not None:
+            self._step()
+        try:
+            if kernel.dirty or kernel.must_checkpoint:
+                run(self.checkpoint())
+        except (OSError, Internal) as error:
+            self.failures += 1
+            self.last_error = error
+        heads: list[list[tuple[int, int]]] = [[] for _ in range(self._shards)]
+        for topic in kernel.catalog:
+            heads[kernel.committer.shard_of(topic.id)].append((topic.id, topic.head))
+        for shard, exact in enumerate(heads):
+            facts: list[Fact] = [ClosedCleanly(kernel.clock.now_ms(), tuple(exact))]
+            kernel.submit_to(shard, facts, durable=True)
+        kernel.committer.close()

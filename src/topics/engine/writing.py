@@ -1,0 +1,237 @@
+"""Appending: from drafts to published records.
+
+Order of checks: drafts are valid (the caller saw to it), the topic exists or is made, a known key
+answers at once, `expect_head`, retention, the topic's own cap, the byte quota, the reserved
+ceiling. Only then does a seq exist. From `handed_out` being raised to the submission being in the
+log's queue nothing may fail or wait, or a seq would be burnt or logged out of order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from topics.core.batch import RecordBatch
+from topics.core.config import TopicConfig
+from topics.core.facts import Appended, Evicted, HeadReserved, KeyRemembered
+from topics.core.topic import Topic
+from topics.engine.arenas import Arenas
+from topics.engine.effects import Op
+from topics.engine.kernel import Kernel
+from topics.engine.lifecycle import Lifecycle
+from topics.errors import HeadMismatch, InvalidRequest, Throttled, TopicNotFound
+from topics.storage.frames import encode, encode_append
+from topics.storage.wal.submission import Submission
+from topics.values import Ack
+
+RESERVE_BLOCK = 256
+MAX_RESERVE_BLOCK = 4096
+EPHEMERAL_BLOCK = 65_536
+FAST_BLOCK_MS = 100
+MAX_KEY_BYTES = 256
+MAX_RETRY_MS = 5000
+
+
+class AppendSubmission(Submission):
+    """One write on its way through the log."""
+
+    __slots__ = ("evicted", "key", "lead", "run", "topic")
+
+    topic: Topic
+    run: Appended
+    lead: int  # bytes before the first record's frame
+    evicted: Evicted | None
+    key: KeyRemembered | None
+
+
+class Appender:
+    def __init__(self, kernel: Kernel, lifecycle: Lifecycle, arenas: Arenas) -> None:
+        self._kernel = kernel
+        self._lifecycle = lifecycle
+        self._arenas = arenas
+        self._blocks: dict[int, tuple[int, int]] = {}  # topic id -> (block size, when taken)
+        self._keys_under_way: dict[tuple[int, str], AppendSubmission] = {}
+
+    def append(
+        self,
+        name: str,
+        batch: RecordBatch,
+        *,
+        key: str | None = None,
+        expect_head: int | None = None,
+        create: bool | None = None,
+        config: Mapping[str, Any] | None = None,
+    ) -> Op[Ack]:
+        """Append a batch whole, or raise with nothing done."""
+        kernel = self._kernel
+        if key is not None and len(key.encode()) > MAX_KEY_BYTES:
+            raise InvalidRequest(f"an idempotency key has at most {MAX_KEY_BYTES} bytes")
+        topic = kernel.catalog.by_name.get(name)
+        created = False
+        if topic is None:
+            topic = yield from self._create(name, create, config, expect_head)
+            created = True
+        if key is not None:
+            known = yield from self._known(topic, key)
+            if known is not None:
+                return known
+        if expect_head is not None and topic.handed_out != expect_head:
+            raise HeadMismatch(topic=name, expected=expect_head, head_seq=topic.handed_out)
+        evicted = kernel.due_eviction(topic) if topic.config.ttl_ms else None
+        if evicted is not None and topic.config.discard == "reject":
+            yield from kernel.retain(topic)  # admission counts what TTL leaves
+            evicted = None
+        self._admit(topic, batch)
+        submission = yield from self._write(topic, batch, key, expect_head, evicted)
+        if not submission.done:
+            yield submission
+        if submission.error is not None:
+            raise submission.error
+        run = submission.run
+        return Ack(name, run.first_seq, run.last_seq, run.last_seq, run.count, created, False)
+
+    def _create(
+        self,
+        name: str,
+        create: bool | None,
+        config: Mapping[str, Any] | None,
+        expect_head: int | None,
+    ) -> Op[Topic]:
+        fields = dict(config or {})
+        parsed: TopicConfig = self._lifecycle.parse(fields, name)
+        if create is False or (create is None and not parsed.auto_create):
+            raise TopicNotFound(name)
+        if expect_head:
+            raise HeadMismatch(topic=name, expected=expect_head, head_seq=0)
+        return (yield from self._lifecycle.create(name, parsed))
+
+    def _known(self, topic: Topic, key: str) -> Op[Ack | None]:
+        """The answer to a key seen before; waits for a write with the same key under way."""
+        under_way = self._keys_under_way.get((topic.id, key))
+        while under_way is not None:
+            if not under_way.done:
+                yield under_way
+            under_way = self._keys_under_way.get((topic.id, key))
+        now_ms = self._kernel.clock.now_ms()
+        window_ms = topic.config.idempotency_window_ms
+        topic.keys.expire(now_ms=now_ms, window_ms=window_ms)
+        entry = topic.keys.find(key, now_ms=now_ms, window_ms=window_ms)
+        if entry is None:
+            return None
+        last = entry.first_seq + entry.count - 1
+        return Ack(topic.name, entry.first_seq, last, entry.head, entry.count, False, True)
+
+    def _admit(self, topic: Topic, batch: RecordBatch) -> None:
+        limit = self._kernel.settings.max_total_bytes
+        if topic.config.discard == "old" and not limit:
+            return
+        nbytes = batch.nbytes
+        topic.admit(len(batch), nbytes)
+        if limit and self._kernel.catalog.bytes + nbytes > limit:
+            raise Throttled("max_total_bytes", maximum=limit)
+
+    def _write(
+        self,
+        topic: Topic,
+        batch: RecordBatch,
+        key: str | None,
+        expect_head: int | None,
+        evicted: Evicted | None,
+    ) -> Op[AppendSubmission]:
+        kernel = self._kernel
+        if kernel.log_is_too_long:
+            raise Throttled.backlog(pressure=1.0, retry_after_ms=MAX_RETRY_MS)
+        if not kernel.in_memory:
+            last = topic.handed_out + len(batch)
+            if last > topic.reserved:
+                yield from self._reserve(topic, last)
+                if expect_head is not None and topic.handed_out != expect_head:
+                    raise HeadMismatch(
+                        topic=topic.name, expected=expect_head, head_seq=topic.handed_out
+                    )
+        return self._stage(topic, batch, key, evicted)
+
+    def _reserve(self, topic: Topic, last: int) -> Op[None]:
+        """Make a ceiling at or above `last` durable, if the class needs one."""
+        klass = topic.config.durability
+        if klass not in ("disk", "ephemeral"):
+            return
+        ceiling = last + (EPHEMERAL_BLOCK if klass == "ephemeral" else self._block(topic))
+        fact = HeadReserved(topic.id, max(self._kernel.clock.now_ms(), topic.last_ts), ceiling)
+        yield from self._kernel.commit([fact], topic_id=topic.id, durable=True)
+
+    def _block(self, topic: Topic) -> int:
+        """The next block: twice the last one while blocks are used up faster than 100 ms."""
+        now_ms = self._kernel.clock.now_ms()
+        size, taken = self._blocks.get(topic.id, (RESERVE_BLOCK // 2, 0))
+        fast = now_ms - taken < FAST_BLOCK_MS
+        size = min(size * 2, MAX_RESERVE_BLOCK) if fast or not taken else RESERVE_BLOCK
+        self._blocks[topic.id] = (size, now_ms)
+        return size
+
+    def _stage(
+        self, topic: Topic, batch: RecordBatch, key: str | None, evicted: Evicted | None
+    ) -> AppendSubmission:
+        kernel = self._kernel
+        now_ms = kernel.clock.now_ms()
+        ts = topic.last_ts = max(now_ms, topic.last_ts)
+        first = topic.handed_out + 1
+        durable = topic.config.durability == "fsync"
+        frames, run = encode_append(topic.id, first, ts, batch, durable=durable)
+        lead, count, remembered = b"", run.count, None
+        if evicted is not None:
+            lead = encode(evicted, durable=durable, cont=True)
+            count += 1
+        if key is not None:
+            remembered = KeyRemembered(topic.id, now_ms, key, first, run.count, run.last_seq)
+            lead += encode(remembered, durable=durable, cont=True)
+            count += 1
+        submission = AppendSubmission(
+            shard=kernel.committer.shard_of(topic.id),
+            frames=lead + frames if lead else frames,
+            count=count,
+            durable=durable,
+            on_done=self._published,
+        )
+        submission.topic = topic
+        submission.run = run
+        submission.lead = len(lead)
+        submission.evicted = evicted
+        submission.key = remembered
+        topic.handed_out = run.last_seq
+        topic.pending += 1
+        if key is not None:
+            self._keys_under_way[(topic.id, key)] = submission
+        if kernel.is_logged(topic):
+            kernel.committer.submit(submission)
+        else:
+            self._arenas.take(submission, topic.id, frames, run.last_seq)
+            submission.lead = 0
+            kernel.finish_unlogged(submission)
+        return submission
+
+    def _published(self, submission: Submission) -> None:
+        assert isinstance(submission, AppendSubmission)
+        topic, key = submission.topic, submission.key
+        topic.pending -= 1
+        if key is not None:
+            self._keys_under_way.pop((topic.id, key.key), None)
+        if submission.error is not None:
+            # Nothing of it is visible; once nobody else is on the way its seqs are free again.
+            if not topic.pending:
+                topic.handed_out = topic.head
+            return
+        kernel, run = self._kernel, submission.run
+        kernel.applied[submission.shard] = submission.last_lfn
+        before = topic.bytes
+        if submission.evicted is not None:
+            topic.apply_evicted(submission.evicted)
+        run.base = (submission.source_id << 32) + submission.offset + submission.lead
+        topic.apply_appended(run)
+        if key is not None:
+            topic.keys.remember(key)
+        kernel.catalog.bytes += topic.bytes - before
+        kernel.dirty.add(topic.id)
+        if not kernel.is_logged(topic):
+            self._arenas.release(topic.id, topic.earliest)
+        kernel.changed(topic)
