@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from functools import partial
+
 import msgspec
 
 from topics.core.topic import Topic
@@ -12,6 +15,7 @@ from topics.storage.segments.segment import COLD, Segment
 from topics.storage.segments.store import SegmentStore
 from topics.storage.segments.tiering import (
     Moved,
+    Outcome,
     Relocated,
     candidates,
     has_hot_files,
@@ -46,10 +50,8 @@ def _move(kernel: Kernel, store: SegmentStore, topic: Topic, seg: Segment) -> Op
     steps = relocate(store, topic.id, seg, now_ms=kernel.clock.now_ms())
     answer: bool | None = None
     while True:
-        try:
-            wanted = yield Io(lambda answer=answer: steps.send(answer))  # type: ignore[misc]
-        except StopIteration as finished:
-            outcome = finished.value
+        outcome, wanted = yield Io(partial(_advance, steps, answer))
+        if outcome is not None:
             break
         answer = None
         if isinstance(wanted, Relocated):
@@ -61,6 +63,16 @@ def _move(kernel: Kernel, store: SegmentStore, topic: Topic, seg: Segment) -> Op
     if isinstance(outcome, Moved):
         _point_to_cold(topic, outcome.segment)
         kernel.dirty.add(topic.id)
+
+
+def _advance(
+    steps: Generator[Relocated | None, bool | None, Outcome], answer: bool | None
+) -> tuple[Outcome | None, Relocated | None]:
+    """One step: its outcome if it was the last, else what it asks for."""
+    try:
+        return None, steps.send(answer)
+    except StopIteration as finished:
+        return finished.value, None
 
 
 def _point_to_cold(topic: Topic, moved: Segment) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from topics.core.facts import ClosedCleanly, Fact
 from topics.engine.checkpoint import Checkpointer
-from topics.engine.effects import Op, Pause, Wait, fulfil, run
+from topics.engine.effects import Op, Pause, fulfil, run
 from topics.engine.kernel import Kernel
 from topics.engine.relocation import relocate_old
 from topics.engine.settings import GIB
@@ -28,7 +28,6 @@ class Upkeep:
         self._checkpointer = checkpointer
         self._shards = shards
         self._work: Op[None] | None = None
-        self._waiting: Wait | None = None
         self._next_poll_ms = kernel.clock.now_ms() + POLL_MS
         self._checkpoint_at_ms = kernel.clock.now_ms() + kernel.settings.checkpoint_ms
         self._backoff_ms = POLL_MS
@@ -44,19 +43,29 @@ class Upkeep:
         """Do what is due, for about `within_ms`; with `now` a poll is due at once."""
         self._kernel.committer.tick()
         if self._work is None and (now or self.is_due):
-            self._poll()
+            self._work = self.poll()
         monotonic = self._kernel.clock.monotonic
         end = None if within_ms is None else monotonic() + within_ms / 1000
         while self._work is not None and (end is None or monotonic() < end):
             self._step()
 
-    def _poll(self) -> None:
+    def poll(self) -> Op[None] | None:
+        """What is due now, as one operation that ends by itself; None when nothing is."""
         now_ms = self._kernel.clock.now_ms()
         self._next_poll_ms = now_ms + POLL_MS
         if self._wants_checkpoint(now_ms):
-            self._work = self._checkpoint_and_relocate()
-        elif self._kernel.settings.cold_dir is not None:
-            self._work = relocate_old(self._kernel)
+            return self._guarded(self._checkpoint_and_relocate())
+        if self._kernel.settings.cold_dir is not None:
+            return self._guarded(relocate_old(self._kernel))
+        return None
+
+    def _guarded(self, work: Op[None]) -> Op[None]:
+        """Work whose failure is noted and tried again later; the log goes on serving."""
+        try:
+            yield from work
+        except (OSError, Internal) as error:
+            self._failed(error)
+        self._judge_backlog()
 
     def _wants_checkpoint(self, now_ms: int) -> bool:
         written = self.bytes_written() - self._bytes_at_checkpoint[0]
@@ -90,16 +99,11 @@ class Upkeep:
         work = self._work
         assert work is not None
         try:
-            wait = self._waiting or next(work)
+            wait = next(work)
             while not isinstance(wait, Pause):
                 wait = fulfil(work, wait)
-            self._waiting = wait
         except StopIteration:
-            self._work = self._waiting = None
-        except (OSError, Internal) as error:
-            self._work = self._waiting = None
-            self._failed(error)
-        self._judge_backlog()
+            self._work = None
 
     def _failed(self, error: Exception) -> None:
         """Keep serving from the log; try again later, less often each time."""
@@ -125,20 +129,22 @@ class Upkeep:
         run(self.checkpoint())
 
     def close(self) -> None:
-        """Last checkpoint, exact heads, final sync. Raises when acked bytes may not be durable."""
-        kernel = self._kernel
+        """Stop cleanly; raises when acked bytes may not be durable."""
         while self._work is not None:
             self._step()
-        try:
-            if kernel.dirty or kernel.must_checkpoint:
-                run(self.checkpoint())
-        except (OSError, Internal) as error:
-            self.failures += 1
-            self.last_error = error
+        run(self.closing())
+        self._kernel.committer.close()
+
+    def closing(self) -> Op[None]:
+        """Last checkpoint, then exact heads on every shard: the last frames before the end."""
+        kernel = self._kernel
+        if kernel.dirty or kernel.must_checkpoint:
+            yield from self._guarded(self.checkpoint())
         heads: list[list[tuple[int, int]]] = [[] for _ in range(self._shards)]
         for topic in kernel.catalog:
             heads[kernel.committer.shard_of(topic.id)].append((topic.id, topic.head))
         for shard, exact in enumerate(heads):
             facts: list[Fact] = [ClosedCleanly(kernel.clock.now_ms(), tuple(exact))]
-            kernel.submit_to(shard, facts, durable=True)
-        kernel.committer.close()
+            submission = kernel.submit_to(shard, facts, durable=True)
+            if not submission.done:
+                yield submission

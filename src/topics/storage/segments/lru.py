@@ -1,5 +1,10 @@
-"""A cache bounded by bytes that forgets what was used longest ago."""
+"""A cache bounded by bytes that forgets what was used longest ago.
 
+Readers on a pool and the maintenance lane share it with the owner of the state, so each step is
+done under a lock; values themselves are shared and must bear it.
+"""
+
+import threading
 from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Generic, TypeVar
@@ -15,17 +20,19 @@ class ByteLru(Generic[K, V]):
         self._budget = budget_bytes
         self._items: OrderedDict[K, tuple[V, int]] = OrderedDict()
         self.used_bytes = 0
+        self._lock = threading.Lock()  # guards the order of items and the byte count
 
     def __len__(self) -> int:
         return len(self._items)
 
     def get(self, key: K) -> V | None:
         """The cached value, now the most recently used one."""
-        item = self._items.get(key)
-        if item is None:
-            return None
-        self._items.move_to_end(key)
-        return item[0]
+        with self._lock:
+            item = self._items.get(key)
+            if item is None:
+                return None
+            self._items.move_to_end(key)
+            return item[0]
 
     def peek(self, key: K) -> V | None:
         """The cached value, its age unchanged."""
@@ -34,15 +41,20 @@ class ByteLru(Generic[K, V]):
 
     def put(self, key: K, value: V, size: int) -> None:
         """Keep `value`, in place of an earlier one under the same key."""
-        self.drop(key)
-        self._items[key] = (value, size)
-        self.used_bytes += size
-        while self.used_bytes > self._budget and len(self._items) > 1:
-            _, (_, evicted_size) = self._items.popitem(last=False)
-            self.used_bytes -= evicted_size
+        with self._lock:
+            self._drop(key)
+            self._items[key] = (value, size)
+            self.used_bytes += size
+            while self.used_bytes > self._budget and len(self._items) > 1:
+                _, (_, evicted_size) = self._items.popitem(last=False)
+                self.used_bytes -= evicted_size
 
     def drop(self, key: K) -> None:
         """Forget one value; unknown keys are fine."""
+        with self._lock:
+            self._drop(key)
+
+    def _drop(self, key: K) -> None:
         item = self._items.pop(key, None)
         if item is not None:
             self.used_bytes -= item[1]
