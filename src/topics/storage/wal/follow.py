@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from topics.storage.checksum import h64
 from topics.storage.frames import (
     FLAG_CONT,
+    FLAG_DURABLE,
     MAX_FRAME_LEN,
     OVERHEAD,
     CleanEnd,
@@ -82,6 +83,11 @@ def whole_submissions(buf: bytes, offsets: list[int]) -> int:
     while count and buf[offsets[count - 1] + _FLAGS_AT] & FLAG_CONT:
         count -= 1
     return count
+
+
+def is_durable(buf: bytes, offset: int) -> bool:
+    """Whether the writer of the frame at `offset` waited for a sync."""
+    return buf[offset + _FLAGS_AT] & FLAG_DURABLE != 0
 
 
 def intact_frames(buf: bytes, offset: int, limit: int) -> Iterator[Frame]:

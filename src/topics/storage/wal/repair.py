@@ -4,6 +4,9 @@ After a failed sync the kernel may show pages that never reached the disk and th
 clean: a later sync would succeed without writing them. Recovery reads such bytes, so before it
 relies on them it writes back everything that no proof calls durable. Then the file is cut to its
 valid end and synced; from there on its length is part of the chain.
+
+Writing back overwrites bytes that may well be durable, and a power cut can ruin what is being
+overwritten. If acked writes could be among them, the file is not touched but replaced by a copy.
 """
 
 from collections.abc import Iterable
@@ -12,7 +15,7 @@ from dataclasses import dataclass
 from topics.errors import RefusedToOpen
 from topics.storage import layout
 from topics.storage.crashpoints import crashpoint
-from topics.storage.fs import Fs, parent_of, read_exact, write_all
+from topics.storage.fs import TMP_SUFFIX, Fs, parent_of, read_exact, write_all
 from topics.storage.wal.settings import MIB
 
 
@@ -25,23 +28,40 @@ class Repair:
     """Everything before this was proven durable."""
     valid_end: int
     """Where the last whole submission ends."""
+    may_hold_acks: bool
+    """Whether writes between the two may have been acked as durable."""
 
 
 def apply_repair(fs: Fs, repair: Repair) -> None:
-    """Write back, cut, sync. `RefusedToOpen` on any error: the file must not be followed then."""
+    """Write back, cut, sync; `RefusedToOpen` on any error: the file must not be followed then."""
     try:
-        file = fs.open(repair.path, write=True)
-        try:
-            for offset in range(repair.write_from, repair.valid_end, MIB):
-                size = min(MIB, repair.valid_end - offset)
-                write_all(file, read_exact(file, size, offset), offset)
-            file.truncate(repair.valid_end)
-            crashpoint("rec.truncate")
-            file.fsync()
-        finally:
-            file.close()
+        if repair.may_hold_acks:
+            _replace(fs, repair)
+        else:
+            _write_back(fs, repair)
     except (OSError, EOFError) as error:
         raise _refusal(repair.path, error) from error
+
+
+def _replace(fs: Fs, repair: Repair) -> None:
+    tmp = repair.path + TMP_SUFFIX
+    _copy(fs, repair.path, tmp, size=repair.valid_end)
+    crashpoint("rec.truncate")
+    fs.rename(tmp, repair.path)
+    fs.sync_dir(parent_of(repair.path))
+
+
+def _write_back(fs: Fs, repair: Repair) -> None:
+    file = fs.open(repair.path, write=True)
+    try:
+        for offset in range(repair.write_from, repair.valid_end, MIB):
+            size = min(MIB, repair.valid_end - offset)
+            write_all(file, read_exact(file, size, offset), offset)
+        file.truncate(repair.valid_end)
+        crashpoint("rec.truncate")
+        file.fsync()
+    finally:
+        file.close()
 
 
 def quarantine(fs: Fs, paths: Iterable[str], quarantine_dir: str, *, now_ms: int) -> None:
@@ -53,18 +73,18 @@ def quarantine(fs: Fs, paths: Iterable[str], quarantine_dir: str, *, now_ms: int
         try:
             for created in fs.mkdirs(quarantine_dir):
                 fs.sync_dir(parent_of(created))
-            _copy(fs, path, target)
+            _copy(fs, path, target, size=fs.size(path))
             fs.sync_dir(quarantine_dir)
         except (OSError, EOFError) as error:
             raise _refusal(path, error) from error
 
 
-def _copy(fs: Fs, path: str, target: str) -> None:
+def _copy(fs: Fs, path: str, target: str, *, size: int) -> None:
+    """The first `size` bytes of a file as a new one; its contents are durable, its name not."""
     source = fs.open(path)
     try:
         copy = fs.open(target, write=True, create=True, truncate=True)
         try:
-            size = source.size()
             for offset in range(0, size, MIB):
                 write_all(copy, read_exact(source, min(MIB, size - offset), offset), offset)
             copy.fsync()

@@ -31,7 +31,13 @@ from topics.storage.fs import Fs, read_exact
 from topics.storage.identity import store_mark
 from topics.storage.wal.collect import Collector
 from topics.storage.wal.files import HEADER_SIZE, Link
-from topics.storage.wal.follow import beacons_after, follow, intact_frames, whole_submissions
+from topics.storage.wal.follow import (
+    beacons_after,
+    follow,
+    intact_frames,
+    is_durable,
+    whole_submissions,
+)
 from topics.storage.wal.groups import Group, LogFile, files_from, reading, refusal
 from topics.storage.wal.repair import Repair
 from topics.storage.wal.salvage import resync, stated_position
@@ -190,7 +196,12 @@ def _finish(result: GroupScan, newest: LogFile, reader: _FileReader, lfn: int) -
         result.next_link = Link(header.first_lfn, header.prev_first_lfn, header.prev_len)
     else:
         result.next_link = Link(lfn + 1, header.first_lfn, end)
-    result.repair = Repair(newest.path, write_from=reader.durable_to, valid_end=end)
+    result.repair = Repair(
+        newest.path,
+        write_from=reader.durable_to,
+        valid_end=end,
+        may_hold_acks=reader.tail_may_hold_acks,
+    )
 
 
 class _FileReader:
@@ -210,6 +221,7 @@ class _FileReader:
         self.bytes_read = 0
         self.valid_end = 0
         self.durable_to = 0
+        self.tail_may_hold_acks = False
         self.torn_bytes = 0
         self.orphans = 0
         self.is_damaged = False
@@ -298,6 +310,20 @@ class _FileReader:
     def _note_proof(self) -> None:
         """From where on the newest file has to be written back: see `repair`."""
         self.durable_to = min(max(self.durable_to, self._last_stated()), self.valid_end)
+        if self._is_newest:
+            self.tail_may_hold_acks = self._has_durable_frames()
+
+    def _has_durable_frames(self) -> bool:
+        """Whether a writer may have been told that something behind the proof is durable."""
+        offset, end = self.durable_to, self.valid_end
+        while offset < end:
+            stretch = follow(self._buf, offset, end, max_frames=_CHUNK_FRAMES)
+            if any(is_durable(self._buf, at) for at in stretch.offsets):
+                return True
+            if stretch.end is not None and stretch.stop < end:
+                return True  # salvaged damage: there is no telling
+            offset = stretch.stop
+        return False
 
     def _tear(self, offset: int) -> None:
         self.orphans = sum(1 for _ in intact_frames(self._buf, offset, len(self._buf)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import NamedTuple
 
 from topics.errors import Internal
@@ -65,10 +65,3 @@ class Submission:
         self.done = False
         self.wrote_ns = 0
         self.synced_ns = 0
-
-
-def finish(submissions: Iterable[Submission]) -> None:
-    """Answer submissions whose outcome is known, in order."""
-    for submission in submissions:
-        submission.done = True
-        submission.on_done(submission)

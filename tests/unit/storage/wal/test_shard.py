@@ -1,0 +1,279 @@
+"""Writing one log group: beacons, the tick, growth, rotation and the fence."""
+
+import pytest
+from tests.unit.storage.wal.builders import (
+    CURRENT,
+    FIRST_FILE,
+    LARGE,
+    MS,
+    SETTINGS,
+    SMALL,
+    STORE_ID,
+    TOPIC,
+    WAL_DIR,
+    Log,
+)
+
+from topics.core.facts import Beacon, Fact, FileHeader
+from topics.errors import LogFailed
+from topics.storage import identity, layout
+from topics.storage.frames import Frame, decode_at
+from topics.storage.wal.files import BEACON_SIZE, HEADER_SIZE
+from topics.storage.wal.settings import MIB, WalSettings
+from topics.storage.wal.shard import ShardState
+from topics.storage.wal.submission import Position, Submission
+from topics.testing import SimDisk
+
+
+def facts_of(data: bytes) -> list[Fact]:
+    """Every frame of a log file."""
+    facts: list[Fact] = []
+    offset = 0
+    while isinstance(frame := decode_at(data, offset, len(data)), Frame):
+        facts.append(frame.fact(data))
+        offset = frame.end
+    return facts
+
+
+def beacons_of(data: bytes) -> list[Beacon]:
+    return [fact for fact in facts_of(data) if isinstance(fact, Beacon)]
+
+
+def test_a_new_group_begins_with_a_header_and_a_current_that_names_it() -> None:
+    disk = SimDisk()
+    Log(disk)
+    header = facts_of(disk.peek_durable(FIRST_FILE))[0]
+    assert isinstance(header, FileHeader)
+    assert (header.generation, header.first_lfn, header.prev_first_lfn) == (1, 1, 0)
+    assert header.store_id == STORE_ID
+    assert header.boot_id == disk.boot_id()
+    assert identity.decode_current(disk.peek_durable(CURRENT)) == (1, 1)
+
+
+def test_a_submission_learns_where_it_lies() -> None:
+    log = Log(SimDisk())
+    submission = log.append(b"1", b"2", durable=False)
+    assert (submission.offset, submission.last_lfn) == (HEADER_SIZE, 2)
+    source = log.sources.get(submission.source_id)
+    size = len(submission.frames)
+    assert source.view(submission.offset, size) == submission.frames
+    assert source.pread(submission.offset, size) == submission.frames
+
+
+def test_one_write_call_and_no_sync_for_a_buffered_submission() -> None:
+    log = Log(SimDisk())
+    writes, syncs = log.faults.count("pwrite"), log.faults.count("fdatasync")
+    log.append(b"1", durable=False)
+    assert log.faults.count("pwrite") - writes == 1
+    assert log.faults.count("fdatasync") == syncs
+
+
+def test_a_durable_submission_is_on_the_disk_when_it_is_answered() -> None:
+    disk = SimDisk()
+    log = Log(disk)
+    submission = log.append(b"1")
+    assert submission.frames in disk.peek_durable(FIRST_FILE)
+    assert log.committer.synced(0) == log.committer.position(0)
+
+
+def test_the_write_after_a_sync_carries_a_beacon_in_the_same_call() -> None:
+    disk = SimDisk()
+    log = Log(disk)
+    log.append(b"1")
+    durable = log.shard.synced
+    writes = log.faults.count("pwrite")
+    second = log.append(b"2", durable=False)
+    assert log.faults.count("pwrite") - writes == 1
+    assert second.offset == durable.offset + BEACON_SIZE
+    assert second.last_lfn == 3
+    (beacon,) = beacons_of(disk.peek(FIRST_FILE))
+    assert (beacon.file_lfn, beacon.offset) == (1, durable.offset)
+    assert beacon.store_mark == identity.store_mark(STORE_ID)
+
+
+def test_no_beacon_while_the_durable_position_stands_still() -> None:
+    disk = SimDisk()
+    log = Log(disk)
+    for _ in range(5):
+        log.append(b"1", durable=False)
+    assert beacons_of(disk.peek(FIRST_FILE)) == []
+
+
+def test_an_old_tail_is_synced_by_the_tick_and_not_before() -> None:
+    log = Log(SimDisk())
+    log.append(b"1", durable=False)
+    log.timer.pass_ms(SETTINGS.disk_sync_ms - 1)
+    log.committer.tick()
+    assert log.shard.is_dirty
+    log.timer.pass_ms(1)
+    log.committer.tick()
+    assert not log.shard.is_dirty
+
+
+def test_a_write_syncs_an_old_tail_with_it() -> None:
+    log = Log(SimDisk())
+    log.append(b"1", durable=False)
+    log.timer.pass_ms(SETTINGS.disk_sync_ms)
+    log.append(b"2", durable=False)
+    assert not log.shard.is_dirty
+
+
+def test_a_long_tail_is_synced_whatever_its_age() -> None:
+    log = Log(SimDisk(), settings=WalSettings(max_unsynced=1000, cache_bytes=0))
+    log.append(b"1" * 500, durable=False)
+    assert log.shard.is_dirty
+    log.append(b"1" * 500, durable=False)
+    assert not log.shard.is_dirty
+
+
+def test_an_idle_log_leaves_one_beacon_and_then_rests() -> None:
+    disk = SimDisk()
+    log = Log(disk)
+    log.append(b"1")
+    for _ in range(5):
+        log.timer.pass_ms(SETTINGS.disk_sync_ms)
+        log.committer.tick()
+    assert len(beacons_of(disk.peek(FIRST_FILE))) == 1
+    assert log.faults.count("fdatasync", FIRST_FILE) == 1
+    assert log.shard.wait_ns() is None
+
+
+def test_closing_leaves_a_durable_beacon_for_everything() -> None:
+    disk = SimDisk()
+    log = Log(disk)
+    log.append(b"1", durable=False)
+    end = log.shard.position
+    log.close()
+    (beacon,) = beacons_of(disk.peek_durable(FIRST_FILE))
+    assert beacon.offset == end.offset
+
+
+def test_closing_a_log_that_wrote_nothing_adds_nothing() -> None:
+    disk = SimDisk()
+    log = Log(disk)
+    log.close()
+    log.close()
+    assert len(facts_of(disk.peek(FIRST_FILE))) == 1
+
+
+def test_a_barrier_tells_how_far_the_log_is_durable() -> None:
+    log = Log(SimDisk())
+    log.append(b"1", durable=False)
+    assert log.committer.sync(0) == Position(1, log.shard.position.offset, 1)
+    syncs = log.faults.count("fdatasync")
+    assert log.committer.sync(0) == log.shard.synced
+    assert log.faults.count("fdatasync") == syncs
+
+
+def test_a_file_grows_in_doubling_steps_before_it_rotates() -> None:
+    disk = SimDisk()
+    settings = WalSettings(file_bytes=4 * MIB, cache_bytes=0)
+    log = Log(disk, settings=settings)
+    sizes = set()
+    while log.shard.stats().rotations == 0:
+        log.append(LARGE, durable=False)
+        sizes.add(len(disk.peek(FIRST_FILE)))
+    assert sizes == {MIB, 2 * MIB, 4 * MIB, max(sizes - {MIB, 2 * MIB, 4 * MIB})}
+    header = facts_of(disk.peek(log.shard.path))[0]
+    assert isinstance(header, FileHeader)
+    assert header.prev_first_lfn == 1
+    assert header.prev_len == len(disk.peek_durable(FIRST_FILE))
+
+
+def test_rotation_keeps_counting_frames_and_repoints_current() -> None:
+    disk = SimDisk()
+    log = Log(disk, settings=SMALL)
+    submissions = [log.append(LARGE) for _ in range(8)]
+    assert log.shard.stats().rotations >= 2
+    lfns = [submission.last_lfn for submission in submissions]
+    assert lfns == sorted(set(lfns))
+    current = identity.decode_current(disk.peek_durable(CURRENT))
+    assert current is not None
+    assert f"{WAL_DIR}/{layout.wal_name(current.first_lfn)}" == log.shard.path
+    log.close()
+    disk.kill()
+    again = Log(disk, settings=SMALL)
+    assert again.recovered[TOPIC] == log.sent[TOPIC]
+
+
+def test_old_files_stay_readable_after_rotation() -> None:
+    log = Log(SimDisk(), settings=SMALL)
+    first = log.append(b"1", durable=False)
+    for _ in range(6):
+        log.append(LARGE, durable=False)
+    source = log.sources.get(first.source_id)
+    assert source.view(first.offset, len(first.frames)) is None
+    assert source.pread(first.offset, len(first.frames)) == first.frames
+
+
+def test_a_higher_generation_in_current_fences_the_writer_at_rotation() -> None:
+    disk = SimDisk()
+    log = Log(disk, settings=SMALL)
+    disk.put(CURRENT, identity.encode_current(1, 2))
+    error = None
+    while error is None:
+        error = log.append(LARGE).error
+    assert isinstance(error, LogFailed)
+    assert "generation 2" in str(error)
+    assert log.state() is ShardState.FAILED
+
+
+@pytest.mark.parametrize("text", [b"", b"garbage", identity.encode_current(1, 1)])
+def test_a_current_that_says_nothing_newer_does_not_fence(text: bytes) -> None:
+    disk = SimDisk()
+    log = Log(disk, settings=SMALL)
+    disk.put(CURRENT, text)
+    for _ in range(6):
+        assert log.append(LARGE).error is None
+
+
+def test_each_shard_writes_its_own_group() -> None:
+    disk = SimDisk()
+    log = Log(disk, shards=3)
+    for topic in range(1, 7):
+        log.append(b"1", topic=topic)
+    log.close()
+    disk.kill()
+    again = Log(disk, shards=3)
+    assert again.recovered == log.sent
+    assert {scan.key for scan in again.scans} == {"shard-00", "shard-01", "shard-02"}
+
+
+def test_frames_of_several_submissions_share_one_write() -> None:
+    log = Log(SimDisk())
+    batch: list[Submission] = [log.submission(b"1"), log.submission(b"2", b"3")]
+    writes = log.faults.count("pwrite")
+    log.shard.write_batch(batch)
+    assert log.faults.count("pwrite") - writes == 1
+    assert [submission.last_lfn for submission in batch] == [1, 3]
+    assert batch[1].offset == batch[0].offset + len(batch[0].frames)
+
+
+def test_stats_count_what_was_written() -> None:
+    log = Log(SimDisk())
+    log.append(b"1", b"2")
+    log.append(b"3", durable=False)
+    stats = log.committer.stats(0)
+    assert (stats.frames, stats.batches, stats.syncs) == (4, 2, 1)
+    assert stats.bytes_written == log.shard.position.offset
+    assert sum(stats.sync_buckets) == 1
+
+
+def test_measured_times_come_from_the_given_clock() -> None:
+    log = Log(SimDisk())
+    step = 7
+
+    def passing() -> int:
+        log.timer.now_ns += step
+        return log.timer.now_ns
+
+    log.shard.clock = passing
+    submission = log.append(b"1")
+    assert (submission.wrote_ns, submission.synced_ns) == (step, step)
+    assert step < MS
+
+
+@pytest.mark.parametrize("setting", ["file_bytes", "probe_ms", "queue_bytes"])
+def test_a_bad_setting_stops_the_start(setting: str) -> None:
+    with pytest.raises(ValueError, match=setting):
+        WalSettings(**{setting: 0})
