@@ -1,0 +1,1 @@
+"""Builds the whole server: settings, wiring, signals."""
