@@ -21,7 +21,7 @@ from __future__ import annotations
 import enum
 import hashlib
 import hmac
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -30,7 +30,6 @@ from topics.errors import InvalidSetting, Unauthorized
 KeyId: TypeAlias = int
 """Place of a key among the entries, from 1. Tells keys apart and says nothing about the secret."""
 
-_SETTING: Final = "TOPICS_API_KEYS"
 _SCHEME: Final = b"Bearer "
 
 
@@ -80,6 +79,10 @@ class Principal:
         """Whether the key may use this topic or router name, given percent-decoded."""
         return not self.prefixes or name.startswith(self.prefixes)
 
+    def has_rights_of(self, other: Principal) -> bool:
+        """Whether two keys grant exactly the same."""
+        return (self.scopes, set(self.prefixes)) == (other.scopes, set(other.prefixes))
+
 
 ANYONE: Final = Principal()
 """The caller of a server without keys."""
@@ -96,16 +99,19 @@ class Keyring:
 
     __slots__ = ("_enabled", "_keys")
 
-    def __init__(self, text: str = "") -> None:
-        """Read the entries of `TOPICS_API_KEYS`; `InvalidSetting` when one is malformed."""
+    def __init__(self, text: str = "", *, setting: str = "TOPICS_API_KEYS") -> None:
+        """Read these entries; `InvalidSetting`, naming `setting`, when one is malformed."""
         self._enabled = False
         self._keys: list[_Key] = []
-        for number, entry in _entries(text):
+        for number, entry in enumerate(text.split(","), 1):
+            if not entry.strip():
+                continue
             self._enabled = True
-            secret, principal = _parse_entry(number, entry)
-            # An empty secret is no key: nobody can present it. It still locks the door.
-            if secret:
-                self._add(_digest(secret.encode("utf-8", "surrogateescape")), principal)
+            try:
+                self._add(*_parse_entry(number, entry.strip()))
+            except _BadEntry as error:
+                got = f"{error} in entry {number}"
+                raise InvalidSetting(setting, allowed=_ALLOWED, got=got) from error
 
     def __repr__(self) -> str:
         return f"Keyring({len(self._keys)} keys, {'on' if self._enabled else 'off'})"
@@ -134,16 +140,14 @@ class Keyring:
             raise Unauthorized()
         return principal
 
-    def _add(self, digest: bytes, principal: Principal) -> None:
+    def _add(self, secret: str, principal: Principal) -> None:
+        if not secret:
+            return  # no key, for nobody can present it; but authentication stays on
+        digest = _digest(secret.encode("utf-8", "surrogateescape"))
         for known in self._keys:
             if known.digest == digest:
-                if (known.principal.scopes, known.principal.prefixes) != (
-                    principal.scopes,
-                    principal.prefixes,
-                ):
-                    raise _bad_entry(
-                        principal.key_id or 0, "a secret given before with other rights"
-                    )
+                if not known.principal.has_rights_of(principal):
+                    raise _BadEntry("a secret given before with other rights")
                 return
         self._keys.append(_Key(digest, principal))
 
@@ -193,39 +197,29 @@ def _digest(token: bytes) -> bytes:
 # The text of the keys
 
 
-def _entries(text: str) -> Iterator[tuple[int, str]]:
-    """Entries with their place, blank ones left out but counted."""
-    for number, entry in enumerate(text.split(","), 1):
-        if entry.strip():
-            yield number, entry.strip()
+class _BadEntry(ValueError):
+    """What is wrong with an entry. The secret stays out: refusals end up in logs."""
 
 
 def _parse_entry(number: int, entry: str) -> tuple[str, Principal]:
     secret, scopes, prefixes = (*entry.split(":", 2), "", "")[:3]
-    return secret.strip(), Principal(
-        number, _parse_scopes(number, scopes), _parse_prefixes(prefixes)
-    )
+    return secret.strip(), Principal(number, _parse_scopes(scopes), _parse_prefixes(prefixes))
 
 
-def _parse_scopes(number: int, field: str) -> Scope:
+def _parse_scopes(field: str) -> Scope:
     if not field:
         return ALL_SCOPES
     granted = NO_SCOPE
     for word in filter(None, (word.strip() for word in field.split("+"))):
         scope = _SCOPE_WORDS.get(word.lower())
         if scope is None:
-            raise _bad_entry(number, f"the unknown scope {word!r}")
+            raise _BadEntry(f"the unknown scope {word!r}")
         granted |= scope
     if not granted:
         # Blank is not empty: somebody meant to grant something, so everything would be a guess.
-        raise _bad_entry(number, f"the scope field {field!r} without any scope")
+        raise _BadEntry(f"the scope field {field!r} without any scope")
     return granted
 
 
 def _parse_prefixes(field: str) -> tuple[str, ...]:
     return tuple(filter(None, (prefix.strip() for prefix in field.split("|"))))
-
-
-def _bad_entry(number: int, problem: str) -> InvalidSetting:
-    """The secret stays out: refusals end up in logs."""
-    return InvalidSetting(_SETTING, allowed=_ALLOWED, got=f"{problem} in entry {number}")

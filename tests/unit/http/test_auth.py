@@ -126,6 +126,11 @@ def test_a_refusal_names_the_entry_and_the_word_but_no_secret() -> None:
     assert "swordfish" not in message
 
 
+def test_a_refusal_names_the_flag_the_keys_came_from() -> None:
+    with pytest.raises(InvalidSetting, match=r"^--api-keys must be"):
+        Keyring("k:x", setting="--api-keys")
+
+
 def test_a_call_that_needs_two_scopes_needs_both() -> None:
     reader, worker = principal("k:r"), principal("k:rw")
     assert reader.may(READ)
@@ -182,7 +187,7 @@ def test_each_key_has_its_own_rights_and_identity() -> None:
 
 
 def test_the_same_key_twice_is_one_key() -> None:
-    assert principal("k:rw,k:w+r") == principal("k:rw")
+    assert principal("k:rw:a|b,k:w+r:b|a") == principal("k:rw:a|b")
 
 
 def test_one_secret_with_two_sets_of_rights_stops_the_start() -> None:
