@@ -158,6 +158,45 @@ def test_an_absurd_length_is_refused_before_memory_is_filled() -> None:
         read_stage(disk, PATH, KEY)
 
 
+def resigned(data: bytes, *, records: int, nbytes: int) -> bytes:
+    """A whole stage file with other counts and every checksum right again."""
+    start = 74 + len(KEY.app) + 8
+    counts = (records, nbytes, len(data) - start, h64(data[start:]))
+    head = data[:40] + b"".join(n.to_bytes(8, "little") for n in counts) + data[72 : start - 8]
+    return head + h64(head).to_bytes(8, "little") + data[start:]
+
+
+@pytest.mark.parametrize(("records", "nbytes"), [(2, 22), (4, 22), (3, 21)])
+def test_counts_that_do_not_fit_the_records_are_noticed(records: int, nbytes: int) -> None:
+    disk = staged()
+    disk.put(PATH, resigned(disk.peek(PATH), records=3, nbytes=22))
+    assert read_stage(disk, PATH, KEY).rows == ROWS
+    disk.put(PATH, resigned(disk.peek(PATH), records=records, nbytes=nbytes))
+    with pytest.raises(BadStage, match="counts other records"):
+        read_stage(disk, PATH, KEY)
+
+
+def test_a_name_that_is_no_text_is_noticed() -> None:
+    disk = staged()
+    disk.put(PATH, resigned(disk.peek(PATH).replace(b"audit", b"aud\xfft"), records=3, nbytes=22))
+    with pytest.raises(BadStage, match="UTF-8"):
+        read_stage(disk, PATH, KEY)
+
+
+def test_a_file_that_shrinks_while_it_is_read_is_bad(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = staged()
+    take_rows = stages._take_rows
+
+    def cut_then_take(buffer: bytes, rows: list[StagedRow]) -> bytes:
+        disk.open(PATH, write=True).truncate(90)
+        return take_rows(buffer, rows)
+
+    monkeypatch.setattr(stages, "BUFFER_BYTES", 16)
+    monkeypatch.setattr(stages, "_take_rows", cut_then_take)
+    with pytest.raises(BadStage, match="shorter"):
+        read_stage(disk, PATH, KEY)
+
+
 def test_another_version_is_named() -> None:
     disk = staged()
     disk.poke(PATH, 4, b"\2")
