@@ -83,6 +83,7 @@ class Deleter:
         submission.topic, submission.fact, submission.removed = topic, fact, 0
         # An ephemeral topic logs deletes too if it has older records that a restart brings back.
         if kernel.is_logged(topic) or (not kernel.in_memory and topic.volatile_from > 1):
+            kernel.require_room(topic.id, len(submission.frames))
             kernel.committer.submit(submission)
             if not submission.done:
                 yield submission

@@ -28,6 +28,15 @@ class Io:
         self.work = work
 
 
+class Sleep:
+    """Time that has to pass; only a driver whose log has a queue ever sees one."""
+
+    __slots__ = ("seconds",)
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+
 class Pause:
     """A good moment to stop for now: what follows can wait."""
 
@@ -36,7 +45,7 @@ class Pause:
 
 PAUSE = Pause()
 
-Wait: TypeAlias = Submission | Io | Pause
+Wait: TypeAlias = Submission | Io | Pause | Sleep
 Op: TypeAlias = Generator[Wait, Any, T]
 
 
@@ -61,6 +70,7 @@ def fulfil(op: Op[Any], wait: Wait) -> Wait:
         except Exception as error:  # the operation knows which failures it can live with
             return op.throw(error)
         return op.send(result)
+    assert not isinstance(wait, Sleep), "there is always room in a log without a queue"
     assert wait.done, "the blocking driver needs a committer that finishes what it is given"
     return next(op)
 

@@ -15,13 +15,16 @@ from topics.core.topic import Topic
 from topics.engine.clock import Clock
 from topics.engine.effects import Op
 from topics.engine.settings import EngineSettings
-from topics.errors import TopicNotFound
+from topics.errors import Throttled, TopicNotFound
 from topics.storage.crashpoints import crashpoint
 from topics.storage.frames import encode, frame_count
 from topics.storage.segments.store import SegmentStore
 from topics.storage.sources import Sources
 from topics.storage.wal.committer import Committer
 from topics.storage.wal.submission import Submission
+
+CONTROL_BYTES = 1024
+"""About the size of frames that carry no records."""
 
 
 class FactSubmission(Submission):
@@ -52,7 +55,9 @@ class Kernel:
         self.segments = segments  # None: everything lives in memory
         self.generation = generation
         self.changed: Callable[[Topic], None] = _nobody
+        self.retry_after_ms: Callable[[], int] = _a_second
         self.must_checkpoint = False
+        self.log_is_queued = False  # submissions wait in a bounded queue: ask for room first
         self.log_is_too_long = False  # writes wait until a checkpoint lets old log files go
         self.applied: dict[int, int] = {}  # per shard: the last frame that was applied
         self.dirty: set[int] = set()  # topics with records or state no checkpoint holds
@@ -67,6 +72,15 @@ class Kernel:
             raise TopicNotFound(name)
         return found
 
+    def backlog(self) -> Throttled:
+        """The refusal of a call that must log while the log cannot keep up."""
+        return Throttled.backlog(pressure=1.0, retry_after_ms=self.retry_after_ms())
+
+    def require_room(self, topic_id: int, size: int) -> None:
+        """Refuse a call that must log when the queue of its shard is full; nothing is done yet."""
+        if self.log_is_queued and not self.committer.room(self.committer.shard_of(topic_id), size):
+            raise self.backlog()
+
     def is_logged(self, topic: Topic) -> bool:
         """Whether the topic's records, deletes and cursors pass through the log."""
         return self.segments is not None and topic.config.durability != "ephemeral"
@@ -75,6 +89,7 @@ class Kernel:
         self, facts: Sequence[Fact], *, topic_id: int, durable: bool, must_succeed: bool = True
     ) -> Op[Submission]:
         """Log facts as one submission, wait for it, and apply them; raises when the log refused."""
+        self.require_room(topic_id, CONTROL_BYTES)
         submission = self.submit(facts, topic_id=topic_id, durable=durable)
         if not submission.done:
             yield submission
@@ -169,6 +184,10 @@ class Kernel:
         topic.lose(ttl_hi=fact.ttl_hi, cap_hi=0)
         self.catalog.bytes += topic.bytes - before
         self.dirty.add(topic.id)
+
+
+def _a_second() -> int:
+    return 1000
 
 
 def _nobody(topic: Topic) -> None:

@@ -16,7 +16,7 @@ from topics.core.config import TopicConfig
 from topics.core.facts import Appended, Evicted, HeadReserved, KeyRemembered
 from topics.core.topic import Topic
 from topics.engine.arenas import Arenas
-from topics.engine.effects import Op
+from topics.engine.effects import Op, Sleep
 from topics.engine.kernel import Kernel
 from topics.engine.lifecycle import Lifecycle
 from topics.errors import HeadMismatch, InvalidRequest, Throttled, TopicNotFound
@@ -29,7 +29,12 @@ MAX_RESERVE_BLOCK = 4096
 EPHEMERAL_BLOCK = 65_536
 FAST_BLOCK_MS = 100
 MAX_KEY_BYTES = 256
-MAX_RETRY_MS = 5000
+RESERVING = ("disk", "ephemeral")
+"""Classes whose seqs are reserved ahead, so that none is given out twice after a crash."""
+MAX_ROOM_WAIT_MS = 5000
+ROOM_POLL_MS = 10
+FRAME_BYTES = 64
+"""About what a record costs in the log beside its payload."""
 
 
 class AppendSubmission(Submission):
@@ -42,6 +47,23 @@ class AppendSubmission(Submission):
     lead: int  # bytes before the first record's frame
     evicted: Evicted | None
     key: KeyRemembered | None
+
+
+class Timing:
+    """Where the time of one write went; filled in for callers that report it."""
+
+    __slots__ = ("synced_ns", "throttled_ns", "wrote_ns")
+
+    def __init__(self) -> None:
+        self.wrote_ns = 0
+        self.synced_ns = 0
+        self.throttled_ns = 0
+
+    def note(self, submission: AppendSubmission, waited_ms: int) -> None:
+        self.throttled_ns = waited_ms * 1_000_000
+        self.wrote_ns = submission.wrote_ns
+        if submission.durable:
+            self.synced_ns = submission.synced_ns
 
 
 class Appender:
@@ -61,34 +83,87 @@ class Appender:
         expect_head: int | None = None,
         create: bool | None = None,
         config: Mapping[str, Any] | None = None,
+        timing: Timing | None = None,
+        wait_for_room: bool = False,
     ) -> Op[Ack]:
-        """Append a batch whole, or raise with nothing done."""
-        kernel = self._kernel
+        """Append a batch whole, or raise with nothing done.
+
+        Everything that may wait comes first. From the look at the key to the submission nothing
+        waits, so of two writes with one key, or one `expect_head`, only one can pass.
+        """
         if key is not None and len(key.encode()) > MAX_KEY_BYTES:
             raise InvalidRequest(f"an idempotency key has at most {MAX_KEY_BYTES} bytes")
-        topic = kernel.catalog.by_name.get(name)
-        created = False
-        if topic is None:
-            topic = yield from self._create(name, create, config, expect_head)
-            created = True
-        if key is not None:
-            known = yield from self._known(topic, key)
+        waited_ms = 0
+        while True:
+            topic, created = yield from self._prepare(
+                name, batch, create, config, key=key, expect_head=expect_head
+            )
+            known = self._known(topic, key) if key is not None else None
             if known is not None:
                 return known
+            if self._has_room(topic, batch):
+                break
+            if not wait_for_room or waited_ms >= MAX_ROOM_WAIT_MS:
+                raise self._kernel.backlog()
+            yield Sleep(ROOM_POLL_MS / 1000)
+            waited_ms += ROOM_POLL_MS
         if expect_head is not None and topic.handed_out != expect_head:
             raise HeadMismatch(topic=name, expected=expect_head, head_seq=topic.handed_out)
-        evicted = kernel.due_eviction(topic) if topic.config.ttl_ms else None
-        if evicted is not None and topic.config.discard == "reject":
-            yield from kernel.retain(topic)  # admission counts what TTL leaves
-            evicted = None
         self._admit(topic, batch)
-        submission = yield from self._write(topic, batch, key, expect_head, evicted)
+        submission = self._stage(topic, batch, key)
         if not submission.done:
             yield submission
         if submission.error is not None:
             raise submission.error
+        if timing is not None:
+            timing.note(submission, waited_ms)
         run = submission.run
         return Ack(name, run.first_seq, run.last_seq, run.last_seq, run.count, created, False)
+
+    def _prepare(
+        self,
+        name: str,
+        batch: RecordBatch,
+        create: bool | None,
+        config: Mapping[str, Any] | None,
+        *,
+        key: str | None,
+        expect_head: int | None,
+    ) -> Op[tuple[Topic, bool]]:
+        """The topic, made if need be, with room for the batch below its reserved ceiling.
+
+        After every wait the world may have changed, so it is looked at again from the start.
+        """
+        kernel = self._kernel
+        created = False
+        while True:
+            topic = kernel.catalog.by_name.get(name)
+            if topic is None:
+                yield from self._create(name, create, config, expect_head)
+                created = True
+                continue
+            same_key = self._keys_under_way.get((topic.id, key)) if key is not None else None
+            if same_key is not None:
+                yield same_key
+            elif topic.config.discard == "reject" and kernel.due_eviction(topic) is not None:
+                yield from kernel.retain(topic)  # admission counts what TTL leaves
+            elif self._needs_ceiling(topic, topic.handed_out + len(batch)):
+                yield from self._reserve(topic, topic.handed_out + len(batch))
+            else:
+                return topic, created
+
+    def _needs_ceiling(self, topic: Topic, last: int) -> bool:
+        """Whether seqs up to `last` have to be reserved durably before they are given out."""
+        if last <= topic.reserved or self._kernel.in_memory:
+            return False
+        return topic.config.durability in RESERVING
+
+    def _has_room(self, topic: Topic, batch: RecordBatch) -> bool:
+        kernel = self._kernel
+        if kernel.log_is_too_long:
+            return False
+        size = batch.nbytes + FRAME_BYTES * len(batch) if kernel.log_is_queued else 0
+        return not size or kernel.committer.room(kernel.committer.shard_of(topic.id), size)
 
     def _create(
         self,
@@ -96,22 +171,17 @@ class Appender:
         create: bool | None,
         config: Mapping[str, Any] | None,
         expect_head: int | None,
-    ) -> Op[Topic]:
+    ) -> Op[None]:
         fields = dict(config or {})
         parsed: TopicConfig = self._lifecycle.parse(fields, name)
         if create is False or (create is None and not parsed.auto_create):
             raise TopicNotFound(name)
         if expect_head:
             raise HeadMismatch(topic=name, expected=expect_head, head_seq=0)
-        return (yield from self._lifecycle.create(name, parsed))
+        yield from self._lifecycle.create(name, parsed)
 
-    def _known(self, topic: Topic, key: str) -> Op[Ack | None]:
-        """The answer to a key seen before; waits for a write with the same key under way."""
-        under_way = self._keys_under_way.get((topic.id, key))
-        while under_way is not None:
-            if not under_way.done:
-                yield under_way
-            under_way = self._keys_under_way.get((topic.id, key))
+    def _known(self, topic: Topic, key: str) -> Ack | None:
+        """The answer to a key seen before."""
         now_ms = self._kernel.clock.now_ms()
         window_ms = topic.config.idempotency_window_ms
         topic.keys.expire(now_ms=now_ms, window_ms=window_ms)
@@ -130,32 +200,9 @@ class Appender:
         if limit and self._kernel.catalog.bytes + nbytes > limit:
             raise Throttled("max_total_bytes", maximum=limit)
 
-    def _write(
-        self,
-        topic: Topic,
-        batch: RecordBatch,
-        key: str | None,
-        expect_head: int | None,
-        evicted: Evicted | None,
-    ) -> Op[AppendSubmission]:
-        kernel = self._kernel
-        if kernel.log_is_too_long:
-            raise Throttled.backlog(pressure=1.0, retry_after_ms=MAX_RETRY_MS)
-        if not kernel.in_memory:
-            last = topic.handed_out + len(batch)
-            if last > topic.reserved:
-                yield from self._reserve(topic, last)
-                if expect_head is not None and topic.handed_out != expect_head:
-                    raise HeadMismatch(
-                        topic=topic.name, expected=expect_head, head_seq=topic.handed_out
-                    )
-        return self._stage(topic, batch, key, evicted)
-
     def _reserve(self, topic: Topic, last: int) -> Op[None]:
-        """Make a ceiling at or above `last` durable, if the class needs one."""
+        """Make a ceiling above `last` durable."""
         klass = topic.config.durability
-        if klass not in ("disk", "ephemeral"):
-            return
         ceiling = last + (EPHEMERAL_BLOCK if klass == "ephemeral" else self._block(topic))
         fact = HeadReserved(topic.id, max(self._kernel.clock.now_ms(), topic.last_ts), ceiling)
         yield from self._kernel.commit([fact], topic_id=topic.id, durable=True)
@@ -169,10 +216,9 @@ class Appender:
         self._blocks[topic.id] = (size, now_ms)
         return size
 
-    def _stage(
-        self, topic: Topic, batch: RecordBatch, key: str | None, evicted: Evicted | None
-    ) -> AppendSubmission:
+    def _stage(self, topic: Topic, batch: RecordBatch, key: str | None) -> AppendSubmission:
         kernel = self._kernel
+        evicted = kernel.due_eviction(topic) if topic.config.ttl_ms else None
         now_ms = kernel.clock.now_ms()
         ts = topic.last_ts = max(now_ms, topic.last_ts)
         first = topic.handed_out + 1
