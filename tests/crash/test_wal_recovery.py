@@ -222,6 +222,34 @@ def test_rc14_salvage_of_an_older_file_goes_on_with_the_next() -> None:
     assert seqs(after) == [2, 3, 4, 5, 6, 7, 8]
 
 
+def test_rc14_salvage_gives_up_a_file_from_which_nothing_can_be_believed() -> None:
+    disk = SimDisk()
+    log = Log(disk, settings=SMALL)
+    for number in range(9):
+        log.append(b"%d" % number * 200_000, durable=False)
+    log.close()
+    disk.kill()
+    size = len(disk.peek(FIRST_FILE))
+    fake, _ = encode_append(99, 1, NOW, RecordBatch([b"1"]), durable=True)
+    disk.poke(FIRST_FILE, size // 2, (fake + b"??") * 100 + b"?" * (size // 2 - 10_000))
+    after = Log(disk, settings=SMALL, salvage=True)
+    found = seqs(after)
+    assert found[0] == 1
+    assert found[-1] == 9
+    assert len(found) < 9
+    assert 99 not in after.recovered
+
+
+def test_rc14_salvage_believes_frames_up_to_the_clean_end() -> None:
+    disk, _, written = stopped(10, 10, 10)
+    beacon_at = written[2].offset - BEACON_SIZE
+    disk.flip(FIRST_FILE, written[1].offset + 45)
+    image = disk.clone()
+    assert seqs(Log(disk, salvage=True)) == [1, 3]
+    image.flip(FIRST_FILE, beacon_at + 50)
+    assert seqs(Log(image, salvage=True)) == [1], "without proof it is a torn tail"
+
+
 def test_rc14_salvage_is_harmless_on_a_sound_log() -> None:
     disk, log, _ = stopped(10, 10)
     after = Log(disk, salvage=True)

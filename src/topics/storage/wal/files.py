@@ -6,16 +6,20 @@ full of zeros, which is what makes "zeros to the end" mean "nothing was written 
 """
 
 import errno
+import struct
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from topics.core.facts import Beacon, FileHeader
 from topics.storage import frames, identity, layout
+from topics.storage.checksum import h64
 from topics.storage.crashpoints import crashpoint
 from topics.storage.fs import File, Fs, replace_file, write_all
 from topics.storage.wal.settings import MIB
 
+_BEACON_END = struct.Struct("<QQ")  # file_lfn and offset close a beacon's payload
+_CHECKSUM = struct.Struct("<Q")
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NO_ALLOCATION = frozenset({errno.EOPNOTSUPP, errno.ENOTSUP})
 
@@ -62,13 +66,26 @@ def header_frame(writer: Writer, link: Link) -> bytes:
     )
 
 
-def beacon_frame(mark: int, file_lfn: int, offset: int) -> bytes:
-    """Proof for readers that everything before this place is durable."""
-    return frames.encode(Beacon(ts=0, store_mark=mark, file_lfn=file_lfn, offset=offset))
+class Beacons:
+    """Makes the beacons of one store.
+
+    One is written with every lone durable write, so all but its two numbers is encoded once.
+    """
+
+    __slots__ = ("_start",)
+
+    def __init__(self, store_mark: int) -> None:
+        whole = frames.encode(Beacon(ts=0, store_mark=store_mark, file_lfn=0, offset=0))
+        self._start = whole[: -_BEACON_END.size - _CHECKSUM.size]
+
+    def frame(self, file_lfn: int, offset: int) -> bytes:
+        """Proof for readers that everything before this place is durable."""
+        unsigned = self._start + _BEACON_END.pack(file_lfn, offset)
+        return unsigned + _CHECKSUM.pack(h64(unsigned[4:]))
 
 
 HEADER_SIZE: Final = len(header_frame(Writer(bytes(16), bytes(16), 0, 0, 1), Link(1, 0, 0)))
-BEACON_SIZE: Final = len(beacon_frame(0, 0, 0))
+BEACON_SIZE: Final = len(Beacons(0).frame(0, 0))
 assert (HEADER_SIZE, BEACON_SIZE) == (118, 63)
 
 

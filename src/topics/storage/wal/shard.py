@@ -73,6 +73,7 @@ class Shard:
         self.clock = monotonic_ns
         """What the sync tick is judged by."""
         self._ring = ring
+        self._beacons = files.Beacons(writer.store_mark)
         self._reason = ""
         self._sync_limit_ns = settings.disk_sync_ms * 1_000_000
         self._probe_at_ns = 0
@@ -233,7 +234,7 @@ class Shard:
 
     def _beacon(self) -> bytes:
         file_lfn, offset, _ = self.synced
-        return files.beacon_frame(self.writer.store_mark, file_lfn, offset)
+        return self._beacons.frame(file_lfn, offset)
 
     def sync(self) -> Position:
         """Make everything written so far durable; returns the place it reaches.

@@ -1,6 +1,8 @@
 """Writing one log group: beacons, the tick, growth, rotation and the fence."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.unit.storage.wal.builders import (
     CURRENT,
     FIRST_FILE,
@@ -17,8 +19,8 @@ from tests.unit.storage.wal.builders import (
 from topics.core.facts import Beacon, Fact, FileHeader
 from topics.errors import LogFailed
 from topics.storage import identity, layout
-from topics.storage.frames import Frame, decode_at
-from topics.storage.wal.files import BEACON_SIZE, HEADER_SIZE
+from topics.storage.frames import Frame, decode_at, encode
+from topics.storage.wal.files import BEACON_SIZE, HEADER_SIZE, Beacons
 from topics.storage.wal.settings import MIB, WalSettings
 from topics.storage.wal.shard import ShardState
 from topics.storage.wal.submission import Position, Submission
@@ -89,6 +91,12 @@ def test_the_write_after_a_sync_carries_a_beacon_in_the_same_call() -> None:
     (beacon,) = beacons_of(disk.peek(FIRST_FILE))
     assert (beacon.file_lfn, beacon.offset) == (1, durable.offset)
     assert beacon.store_mark == identity.store_mark(STORE_ID)
+
+
+@given(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1))
+def test_a_beacon_is_what_the_codec_would_write(mark: int, file_lfn: int, offset: int) -> None:
+    fact = Beacon(ts=0, store_mark=mark, file_lfn=file_lfn, offset=offset)
+    assert Beacons(mark).frame(file_lfn, offset) == encode(fact)
 
 
 def test_no_beacon_while_the_durable_position_stands_still() -> None:

@@ -1,0 +1,337 @@
+"""Commit in groups: order, shared syncs, failures and the end, without a submission left open."""
+
+from __future__ import annotations
+
+import errno
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+from tests.unit.storage.wal.builders import (
+    FIRST_FILE,
+    LARGE,
+    SETTINGS,
+    SMALL,
+    TOPIC,
+    Log,
+)
+
+from topics.errors import Internal, LogFailed, LogFull
+from topics.storage import crashpoints, layout
+from topics.storage.wal.grouped import GroupedCommitter
+from topics.storage.wal.settings import WalSettings
+from topics.storage.wal.shard import ShardState
+from topics.storage.wal.submission import Submission
+from topics.testing import SimDisk
+
+WAL_FILES = "*.log"
+
+
+class Owner:
+    """The thread that owns the topics: submits, then answers what comes back."""
+
+    def __init__(self, disk: SimDisk, *, shards: int = 1, settings: WalSettings = SETTINGS) -> None:
+        self.log = Log(disk, shards=shards, settings=settings)
+        for shard in self.log.shards:
+            shard.clock = time.monotonic_ns
+        self.inbox: queue.SimpleQueue[list[Submission]] = queue.SimpleQueue()
+        self.committer = GroupedCommitter(self.log.shards, settings, self.inbox.put)
+        self.order: list[Submission] = []
+
+    def submit(
+        self, data: bytes, *, durable: bool = True, topic: int = TOPIC, shard: int | None = None
+    ) -> Submission:
+        submission = self.log.submission(data, durable=durable, topic=topic)
+        if shard is not None:
+            submission.shard = shard
+        answer = submission.on_done
+
+        def done(settled: Submission) -> None:
+            self.order.append(settled)
+            answer(settled)
+
+        submission.on_done = done
+        self.committer.submit(submission)
+        return submission
+
+    def settle(self, *submissions: Submission) -> None:
+        """Answer deliveries until these are done."""
+        while not all(submission.done for submission in submissions):
+            self.committer.finish(self.inbox.get(timeout=30))
+
+    def settle_rest(self) -> None:
+        while not self.inbox.empty():
+            self.committer.finish(self.inbox.get())
+
+    def append(self, data: bytes, *, durable: bool = True) -> Submission:
+        submission = self.submit(data, durable=durable)
+        self.settle(submission)
+        return submission
+
+
+@contextmanager
+def running(disk: SimDisk, **options: object) -> Iterator[Owner]:
+    owner = Owner(disk, **options)  # type: ignore[arg-type]  # passed on as they are
+    try:
+        yield owner
+    finally:
+        owner.log.faults.clear()
+        with suppress(Internal):
+            owner.committer.close()
+        owner.settle_rest()
+
+
+@contextmanager
+def stalled(owner: Owner, path: str = WAL_FILES) -> Iterator[Submission]:
+    """Hold the shard's thread inside a sync while the block queues up work behind it."""
+    rule = owner.log.faults.fail("fdatasync", "stall", path=path)
+    held = owner.submit(b"0")
+    assert rule.reached.wait(30)
+    try:
+        yield held
+    finally:
+        rule.release()
+
+
+def test_a_lone_durable_write_costs_one_write_and_one_sync() -> None:
+    with running(SimDisk()) as owner:
+        calls = len(owner.log.faults.trace)
+        submission = owner.append(b"1")
+        assert submission.error is None
+        ops = [call.op for call in owner.log.faults.trace[calls:]]
+        assert ops[:2] == ["pwrite", "fdatasync"]
+        assert submission.synced_ns > 0
+
+
+def test_what_queues_up_behind_a_sync_shares_the_next_one() -> None:
+    with running(SimDisk()) as owner:
+        with stalled(owner) as held:
+            waiting = [owner.submit(b"%d" % number) for number in range(20)]
+        owner.settle(held, *waiting)
+        assert owner.order == [held, *waiting]
+        assert owner.committer.stats(0).syncs == 2
+        assert owner.committer.stats(0).batches == 2
+        assert owner.committer.in_flight(0) == 0
+        lfns = [submission.last_lfn for submission in owner.order]
+        assert lfns == sorted(set(lfns))
+
+
+def test_buffered_writes_are_answered_without_a_sync() -> None:
+    settings = WalSettings(disk_sync_ms=60_000, cache_bytes=0)
+    with running(SimDisk(), settings=settings) as owner:
+        for _ in range(5):
+            assert owner.append(b"1", durable=False).error is None
+        assert owner.committer.stats(0).syncs == 0
+
+
+def test_ws12_an_idle_tail_is_synced_by_the_thread_itself() -> None:
+    disk = SimDisk()
+    settings = WalSettings(disk_sync_ms=1, cache_bytes=0)
+    synced = threading.Event()
+    with running(disk, settings=settings) as owner, reached("wal.after_sync", synced.set):
+        owner.append(b"1", durable=False)
+        assert synced.wait(30)
+
+
+@contextmanager
+def reached(point: str, action: Callable[[], object]) -> Iterator[None]:
+    def hook(name: str) -> None:
+        if name == point:
+            action()
+
+    with crashpoints.installed(hook):
+        yield
+
+
+def test_a_barrier_covers_everything_submitted_before_it() -> None:
+    with running(SimDisk()) as owner:
+        submissions = [owner.submit(b"1", durable=False) for _ in range(10)]
+        position = owner.committer.sync(0)
+        owner.settle(*submissions)
+        last = submissions[-1]
+        assert position.lfn >= last.last_lfn
+        owner.log.watch.acked(FIRST_FILE, last.offset + len(last.frames))
+
+
+def test_ws01_a_failed_sync_fails_the_batch_and_the_queue() -> None:
+    disk = SimDisk()
+    with running(disk) as owner:
+        owner.append(b"1")
+        with stalled(owner) as held:
+            owner.log.faults.fail("fdatasync", errno.EIO, path=WAL_FILES)
+            behind = [owner.submit(b"2", durable=number % 2 == 0) for number in range(6)]
+        owner.settle(held, *behind)
+        assert held.error is None
+        assert all(isinstance(submission.error, LogFailed) for submission in behind)
+        assert owner.committer.state(0) is ShardState.FAILED
+        assert isinstance(owner.append(b"3", durable=False).error, LogFailed)
+        with pytest.raises(LogFailed):
+            owner.committer.sync(0)
+
+
+def test_after_a_failure_nothing_is_logged_before_all_of_it_is_answered() -> None:
+    """A write queued behind a failed one carries seqs that follow from it: a gap if logged."""
+    with running(SimDisk()) as owner:
+        owner.append(b"1")
+        with stalled(owner) as held:
+            owner.log.faults.fail("pwrite", errno.ENOSPC, path=WAL_FILES)
+            failing = owner.submit(b"2")
+        batch = owner.inbox.get(timeout=30)
+        assert batch == [held]
+        failed = owner.inbox.get(timeout=30)
+        owner.committer.try_heal()
+        late = owner.submit(b"3")
+        owner.committer.finish(batch)
+        owner.committer.finish(failed)
+        owner.settle(late)
+        assert isinstance(failing.error, LogFull)
+        assert isinstance(late.error, LogFull), "submitted before the failure was answered"
+        assert owner.committer.state(0) is ShardState.OPEN
+        assert owner.append(b"2").error is None
+
+
+def test_a_full_shard_heals_by_itself() -> None:
+    disk = SimDisk()
+    settings = WalSettings(
+        file_bytes=1 << 20, prealloc_start=1 << 20, cache_bytes=0, probe_ms=1, disk_sync_ms=1
+    )
+    with running(disk, settings=settings) as owner:
+        for _ in range(2):
+            owner.append(LARGE)
+        disk.capacity = disk.used
+        error: Internal | None = None
+        while error is None:
+            error = owner.append(LARGE).error
+        assert isinstance(error, LogFull)
+        disk.capacity = None
+        while owner.append(LARGE).error is not None:
+            pass
+        assert owner.committer.state(0) is ShardState.OPEN
+
+
+def test_ws06_a_stalled_sync_fills_the_queue_and_then_it_drains() -> None:
+    settings = WalSettings(queue_submissions=4, cache_bytes=0)
+    with running(SimDisk(), settings=settings) as owner:
+        with stalled(owner) as held:
+            waiting = []
+            while owner.committer.room(0, 100):
+                waiting.append(owner.submit(b"1"))
+            assert len(waiting) == 4
+            assert owner.committer.fill(0) == 1.0
+            assert owner.committer.in_flight(0) == 5
+        owner.settle(held, *waiting)
+        assert owner.committer.room(0, 100)
+        assert owner.committer.fill(0) == 0.0
+
+
+def test_the_queue_is_bounded_in_bytes_but_takes_anything_when_empty() -> None:
+    settings = WalSettings(queue_bytes=1000, cache_bytes=0)
+    with running(SimDisk(), settings=settings) as owner:
+        assert owner.committer.room(0, 5000)
+        with stalled(owner) as held:
+            first = owner.submit(b"1" * 600)
+            assert not owner.committer.room(0, 600)
+            assert owner.committer.room(0, 100)
+        owner.settle(held, first)
+
+
+def test_ws07_a_stalled_shard_does_not_hold_up_another() -> None:
+    disk = SimDisk()
+    with running(disk, shards=2) as owner:
+        rule = owner.log.faults.fail("fdatasync", "stall", path="*/shard-00/*.log")
+        held = owner.submit(b"1", topic=1, shard=0)
+        assert rule.reached.wait(30)
+        other = owner.submit(b"1", topic=2, shard=1)
+        owner.settle(other)
+        assert other.error is None
+        assert not held.done
+        rule.release()
+        owner.settle(held)
+
+
+def test_ws14_a_dead_writer_fails_what_is_pending_and_what_comes() -> None:
+    def die() -> None:
+        raise MemoryError("no more")
+
+    with running(SimDisk()) as owner:
+        owner.append(b"1")
+        with reached("wal.after_write", die):
+            pending = [owner.submit(b"2"), owner.submit(b"3", durable=False)]
+            owner.settle(*pending)
+        assert all(isinstance(submission.error, LogFailed) for submission in pending)
+        assert owner.committer.state(0) is ShardState.FAILED
+        late = owner.append(b"4")
+        assert isinstance(late.error, LogFailed)
+        with pytest.raises(LogFailed):
+            owner.committer.sync(0)
+        with pytest.raises(LogFailed):
+            owner.committer.close()
+
+
+def test_ws10_closing_settles_what_is_queued() -> None:
+    disk = SimDisk()
+    owner = Owner(disk)
+    submissions = [owner.submit(b"%d" % number, durable=number % 3 == 0) for number in range(50)]
+    owner.committer.close()
+    owner.settle_rest()
+    assert all(submission.done for submission in submissions)
+    assert all(submission.error is None for submission in submissions)
+    disk.crash(mode="none")
+    assert len(Log(disk).recovered[TOPIC]) == 50
+
+
+def test_ws11_a_final_sync_that_fails_is_reported_by_close() -> None:
+    owner = Owner(SimDisk(), settings=WalSettings(disk_sync_ms=60_000, cache_bytes=0))
+    owner.append(b"1", durable=False)
+    owner.log.faults.fail("fdatasync", errno.EIO, path=WAL_FILES)
+    with pytest.raises(LogFailed):
+        owner.committer.close()
+
+
+def test_cc03_a_submission_after_the_end_is_refused_not_lost() -> None:
+    owner = Owner(SimDisk())
+    owner.append(b"1")
+    owner.committer.close()
+    late = owner.submit(b"2")
+    owner.settle(late)
+    assert isinstance(late.error, LogFailed)
+
+
+def test_rotation_happens_between_batches() -> None:
+    disk = SimDisk()
+    with running(disk, settings=SMALL) as owner:
+        for _ in range(10):
+            assert owner.append(LARGE).error is None
+        assert owner.committer.stats(0).rotations >= 2
+        assert owner.committer.shard_of(TOPIC) == layout.shard_of(TOPIC, 1)
+    disk.crash(mode="none")
+    assert len(Log(disk, settings=SMALL).recovered[TOPIC]) == 10
+
+
+def test_many_writers_get_their_answers_in_log_order() -> None:
+    disk = SimDisk()
+    with running(disk, shards=3) as owner:
+        open_ones = [
+            owner.submit(b"%d" % number, topic=number % 7 + 1, durable=number % 2 == 0)
+            for number in range(400)
+        ]
+        owner.settle(*open_ones)
+        for shard in range(3):
+            mine = [each for each in owner.order if each.shard == shard]
+            assert [each.last_lfn for each in mine] == sorted(each.last_lfn for each in mine)
+    disk.crash(mode="none")
+    assert Log(disk, shards=3).recovered == owner.log.sent
+
+
+@pytest.mark.parametrize(
+    ("pressure", "window_ms"), [(0.0, 1.0), (0.4, 1.0), (0.5, 5.25), (1.0, 10.0)]
+)
+def test_the_group_window_grows_with_pressure(pressure: float, window_ms: float) -> None:
+    log = Log(SimDisk())
+    committer = GroupedCommitter(log.shards, SETTINGS, lambda settled: None, lambda: pressure)
+    (lane,) = committer._lanes
+    assert lane._window_ms() == window_ms
+    committer.close()
