@@ -1,0 +1,1 @@
+"""Programs that measure. `topics bench engine` runs `topics.bench.engine`."""

@@ -1,0 +1,81 @@
+"""Whether calls get slower as a topic grows: the median of each kind of call at several sizes.
+
+Every tenth record has a tag, and a tag is on ten records that lie far apart. The first delete by
+tag loads the index and is given on its own line: it happens once.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+
+import topics
+from topics.bench.bench import Bench, payload, stored
+from topics.bench.measure import Result, durations, stopwatch
+from topics.embedded import Log
+
+BATCH = 1000
+CALLS = 200
+TAG_EVERY = 10
+PER_TAG = 10
+
+
+def flatness(bench: Bench) -> Iterator[Result]:
+    """Append, read at head and delete by tag, from ten thousand records to ten million."""
+    largest = bench.count(10_000_000, least=10_000)
+    sizes = [size for size in (10_000, 100_000, 1_000_000, 10_000_000) if size <= largest]
+    first: dict[str, float] = {}
+    for size in sizes:
+        with bench.scratch() as path, topics.open(path) as log:
+            bench.say(f"cost at {size:,} records: filling")
+            _fill(log, size)
+            bench.say(f"cost at {size:,} records")
+            for what, seconds in _costs(log, size):
+                first.setdefault(what, seconds)
+                yield Result(
+                    row="flat",
+                    what=f"{what} at {size:,} records, p50",
+                    value=seconds * 1e6,
+                    unit="us",
+                    raw=first[what] * 1e6,
+                    raw_what=f"the same at {sizes[0]:,}",
+                )
+
+
+def _fill(log: Log, size: int) -> None:
+    log.create("t")
+    data = stored(payload())
+    tags = size // TAG_EVERY // PER_TAG
+    for start in range(0, size, BATCH):
+        plain = {"data": data}
+        batch = [
+            plain if seq % TAG_EVERY else {"data": data, "tag": f"u{seq // TAG_EVERY % tags}"}
+            for seq in range(start, start + BATCH)
+        ]
+        log.append("t", batch)
+    log.maintain()
+
+
+def _costs(log: Log, size: int) -> Iterator[tuple[str, float]]:
+    record = [{"data": payload()}]
+    yield "append 1", _median(durations(lambda: log.append("t", record), calls=CALLS))
+    head = log.state("t").head_seq
+    yield (
+        "read 100 at head",
+        _median(durations(lambda: log.read("t", after=head - 100, limit=100), calls=CALLS)),
+    )
+    with stopwatch() as elapsed:
+        log.delete("t", match="nobody")
+    yield "first delete by tag, loading the index", elapsed()
+    tags = iter(range(size // TAG_EVERY // PER_TAG))
+    calls = min(CALLS, size // TAG_EVERY // PER_TAG)
+
+    def delete() -> None:
+        removed = log.delete("t", match=f"u{next(tags)}").deleted
+        assert removed == PER_TAG
+
+    yield f"delete by tag ({PER_TAG} records)", _median(durations(delete, calls=calls))
+
+
+def _median(times: list[float]) -> float:
+    return statistics.median(times)

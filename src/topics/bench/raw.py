@@ -1,0 +1,75 @@
+"""The bare operation behind a row, timed in the same run and on the same disk.
+
+Files are allocated ahead as the log allocates its own, so that the ratio shows what the engine
+adds and not what a growing file costs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from topics.bench.measure import Sample, rate
+
+ALLOCATED = 64 << 20
+
+
+class RawFile:
+    """A scratch file that is written round and round."""
+
+    def __init__(self, directory: Path, size: int, *, sync: bool = False) -> None:
+        self._fd = os.open(directory / "raw", os.O_RDWR | os.O_CREAT, 0o600)
+        os.posix_fallocate(self._fd, 0, ALLOCATED)
+        self._data = os.urandom(size)
+        self._at = 0
+        self._sync = sync
+
+    def write(self) -> None:
+        """Write the next block, and make it durable if asked for."""
+        if self._at + len(self._data) > ALLOCATED:
+            self._at = 0
+        os.pwrite(self._fd, self._data, self._at)
+        self._at += len(self._data)
+        if self._sync:
+            os.fdatasync(self._fd)
+
+    def read(self) -> bytes:
+        """Read the first block: from the page cache, after `write`."""
+        return os.pread(self._fd, len(self._data), 0)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+def writes(directory: Path, size: int, *, calls: int, repeats: int, sync: bool = False) -> Sample:
+    """Writes of `size` bytes a second."""
+    return _with_file(RawFile(directory, size, sync=sync), lambda file: file.write, calls, repeats)
+
+
+def reads(directory: Path, size: int, *, calls: int, repeats: int) -> Sample:
+    """Reads of `size` bytes a second from a file that is in the page cache."""
+
+    def prepare(file: RawFile) -> Callable[[], object]:
+        file.write()
+        return file.read
+
+    return _with_file(RawFile(directory, size), prepare, calls, repeats)
+
+
+def copies(size: int, *, calls: int, repeats: int) -> Sample:
+    """Copies of `size` bytes a second in memory."""
+    block = bytearray(os.urandom(size))
+    return rate(lambda: bytes(block), calls=calls, repeats=repeats)
+
+
+def _with_file(
+    file: RawFile,
+    prepare: Callable[[RawFile], Callable[[], object]],
+    calls: int,
+    repeats: int,
+) -> Sample:
+    try:
+        return rate(prepare(file), calls=calls, repeats=repeats)
+    finally:
+        file.close()
