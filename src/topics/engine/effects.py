@@ -37,6 +37,32 @@ class Sleep:
         self.seconds = seconds
 
 
+class Gate:
+    """Closed until another operation opens it; whoever yields it goes on after that.
+
+    The blocking driver never meets a closed one: there the operation that closed it has ended.
+    """
+
+    __slots__ = ("_waiting", "is_open")
+
+    def __init__(self) -> None:
+        self.is_open = False
+        self._waiting: list[Callable[[], None]] = []
+
+    def when_open(self, resume: Callable[[], None]) -> None:
+        """Call `resume` once it is open, at once if it is."""
+        if self.is_open:
+            resume()
+        else:
+            self._waiting.append(resume)
+
+    def open(self) -> None:
+        self.is_open = True
+        waiting, self._waiting = self._waiting, []
+        for resume in waiting:
+            resume()
+
+
 class Pause:
     """A good moment to stop for now: what follows can wait."""
 
@@ -45,7 +71,7 @@ class Pause:
 
 PAUSE = Pause()
 
-Wait: TypeAlias = Submission | Io | Pause | Sleep
+Wait: TypeAlias = Submission | Io | Pause | Sleep | Gate
 Op: TypeAlias = Generator[Wait, Any, T]
 
 
@@ -71,6 +97,9 @@ def fulfil(op: Op[Any], wait: Wait) -> Wait:
             return op.throw(error)
         return op.send(result)
     assert not isinstance(wait, Sleep), "there is always room in a log without a queue"
+    if isinstance(wait, Gate):
+        assert wait.is_open, "nobody is left who could open the gate"
+        return next(op)
     assert wait.done, "the blocking driver needs a committer that finishes what it is given"
     return next(op)
 

@@ -58,6 +58,7 @@ class Kernel:
         self.retry_after_ms: Callable[[], int] = _a_second
         self.must_checkpoint = False
         self.log_is_queued = False  # submissions wait in a bounded queue: ask for room first
+        self.refused_for_room = 0
         self.log_is_too_long = False  # writes wait until a checkpoint lets old log files go
         self.applied: dict[int, int] = {}  # per shard: the last frame that was applied
         self.dirty: set[int] = set()  # topics with records or state no checkpoint holds
@@ -74,6 +75,7 @@ class Kernel:
 
     def backlog(self) -> Throttled:
         """The refusal of a call that must log while the log cannot keep up."""
+        self.refused_for_room += 1
         return Throttled.backlog(pressure=1.0, retry_after_ms=self.retry_after_ms())
 
     def require_room(self, topic_id: int, size: int) -> None:

@@ -30,6 +30,7 @@ from topics.storage.identity import StoreFormat
 from topics.storage.segments.segment import COLD
 from topics.storage.snapshot_lines import GroupPosition
 from topics.storage.wal.committer import Committer
+from topics.storage.wal.files import Link
 from topics.storage.wal.generation import Generation, make_durable_dir, open_shards
 from topics.storage.wal.inline import InlineCommitter
 from topics.storage.wal.null import NullCommitter
@@ -53,15 +54,19 @@ class Opening:
 
 def open_engine(fs: Fs, path: str, opening: Opening) -> Engine:
     """Recover a directory and start writing to it; `RefusedToOpen` changes nothing."""
-    entered = directory.enter(fs, path, opening.clock)
+    return open_entered(fs, directory.enter(fs, path, opening.clock), opening)
+
+
+def open_entered(fs: Fs, entered: directory.Directory, opening: Opening) -> Engine:
+    """The same for a directory that is locked already; gives the lock back when it refuses."""
     try:
-        return _open_entered(fs, entered, opening)
+        return _recover(fs, entered, opening)
     except BaseException:
         entered.leave()
         raise
 
 
-def _open_entered(fs: Fs, entered: directory.Directory, opening: Opening) -> Engine:
+def _recover(fs: Fs, entered: directory.Directory, opening: Opening) -> Engine:
     settings, path = opening.settings, entered.path
     directory.probe(fs, path, unsafe_no_dir_fsync=settings.unsafe_no_dir_fsync)
     store_format = entered.format
@@ -120,7 +125,7 @@ def _start(fs: Fs, entered: directory.Directory, found: Found, opening: Opening)
         fs,
         entered.path,
         generation,
-        {scan.key: scan.next_link for scan in found.scans},
+        _links(found),
         settings=WalSettings(
             disk_sync_ms=settings.disk_sync_ms,
             cache_bytes=settings.cache_bytes,
@@ -148,6 +153,14 @@ def _start(fs: Fs, entered: directory.Directory, found: Found, opening: Opening)
     kernel.must_checkpoint = _needs_checkpoint(found, shards)
     upkeep = Upkeep(kernel, checkpointer, shards=shards)
     return Engine(kernel, upkeep=upkeep, leave=entered.leave, warnings=found.warnings)
+
+
+def _links(found: Found) -> dict[str, Link]:
+    """How each group goes on. One whose files are gone goes on behind its last frame: a frame
+    number used twice would pass for one that a snapshot already contains."""
+    absorbed = found.snapshot.head.groups if found.snapshot is not None else ()
+    links = {position.key: Link(position.lfn + 1, 0, 0) for position in absorbed}
+    return links | {scan.key: scan.next_link for scan in found.scans}
 
 
 def _log_owed(kernel: Kernel, owed: list[Fact]) -> None:
@@ -179,19 +192,18 @@ def _checkpointer(
 ) -> Checkpointer:
     shards = generation.shards
     current = {layout.group_key(shard, shards) for shard in range(shards)}
-    leftovers = [
-        GroupPosition(scan.key, scan.end.file_lfn, scan.end.offset, scan.end.lfn)
-        for scan in found.scans
-        if scan.key not in current
-    ]
     snapshot = found.snapshot
+    ends = {position.key: position for position in snapshot.head.groups} if snapshot else {}
+    for scan in found.scans:
+        end = scan.end
+        ends[scan.key] = GroupPosition(scan.key, end.file_lfn, end.offset, end.lfn)
     trimmer = Trimmer(
         fs,
         path,
         found.store,
         found.sources,
         newest=None if snapshot is None else Kept(snapshot.head, snapshot.topics),
-        leftovers=leftovers,
+        leftovers=[end for key, end in ends.items() if key not in current],
         dropped={line.id: list(line.dropped) for line in snapshot.topics} if snapshot else {},
     )
     identity = Identity(path, generation.store_id, generation.number, shards)

@@ -55,7 +55,11 @@ class Trimmer:
         self.log_bytes_trimmed = 0
 
     def leftovers(self) -> list[GroupPosition]:
-        """Groups of an earlier layout, all of whose frames are in every snapshot from now on."""
+        """Groups of an earlier layout, all of whose frames are in every snapshot from now on.
+
+        They stay listed when their files are gone: should the layout come back, their frames
+        are numbered on from there.
+        """
         return list(self._leftovers)
 
     def dropped(self, topic_id: int) -> list[tuple[int, int]]:
@@ -97,6 +101,8 @@ class Trimmer:
 
     def _trim_group(self, position: GroupPosition) -> Op[None]:
         leftover = next((g for g in self._leftovers if g.key == position.key), None)
+        if leftover is not None and position.lfn < leftover.lfn:
+            leftover = None  # the older snapshot still needs its last frames
         directory = layout.group_dir(self._data_dir, position.key)
         try:
             names = yield Io(self._lister(directory))
@@ -117,7 +123,6 @@ class Trimmer:
             yield Io(partial(self._unlink_log, path))
         yield Io(lambda: self._fs.sync_dir(directory))
         if leftover is not None:
-            self._leftovers.remove(leftover)
             yield from self._remove_group(position.key, directory)
 
     def _remove_group(self, key: str, directory: str) -> Op[None]:

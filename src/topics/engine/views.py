@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from heapq import merge
 
 from topics.core.facts import SeqSkipped
@@ -61,25 +61,46 @@ class Views:
 
     def topics(self, *, prefix: str = "") -> Op[list[TopicSummary]]:
         """Every topic, by name in byte order."""
-        found = []
-        now_ms = self._kernel.clock.now_ms()
-        for name in sorted(self._kernel.catalog.by_name):
-            if not name.startswith(prefix):
-                continue
-            topic = self._kernel.catalog.by_name[name]
-            yield from self._kernel.retain(topic)
-            found.append(
-                TopicSummary(
-                    topic=name,
-                    head_seq=topic.head,
-                    earliest_seq=topic.earliest,
-                    count=topic.count,
-                    bytes=topic.bytes,
-                    durable=topic.config.durable,
-                    effective_priority=shown_priority(topic, now_ms),
-                )
-            )
+        found, _ = yield from self.page(prefix=prefix, size=len(self._kernel.catalog.by_name))
         return found
+
+    def page(
+        self,
+        *,
+        prefix: str = "",
+        after: str | None = None,
+        size: int,
+        allowed: Callable[[str], bool] = lambda name: True,
+        touch: bool = False,
+    ) -> Op[tuple[list[TopicSummary], bool]]:
+        """Topics behind `after`, by name in byte order, and whether more follow."""
+        names = sorted(
+            name
+            for name in self._kernel.catalog.by_name
+            if name.startswith(prefix) and (after is None or name > after) and allowed(name)
+        )
+        found = []
+        for name in names[:size]:
+            topic = self._kernel.catalog.by_name.get(name)
+            if topic is None:
+                continue  # dropped while an earlier one was brought up to date
+            yield from self._kernel.retain(topic)
+            found.append(self._summary(topic, touch=touch))
+        return found, len(names) > size
+
+    def _summary(self, topic: Topic, *, touch: bool) -> TopicSummary:
+        now_ms = self._kernel.clock.now_ms()
+        if touch:
+            topic.last_consumed = now_ms
+        return TopicSummary(
+            topic=topic.name,
+            head_seq=topic.head,
+            earliest_seq=topic.earliest,
+            count=topic.count,
+            bytes=topic.bytes,
+            durable=topic.config.durable,
+            effective_priority=shown_priority(topic, now_ms),
+        )
 
     def audit(self, name: str) -> Op[Audit]:
         """The ledger: where every seq went."""

@@ -1,0 +1,136 @@
+"""The application: authenticate, judge, dispatch. Every request passes the same checks in order.
+
+authentication, readiness, in-flight cap, path, scope, name prefix; then the transport reads the
+body within its limits, and the handler sees to the content type and the rest.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import NamedTuple
+
+from topics.errors import (
+    Forbidden,
+    Internal,
+    MethodNotAllowed,
+    NotFound,
+    TopicsError,
+    Unauthorized,
+)
+from topics.http.auth import ANYONE, Principal, Scope, bearer_token, stream_token
+from topics.http.call import Call
+from topics.http.errors import refusal
+from topics.http.messages import Reply, Request, Response
+from topics.http.routing import Endpoint, Resource, Routes
+from topics.http.service import Service
+
+_log = logging.getLogger("topics.http")
+
+
+class _Admitted(NamedTuple):
+    """What `begin` found out, kept for the call."""
+
+    endpoint: Endpoint
+    principal: Principal
+    names: tuple[str, ...]
+    holds_slot: bool
+
+
+class App:
+    """Serves `/v0`. One object for all connections of a server."""
+
+    def __init__(self, service: Service, routes: Routes) -> None:
+        self._service = service
+        self._routes = routes
+
+    def begin(self, request: Request) -> Response | None:
+        try:
+            request.context = self._admit(request)
+        except TopicsError as error:
+            if error.code == "throttled":
+                self._service.throttled_total += 1
+            return refusal(error)
+        return None
+
+    def __call__(self, request: Request, reply: Reply) -> None:
+        admitted: _Admitted = request.context
+        call = Call(self._service, request, reply, admitted.principal, admitted.names)
+        try:
+            admitted.endpoint.handler(call)
+        except TopicsError as error:
+            call.refuse(error)
+        except Exception:
+            _log.exception("a handler failed")
+            call.refuse(Internal())
+
+    def end(self, request: Request, status: int | None) -> None:
+        admitted: _Admitted | None = request.context
+        if admitted is not None and admitted.holds_slot:
+            self._service.leave(admitted.principal.key_id)
+            request.context = admitted._replace(holds_slot=False)
+
+    def _admit(self, request: Request) -> _Admitted:
+        service = self._service
+        found = self._routes.find(request.segments)
+        resource, names = found if found is not None else (None, ())
+        principal = self._authenticate(request, resource)
+        if resource is None or not resource.always:
+            _ = service.ready_engine  # raises while there is none
+        if resource is None:
+            service.enter(principal.key_id)
+            service.leave(principal.key_id)
+            raise NotFound(f"the path {request.path.decode('latin-1')}")
+        service.enter(principal.key_id)
+        try:
+            endpoint = self._authorise(request, resource, principal, names)
+        except TopicsError:
+            service.leave(principal.key_id)
+            raise
+        return _Admitted(endpoint, principal, names, holds_slot=True)
+
+    def _authenticate(self, request: Request, resource: Resource | None) -> Principal:
+        service = self._service
+        if not service.keyring.enabled or (resource is not None and resource.open):
+            return ANYONE
+        endpoint = resource.methods.get(_method(request)) if resource is not None else None
+        header = request.headers.get(b"authorization")
+        if endpoint is not None and endpoint.takes_stream_token:
+            token = stream_token(header, request.query_pairs)
+        else:
+            token = bearer_token(header)
+        principal = service.keyring.find(token)
+        if principal is not None:
+            return principal
+        if endpoint is not None and endpoint.own_auth:
+            return NOBODY
+        raise Unauthorized
+
+    def _authorise(
+        self,
+        request: Request,
+        resource: Resource,
+        principal: Principal,
+        names: tuple[str, ...],
+    ) -> Endpoint:
+        endpoint = resource.methods.get(_method(request))
+        scope = resource.other_scope if endpoint is None else endpoint.scope
+        if not principal.may(scope):
+            raise Forbidden(scope=_words(scope))
+        if resource.named and not principal.allows(names[0]):
+            raise Forbidden(name=names[0])
+        if endpoint is None:
+            path = request.path.decode("latin-1")
+            raise MethodNotAllowed(request.method, path=path, allowed=tuple(resource.methods))
+        return endpoint
+
+
+NOBODY = Principal(key_id=0, scopes=Scope(0))
+"""A caller without a valid key, where the handler has to tell 404 from 401."""
+
+
+def _method(request: Request) -> str:
+    return "GET" if request.method == "HEAD" else request.method
+
+
+def _words(scope: Scope) -> str:
+    return "+".join(part.name.lower() for part in Scope if part in scope and part.name)

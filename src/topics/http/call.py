@@ -1,0 +1,97 @@
+"""One request being answered: who asks, what for, and how the answer goes out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import cached_property
+from typing import TypeVar
+
+from topics.engine.effects import Op
+from topics.engine.engine import Engine
+from topics.errors import Forbidden, TopicsError, UnsupportedMediaType
+from topics.http.auth import Principal
+from topics.http.errors import refusal
+from topics.http.messages import Headers, Reply, Request, Response
+from topics.http.service import Service
+from topics.wire.query import Query, parse_query
+from topics.wire.responses import performance
+
+T = TypeVar("T")
+_JSON_TYPE = b"application/json"
+
+
+class Call:
+    """What a handler gets. `names` are the variable parts of the path, decoded."""
+
+    def __init__(
+        self,
+        service: Service,
+        request: Request,
+        reply: Reply,
+        principal: Principal,
+        names: tuple[str, ...],
+    ) -> None:
+        self.service = service
+        self.request = request
+        self.reply = reply
+        self.principal = principal
+        self.names = names
+        self.started_ns = time.perf_counter_ns()
+
+    @property
+    def engine(self) -> Engine:
+        return self.service.ready_engine
+
+    @cached_property
+    def query(self) -> Query:
+        return parse_query(self.request.raw_query)
+
+    def header(self, name: bytes) -> bytes:
+        return self.request.headers.get(name, b"")
+
+    def json_body(self, *, may_be_empty: bool = False) -> bytes:
+        """The body, which has to be declared as JSON; an empty one only where that is allowed."""
+        body = self.request.body
+        if not body and may_be_empty:
+            return body
+        content_type = self.header(b"content-type")
+        if not content_type.startswith(_JSON_TYPE):
+            raise UnsupportedMediaType(content_type=content_type.decode("latin-1") or "none")
+        return body
+
+    def allow_body_name(self, name: str) -> None:
+        """A name in a body has to be one the key may use."""
+        if not self.principal.allows(name):
+            raise Forbidden(topic=name)
+
+    def elapsed_ms(self) -> float:
+        return (time.perf_counter_ns() - self.started_ns) / 1e6
+
+    def spent(self) -> bytes:
+        """The `performance` object of a body that reports nothing but the time."""
+        return performance(self.elapsed_ms())
+
+    # Answers
+
+    def answer(self, body: bytes, status: int = 200, headers: Headers = ()) -> None:
+        self.reply(Response(status, body, headers=headers))
+
+    def refuse(self, error: TopicsError) -> None:
+        if error.code == "throttled":
+            self.service.throttled_total += 1
+        self.reply(refusal(error))
+
+    def run(self, op: Op[T], answer: Callable[[T], None]) -> None:
+        """Run an operation and answer with what it returns, or refuse with what it raises."""
+
+        def done(result: T | None, error: TopicsError | None) -> None:
+            if error is not None:
+                self.refuse(error)
+                return
+            try:
+                answer(result)  # type: ignore[arg-type]  # without an error there is a result
+            except TopicsError as failure:
+                self.refuse(failure)
+
+        self.service.runner.start(op, done)

@@ -1,0 +1,219 @@
+"""What the server counts, for Prometheus and as JSON. Read on demand, nothing on the hot path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import msgspec
+
+from topics.core.topic import Topic
+from topics.http.service import Service
+from topics.storage.wal.shard import ShardState
+from topics.storage.wal.stats import SYNC_BOUNDS_US
+from topics.wire.shapes import Metrics, WalMetrics
+
+MAX_SERIES = 1000
+CLASSES = ("ephemeral", "memory", "disk", "fsync")
+
+
+@dataclass
+class Numbers:
+    """Everything that is reported, taken at one moment."""
+
+    shape: Metrics
+    sync_buckets: list[int]
+    topics: list[tuple[Topic, int, int]] = field(default_factory=list)  # ready, in flight
+    cursors: list[tuple[str, str, int, float]] = field(default_factory=list)
+    truncated: bool = False
+
+
+def collect(service: Service) -> Numbers:
+    """Count. Works while recovering too: then there is little to count."""
+    topics = list(service.engine.kernel.catalog) if service.engine is not None else []
+    now_ms = service.clock.now_ms()
+    by_class = dict.fromkeys(CLASSES, 0)
+    leases = 0
+    for topic in topics:
+        by_class[topic.config.durability] += 1
+        leases += _in_flight(topic, now_ms)
+    wal, buckets = _wal(service)
+    shape = Metrics(
+        topics=len(topics),
+        topics_ephemeral=by_class["ephemeral"],
+        topics_memory=by_class["memory"],
+        topics_disk=by_class["disk"],
+        topics_fsync=by_class["fsync"],
+        routers=len(service.engine.kernel.catalog.routers.by_name) if service.engine else 0,
+        records_live=sum(topic.count for topic in topics),
+        bytes_live=sum(topic.bytes for topic in topics),
+        queue_topics=sum(1 for topic in topics if topic.config.is_queue),
+        queue_leases_in_flight=leases,
+        sse_connections=service.streams,
+        watch_sessions=service.watch_sessions,
+        ready=service.engine is not None and not service.draining and not wal.read_only,
+        replay_progress=1.0 if service.engine is not None else service.replay_progress,
+        uptime_ms=max(0, now_ms - service.started_ms),
+        pressure=service.pressure(),
+        throttled_total=service.throttled_total,
+        streams_lagged_total=service.streams_lagged_total,
+        wal=wal,
+    )
+    shown = sorted(topics, key=lambda topic: topic.name)[:MAX_SERIES]
+    numbers = Numbers(shape, buckets, truncated=len(topics) > MAX_SERIES)
+    for topic in shown:
+        in_flight = _in_flight(topic, now_ms)
+        numbers.topics.append((topic, topic.count - in_flight, in_flight))
+    numbers.cursors = _cursors(topics, now_ms)
+    return numbers
+
+
+def _in_flight(topic: Topic, now_ms: int) -> int:
+    if topic.leases is None:
+        return 0
+    return sum(1 for lease in topic.leases.leased.values() if lease.deadline_ms >= now_ms)
+
+
+def _wal(service: Service) -> tuple[WalMetrics, list[int]]:
+    buckets = [0] * (len(SYNC_BOUNDS_US) + 1)
+    wal = WalMetrics(0, 0, 0, 0, 0, 0, 0, 0, False, 0, 0)
+    if service.engine is None:
+        return wal, buckets
+    committer = service.engine.kernel.committer
+    for shard in range(service.shards):
+        stats = committer.stats(shard)
+        wal.fsyncs += stats.syncs
+        wal.frames += stats.frames
+        wal.batches += stats.batches
+        wal.bytes_written += stats.bytes_written
+        wal.rotations += stats.rotations
+        wal.queue_depth += committer.in_flight(shard)
+        wal.fsync_micros_total += stats.sync_ns // 1000
+        wal.read_only |= committer.state(shard) is not ShardState.OPEN
+        buckets = [a + b for a, b in zip(buckets, stats.sync_buckets, strict=True)]
+    wal.fsync_count = wal.fsyncs
+    wal.queue_depth_peak = max(service.queue_depth_peak, wal.queue_depth)
+    wal.submit_full_total = service.engine.kernel.refused_for_room
+    return wal, buckets
+
+
+def _cursors(topics: list[Topic], now_ms: int) -> list[tuple[str, str, int, float]]:
+    found: list[tuple[str, str, int, float]] = []
+    for topic in topics:
+        for name, (seq, _) in topic.cursors.items():
+            if len(found) == MAX_SERIES:
+                return found
+            waiting = next(topic.sizes(seq + 1, topic.head), None)
+            age_ms = max(0, now_ms - topic.time_of(waiting[0])) if waiting else 0
+            found.append((topic.name, name, max(0, topic.head - seq), age_ms / 1000))
+    return found
+
+
+def as_json(numbers: Numbers) -> bytes:
+    return msgspec.json.encode(numbers.shape)
+
+
+# Prometheus text
+
+
+def as_text(numbers: Numbers) -> bytes:
+    return "".join(_lines(numbers)).encode()
+
+
+def _lines(numbers: Numbers) -> Iterator[str]:
+    shape, wal = numbers.shape, numbers.shape.wal
+    yield from _single("topics_topics", "gauge", "Topics that exist.", shape.topics)
+    yield from _family("topics_topics_by_class", "gauge", "Topics by durability class.")
+    for klass in CLASSES:
+        yield f'topics_topics_by_class{{class="{klass}"}} {getattr(shape, f"topics_{klass}")}\n'
+    gauges: list[tuple[str, str, float]] = [
+        ("topics_routers", "Routers that exist.", shape.routers),
+        ("topics_records_live", "Live records of all topics.", shape.records_live),
+        ("topics_bytes_live", "Bytes of live records.", shape.bytes_live),
+        ("topics_queue_topics", "Topics that are queues.", shape.queue_topics),
+        ("topics_queue_leases_in_flight", "Jobs on lease.", shape.queue_leases_in_flight),
+        ("topics_sse_connections", "Open streams.", shape.sse_connections),
+        ("topics_watch_sessions", "Watch sessions.", shape.watch_sessions),
+        ("topics_ready", "Whether the server takes requests.", int(shape.ready)),
+        ("topics_recovery_progress", "Share of the log replayed.", shape.replay_progress),
+        (
+            "topics_topic_metrics_truncated",
+            "Whether topics are left out of the series per topic.",
+            int(numbers.truncated),
+        ),
+        ("topics_wal_queue_depth", "Submissions waiting for the log.", wal.queue_depth),
+        ("topics_wal_queue_depth_peak", "Most that ever waited.", wal.queue_depth_peak),
+        ("topics_wal_read_only", "Whether a log shard cannot write.", int(wal.read_only)),
+        ("topics_pressure", "Load from 0 to 1.", shape.pressure),
+    ]
+    for name, text, value in gauges:
+        yield from _single(name, "gauge", text, value)
+    counters = [
+        ("topics_uptime_ms", "Milliseconds since the start.", shape.uptime_ms),
+        ("topics_wal_frames_total", "Frames logged.", wal.frames),
+        ("topics_wal_batches_total", "Batches written.", wal.batches),
+        ("topics_wal_fsyncs_total", "Syncs of the log.", wal.fsyncs),
+        ("topics_wal_bytes_written_total", "Bytes written to the log.", wal.bytes_written),
+        ("topics_wal_rotations_total", "Log files begun after the first.", wal.rotations),
+        ("topics_wal_submit_full_total", "Calls refused for a full queue.", wal.submit_full_total),
+        ("topics_throttled_total", "Requests answered 429.", shape.throttled_total),
+        ("topics_streams_lagged_total", "Streams that fell behind.", shape.streams_lagged_total),
+    ]
+    for name, text, value in counters:
+        yield from _single(name, "counter", text, value)
+    yield from _sync_histogram(numbers)
+    yield from _per_topic(numbers)
+
+
+def _sync_histogram(numbers: Numbers) -> Iterator[str]:
+    name = "topics_wal_fsync_latency_us"
+    yield from _family(name, "histogram", "How long a sync of the log takes.")
+    total = 0
+    for bound, count in zip(SYNC_BOUNDS_US, numbers.sync_buckets, strict=False):
+        total += count
+        yield f'{name}_bucket{{le="{bound}"}} {total}\n'
+    wal = numbers.shape.wal
+    yield f'{name}_bucket{{le="+Inf"}} {wal.fsync_count}\n'
+    yield f"{name}_sum {wal.fsync_micros_total}\n{name}_count {wal.fsync_count}\n"
+
+
+def _per_topic(numbers: Numbers) -> Iterator[str]:
+    columns = (
+        ("head_seq", "Last seq.", lambda topic: topic.head),
+        ("earliest_seq", "First live seq.", lambda topic: topic.earliest),
+        ("records_live", "Live records.", lambda topic: topic.count),
+        ("bytes_live", "Bytes of live records.", lambda topic: topic.bytes),
+    )
+    for suffix, text, value in columns:
+        name = f"topics_topic_{suffix}"
+        yield from _family(name, "gauge", text)
+        for topic, _, _ in numbers.topics:
+            yield f'{name}{{topic="{_escape(topic.name)}"}} {value(topic)}\n'
+    queues = [entry for entry in numbers.topics if entry[0].config.is_queue]
+    for at, suffix, text in ((1, "ready", "Jobs to claim."), (2, "in_flight", "Jobs on lease.")):
+        name = f"topics_topic_queue_{suffix}"
+        yield from _family(name, "gauge", text)
+        for entry in queues:
+            yield f'{name}{{topic="{_escape(entry[0].name)}"}} {entry[at]}\n'
+    for at, suffix, text in (
+        (2, "lag_records", "Seqs behind the head."),
+        (3, "lag_seconds", "Age of the first record not consumed."),
+    ):
+        name = f"topics_cursor_{suffix}"
+        yield from _family(name, "gauge", text)
+        for row in numbers.cursors:
+            labels = f'topic="{_escape(row[0])}",cursor="{_escape(row[1])}"'
+            yield f"{name}{{{labels}}} {row[at]}\n"
+
+
+def _single(name: str, kind: str, text: str, value: float) -> Iterator[str]:
+    yield from _family(name, kind, text)
+    yield f"{name} {value}\n"
+
+
+def _family(name: str, kind: str, text: str) -> Iterator[str]:
+    yield f"# HELP {name} {text}\n# TYPE {name} {kind}\n"
+
+
+def _escape(label: str) -> str:
+    return label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -1,0 +1,46 @@
+"""Health, readiness, metrics and the description of the API."""
+
+from __future__ import annotations
+
+from topics.http.auth import Scope
+from topics.http.call import Call
+from topics.http.messages import Response
+from topics.http.metrics import as_json, as_text, collect
+from topics.http.routing import Endpoint, Resource, Routes
+from topics.wire import responses
+
+_TEXT = b"text/plain; version=0.0.4"
+
+
+def health(call: Call) -> None:
+    service = call.service
+    uptime_ms = service.clock.now_ms() - service.started_ms
+    call.answer(responses.health(version=service.version, uptime_ms=max(0, uptime_ms)))
+
+
+def ready(call: Call) -> None:
+    call.service.check_log()
+    call.answer(responses.ready(topics=len(call.engine.kernel.catalog.by_id)))
+
+
+def metrics(call: Call) -> None:
+    numbers = collect(call.service)
+    if b"application/json" in call.header(b"accept"):
+        call.answer(as_json(numbers))
+    else:
+        call.reply(Response(200, as_text(numbers), content_type=_TEXT))
+
+
+def openapi(call: Call) -> None:
+    from topics.wire.openapi import document  # noqa: PLC0415 - large, and rarely asked for
+
+    call.answer(document(call.service.version))
+
+
+def register(routes: Routes, *, probe_auth: bool) -> None:
+    for path in ("/v0/health", "/healthz"):
+        routes.add(path, Resource({"GET": Endpoint(health)}, open=not probe_auth, always=True))
+    for path in ("/v0/ready", "/readyz"):
+        routes.add(path, Resource({"GET": Endpoint(ready)}, open=not probe_auth, always=True))
+    routes.add("/v0/metrics", Resource({"GET": Endpoint(metrics, Scope.READ)}, always=True))
+    routes.add("/v0/openapi.json", Resource({"GET": Endpoint(openapi)}, open=True, always=True))

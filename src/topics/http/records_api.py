@@ -1,0 +1,156 @@
+"""Records: write, read after a cursor, read for caches, delete."""
+
+from __future__ import annotations
+
+import msgspec
+
+from topics.core.batch import RecordBatch
+from topics.core.facts import Match
+from topics.engine.drafts import check_batch
+from topics.engine.reading import Query as ReadQuery
+from topics.engine.writing import Timing
+from topics.errors import Forbidden
+from topics.http.auth import Scope
+from topics.http.call import Call
+from topics.http.routing import Endpoint, Resource, Routes
+from topics.values import Ack, DeleteResult, Page
+from topics.wire import requests, responses
+from topics.wire.predicates import Predicate
+from topics.wire.rendering import Include, render_records, rows_of
+from topics.wire.requests import Drafts, WriteRequest
+
+MAX_WAIT_MS = 30_000
+
+
+def match_of(predicate: Predicate | None) -> Match | None:
+    """A selector of the wire as the engine's."""
+    return predicate and Match(predicate.literal, is_prefix=predicate.is_prefix)
+
+
+def batch_of(drafts: Drafts) -> RecordBatch:
+    return RecordBatch(drafts.datas, drafts.metas, drafts.tags, drafts.nodes)
+
+
+# Writing
+
+
+def write(call: Call) -> None:
+    (name,) = call.names
+    sent = requests.decode_write(call.json_body())
+    check_may_configure(call, name, sent)
+    batch = batch_of(sent.drafts)
+    check_batch(batch, call.engine.kernel.settings)
+    key = sent.idempotency_key
+    if key is None and b"idempotency-key" in call.request.headers:
+        key = call.header(b"idempotency-key").decode("utf-8", "replace")
+    return_seqs = call.query.flag("return_seqs", default=True)
+    timing = Timing()
+
+    def answer(ack: Ack) -> None:
+        spent = write_performance(call, ack, timing)
+        body = responses.write_ack(ack, spent, return_seqs=return_seqs)
+        call.answer(body, 201 if ack.created else 200)
+
+    call.run(
+        call.engine.append(
+            name,
+            batch,
+            key=key,
+            expect_head=sent.expect_head,
+            create=sent.create,
+            config=sent.config.fields() if sent.config is not None else None,
+            timing=timing,
+            wait_for_room=sent.disable_backpressure,
+        ),
+        answer,
+    )
+
+
+def check_may_configure(call: Call, name: str, sent: WriteRequest) -> None:
+    """Configuring a topic by writing to it needs what configuring it needs."""
+    if sent.config is None:
+        return
+    if sent.config.dead_letter is not None:
+        call.allow_body_name(sent.config.dead_letter)
+    absent = name not in call.engine.kernel.catalog.by_name
+    if absent and not call.principal.may(Scope.ADMIN):
+        raise Forbidden(scope="admin", topic=name)
+
+
+def write_performance(call: Call, ack: Ack, timing: Timing) -> bytes:
+    if ack.deduped:
+        return call.spent()
+    return responses.performance(
+        call.elapsed_ms(),
+        wal_append_ms=timing.wrote_ns / 1e6,
+        fsync_ms=timing.synced_ns / 1e6,
+        throttle_wait_ms=timing.throttled_ns / 1e6,
+    )
+
+
+# Reading
+
+
+def diff(call: Call) -> None:
+    (name,) = call.names
+    sent = requests.decode_diff(call.json_body(may_be_empty=True))
+    engine = call.engine
+    query = ReadQuery(
+        after=sent.cursor,
+        limit=sent.limit,
+        budget=sent.max_batch_bytes,
+        nodes=frozenset(sent.nodes),
+        match=match_of(sent.predicate),
+        from_ts=sent.from_ts,
+    )
+    include = Include(tags=sent.include_tags, meta=sent.include_meta)
+
+    def answer(page: Page) -> None:
+        spent = responses.performance(call.elapsed_ms(), records_scanned=page.records_scanned)
+        rendered = render_records(rows_of(page.records), include)
+        call.answer(responses.diff_page(page, rendered, spent))
+
+    wait_ms = min(sent.wait_ms, MAX_WAIT_MS)
+    if not wait_ms:
+        call.run(engine.read(name, query), answer)
+        return
+    poll = call.service.changes.poll(name, wait_ms)
+
+    def first(page: Page) -> None:
+        if page.records or page.tombstone is not None or not page.caught_up:
+            poll.cancel()
+            answer(page)
+            return
+        # A start by time is settled by the first read: the second continues from its place.
+        again = msgspec.structs.replace(query, after=page.next_from_seq, from_ts=None)
+        restart = query if query.from_ts is None else again
+        poll.then(
+            lambda woken: call.run(engine.read(name, restart), answer) if woken else answer(page)
+        )
+
+    call.reply.on_gone = poll.cancel
+    call.run(engine.read(name, query), first)
+
+
+def delete(call: Call) -> None:
+    (name,) = call.names
+    sent = requests.decode_delete(call.json_body())
+
+    def answer(done: DeleteResult) -> None:
+        call.answer(responses.present(done, call.spent()))
+
+    call.run(
+        call.engine.delete(name, before=sent.before_seq, match=match_of(sent.predicate)), answer
+    )
+
+
+WRITE = Endpoint(write, Scope.WRITE)
+
+
+def register(routes: Routes) -> None:
+    for path, scope, handler in (
+        ("/v0/topics/*/diff", Scope.READ, diff),
+        ("/v0/topics/*/delete", Scope.DELETE, delete),
+    ):
+        resource = Resource({"POST": Endpoint(handler, scope)}, named=True, other_scope=Scope.WRITE)
+        routes.add(path, resource)

@@ -1,0 +1,73 @@
+"""Which path and method reach which handler, and what they need of a key.
+
+Topic and router names are the second variable kind of check: their prefix is judged here, on the
+decoded path. Names inside bodies are the handlers' business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from topics.http.auth import NO_SCOPE, Scope
+from topics.http.call import Call
+
+Handler = Callable[[Call], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One method of one path."""
+
+    handler: Handler
+    scope: Scope = NO_SCOPE
+    takes_stream_token: bool = False
+    """Whether `?token=` counts: only where a browser opens a stream."""
+    own_auth: bool = False
+    """The handler judges the key itself; a missing one is not refused before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One path. `named` says whether its first variable part is a topic or router name."""
+
+    methods: Mapping[str, Endpoint]
+    named: bool = False
+    other_scope: Scope = NO_SCOPE
+    """What a method that does not exist here would have needed: it is refused for that first."""
+    open: bool = False
+    """Answered without a key and at any time: probes and the API description."""
+    always: bool = False
+    """Answered while recovering and draining too."""
+
+
+@dataclass
+class Routes:
+    """Paths by their fixed parts; `*` stands for one variable part."""
+
+    _by_shape: dict[tuple[str, ...], Resource] = field(default_factory=dict)
+
+    def add(self, path: str, resource: Resource) -> None:
+        self._by_shape[tuple(path.strip("/").split("/"))] = resource
+
+    def find(self, segments: tuple[str, ...]) -> tuple[Resource, tuple[str, ...]] | None:
+        """The resource of a path and its variable parts; None when there is no such path."""
+        exact = self._by_shape.get(segments)
+        if exact is not None:
+            return exact, ()
+        for shape, variable in _SHAPES.get(len(segments), ()):
+            candidate = tuple("*" if at in variable else part for at, part in enumerate(segments))
+            found = self._by_shape.get(candidate)
+            if found is not None:
+                names = tuple(segments[at] for at in shape)
+                return (found, names) if all(names) else None
+        return None
+
+
+_SHAPES: dict[int, tuple[tuple[tuple[int, ...], frozenset[int]], ...]] = {
+    3: (((2,), frozenset({2})),),
+    4: (((2,), frozenset({2})),),
+    5: (((2, 4), frozenset({2, 4})), ((2, 3), frozenset({2, 3}))),
+    6: (((2, 3, 4, 5), frozenset({2, 3, 4, 5})),),
+}
+"""Per number of segments: which of them may be variable."""

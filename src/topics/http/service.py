@@ -1,0 +1,120 @@
+"""What every request handler can reach: the engine, its driver, and the state of the server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+from topics.engine.clock import Clock
+from topics.engine.effects import Op
+from topics.engine.engine import Engine
+from topics.errors import NotReady, ShuttingDown, Throttled, TopicsError
+from topics.http.auth import KeyId, Keyring
+from topics.storage.wal.shard import ShardState
+
+T = TypeVar("T")
+
+
+class Runner(Protocol):
+    """Runs engine operations to their end; `done` gets the answer or the error."""
+
+    def start(self, op: Op[T], done: Callable[[T | None, TopicsError | None], None]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class HttpLimits:
+    """Caps that belong to the network side."""
+
+    max_watch_sessions: int = 10_000
+    max_sse_connections: int = 10_000
+    max_sse_connections_per_key: int = 1000
+    max_inflight_per_key: int = 1000
+    max_watch_topics: int = 256
+    min_heartbeat_ms: int = 1000
+
+
+@dataclass
+class Service:
+    """One server. `engine` is None until recovery is complete."""
+
+    version: str
+    clock: Clock
+    keyring: Keyring
+    limits: HttpLimits
+    runner: Runner
+    probe_auth: bool = False
+    engine: Engine | None = None
+    shards: int = 1
+    started_ms: int = 0
+    replay_progress: float = 0.0
+    draining: bool = False
+    throttled_total: int = 0
+    streams_lagged_total: int = 0
+    inflight: dict[KeyId, int] = field(default_factory=dict)
+    streams: int = 0
+    streams_per_key: dict[KeyId, int] = field(default_factory=dict)
+    queue_depth_peak: int = 0
+    watch_sessions: int = 0
+    pressure: Callable[[], float] = lambda: 0.0
+
+    @property
+    def ready_engine(self) -> Engine:
+        """The engine; raises while it is not there yet or no longer takes requests."""
+        if self.draining:
+            raise ShuttingDown
+        if self.engine is None:
+            raise NotReady(replay_progress=self.replay_progress)
+        return self.engine
+
+    def check_log(self) -> None:
+        """Raise when a shard of the log cannot write: reads go on, but we are not ready."""
+        engine = self.ready_engine
+        for shard in range(self.shards):
+            state = engine.kernel.committer.state(shard)
+            if state is ShardState.FAILED:
+                raise NotReady.shard("wal_failed")
+            if state is ShardState.FULL:
+                raise NotReady.shard("disk_full")
+
+    def attach(self, engine: Engine) -> None:
+        """Recovery is complete: requests are served from now on."""
+        self.engine = engine
+        self.replay_progress = 1.0
+
+    def shut_down(self) -> None:
+        """No new requests; streams say goodbye."""
+        self.draining = True
+
+    # Slots
+
+    def enter(self, key_id: KeyId | None) -> None:
+        """Count a request of a key, or refuse it."""
+        if key_id is None:
+            return
+        limit, used = self.limits.max_inflight_per_key, self.inflight.get(key_id, 0)
+        if limit and used >= limit:
+            raise Throttled("max_inflight_per_key", maximum=limit)
+        self.inflight[key_id] = used + 1
+
+    def leave(self, key_id: KeyId | None) -> None:
+        if key_id is not None:
+            self.inflight[key_id] = self.inflight.get(key_id, 1) - 1
+
+    def open_stream(self, key_id: KeyId | None) -> None:
+        """Count a stream connection, or refuse it."""
+        limit = self.limits.max_sse_connections
+        if limit and self.streams >= limit:
+            raise Throttled("max_sse_connections", maximum=limit)
+        limit = self.limits.max_sse_connections_per_key
+        used = self.streams_per_key.get(key_id, 0) if key_id is not None else 0
+        if key_id is not None and limit and used >= limit:
+            raise Throttled("max_sse_connections_per_key", maximum=limit)
+        self.streams += 1
+        if key_id is not None:
+            self.streams_per_key[key_id] = used + 1
+
+    def close_stream(self, key_id: KeyId | None) -> None:
+        self.streams -= 1
+        if key_id is not None:
+            self.streams_per_key[key_id] -= 1

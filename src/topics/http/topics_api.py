@@ -1,0 +1,117 @@
+"""Topics: configure, look at, list, drop; and what the ledger says of them."""
+
+from __future__ import annotations
+
+from topics.errors import Forbidden
+from topics.http.auth import Scope
+from topics.http.call import Call
+from topics.http.routing import Endpoint, Resource, Routes
+from topics.values import TopicSummary
+from topics.wire import requests, responses
+from topics.wire.cursors import list_cursor, parse_list_cursor
+from topics.wire.shapes import TopicList
+
+MAX_PAGE = 1000
+DEFAULT_PAGE = 100
+
+
+def configure(call: Call) -> None:
+    (name,) = call.names
+    sent = requests.decode_config(call.json_body(may_be_empty=True))
+    if sent.dead_letter is not None and not call.principal.allows(sent.dead_letter):
+        raise Forbidden(topic=sent.dead_letter)
+    call.run(
+        call.engine.put(name, sent.fields()),
+        lambda done: call.answer(
+            responses.topic_configured(done, call.spent()), 201 if done.created else 200
+        ),
+    )
+
+
+def state(call: Call) -> None:
+    (name,) = call.names
+    touch = call.query.flag("touch", default=True)
+    call.run(
+        call.engine.views.state(name, touch=touch),
+        lambda found: call.answer(responses.topic_state(found, call.spent())),
+    )
+
+
+def listing(call: Call) -> None:
+    query = call.query
+    after = parse_list_cursor(query.text("cursor") or "")
+    size = page_size(query.u64("page_size"))
+    touch = query.flag("touch", default=False)
+    prefix = query.text("prefix") or ""
+
+    def allowed(name: str) -> bool:
+        return call.principal.allows(name)
+
+    def answer(page: tuple[list[TopicSummary], bool]) -> None:
+        found, more = page
+        shape = TopicList(found)
+        if more:
+            shape.next_cursor = list_cursor(found[-1].topic)
+        call.answer(responses.present(shape, call.spent()))
+
+    call.run(
+        call.engine.views.page(prefix=prefix, after=after, size=size, allowed=allowed, touch=touch),
+        answer,
+    )
+
+
+def page_size(sent: int | None) -> int:
+    """The size of a list's page, clamped."""
+    return DEFAULT_PAGE if sent is None else min(max(sent, 1), MAX_PAGE)
+
+
+def drop(call: Call) -> None:
+    (name,) = call.names
+    if_empty = call.query.flag("if_empty", default=False)
+    call.run(
+        call.engine.drop(name, if_empty=if_empty),
+        lambda done: call.answer(responses.present(done, call.spent())),
+    )
+
+
+def audit(call: Call) -> None:
+    (name,) = call.names
+    call.run(
+        call.engine.views.audit(name),
+        lambda found: call.answer(responses.present(found, call.spent())),
+    )
+
+
+def holes(call: Call) -> None:
+    (name,) = call.names
+    sent = requests.decode_holes(call.json_body())
+    call.run(
+        call.engine.views.holes(name, from_seq=sent.from_seq, to_seq=sent.to_seq),
+        lambda found: call.answer(responses.holes(found, call.spent())),
+    )
+
+
+def register(routes: Routes, write: Endpoint) -> None:
+    """Add these paths; `write` appends records and shares the topic's own path."""
+    routes.add("/v0/topics", Resource({"GET": Endpoint(listing, Scope.READ)}))
+    routes.add(
+        "/v0/topics/*",
+        Resource(
+            {
+                "PUT": Endpoint(configure, Scope.ADMIN),
+                "GET": Endpoint(state, Scope.READ),
+                "DELETE": Endpoint(drop, Scope.DELETE),
+                "POST": write,
+            },
+            named=True,
+            other_scope=Scope.WRITE,
+        ),
+    )
+    for path, method, handler in (
+        ("/v0/topics/*/audit", "GET", audit),
+        ("/v0/topics/*/holes", "POST", holes),
+    ):
+        resource = Resource(
+            {method: Endpoint(handler, Scope.READ)}, named=True, other_scope=Scope.WRITE
+        )
+        routes.add(path, resource)

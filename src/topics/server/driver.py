@@ -1,0 +1,154 @@
+"""Runs engine operations on an event loop: nothing waits, everything is resumed.
+
+An operation that waits for the log is resumed when the log's thread has delivered its submission,
+in log order; one that waits for file work is resumed when a pool has done it. All of it happens on
+the loop's thread, which owns the engine's state. Once started an operation always runs to its end,
+whether or not anybody still wants the answer: its effects are already in the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future
+from typing import Any, Protocol, TypeVar
+
+from topics.engine.effects import Io, Op, Pause, Sleep, Wait
+from topics.errors import Internal, TopicsError
+from topics.storage.wal.submission import Submission
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+
+Done = Callable[[Any, TopicsError | None], None]
+"""Gets the answer, or the error."""
+
+
+class Finisher(Protocol):
+    """The part of a grouped committer that answers on the owner's thread."""
+
+    def finish(self, settled: Sequence[Submission]) -> None: ...
+
+
+class _Task:
+    """An operation under way, who wants its answer, and where its file work runs."""
+
+    __slots__ = ("done", "op", "pool")
+
+    def __init__(self, op: Op[Any], done: Done, pool: Executor) -> None:
+        self.op = op
+        self.done = done
+        self.pool = pool
+
+
+class Driver:
+    def __init__(self, loop: asyncio.AbstractEventLoop, pool: Executor) -> None:
+        self._loop = loop
+        self._pool = pool
+        self._waiting: dict[Submission, list[_Task]] = {}
+        self._settled: deque[list[Submission]] = deque()
+        self._wake_sent = False
+        self.committer: Finisher | None = None
+        self.in_flight = 0
+        self._idle: asyncio.Event | None = None
+
+    # From the log's threads
+
+    def deliver(self, settled: list[Submission]) -> None:
+        """Take over submissions whose outcome is known; called on a shard's thread."""
+        self._settled.append(settled)
+        if not self._wake_sent:
+            self._wake_sent = True
+            try:
+                self._loop.call_soon_threadsafe(self.drain)
+            except RuntimeError:
+                _log.debug("the loop is gone; nobody waits for these submissions any more")
+
+    def drain(self) -> None:
+        """Answer what was delivered; on the loop's thread."""
+        self._wake_sent = False
+        assert self.committer is not None
+        while self._settled:
+            settled = self._settled.popleft()
+            self.committer.finish(settled)
+            if self._waiting:
+                for submission in settled:
+                    for task in self._waiting.pop(submission, ()):
+                        self._resume(task, None)
+
+    # Operations
+
+    def start(
+        self,
+        op: Op[T],
+        done: Callable[[T | None, TopicsError | None], None],
+        *,
+        pool: Executor | None = None,
+    ) -> None:
+        """Run an operation; `done` is called once, perhaps before this returns."""
+        self.in_flight += 1
+        self._resume(_Task(op, done, pool or self._pool), None)
+
+    def _resume(self, task: _Task, value: object) -> None:
+        try:
+            wait = task.op.send(value)
+            while isinstance(wait, Submission) and wait.done:
+                wait = task.op.send(None)
+        except StopIteration as finished:
+            self._end(task, finished.value, None)
+        except Exception as error:
+            self._fail(task, error)
+        else:
+            self._park(task, wait)
+
+    def _throw(self, task: _Task, error: BaseException) -> None:
+        try:
+            wait = task.op.throw(error)
+        except StopIteration as finished:
+            self._end(task, finished.value, None)
+        except Exception as failure:
+            self._fail(task, failure)
+        else:
+            self._park(task, wait)
+
+    def _park(self, task: _Task, wait: Wait) -> None:
+        match wait:
+            case Submission():
+                self._waiting.setdefault(wait, []).append(task)
+            case Io():
+                future = task.pool.submit(wait.work)
+                future.add_done_callback(lambda done: self._io_done(task, done))
+            case Sleep():
+                self._loop.call_later(wait.seconds, self._resume, task, None)
+            case Pause():
+                self._loop.call_soon(self._resume, task, None)
+
+    def _io_done(self, task: _Task, future: Future[Any]) -> None:
+        error = future.exception()
+        if error is not None:
+            self._loop.call_soon_threadsafe(self._throw, task, error)
+        else:
+            self._loop.call_soon_threadsafe(self._resume, task, future.result())
+
+    def _fail(self, task: _Task, error: Exception) -> None:
+        if isinstance(error, TopicsError):
+            self._end(task, None, error)
+            return
+        _log.error("an operation failed unexpectedly", exc_info=error)
+        self._end(task, None, Internal())
+
+    def _end(self, task: _Task, answer: object, error: TopicsError | None) -> None:
+        self.in_flight -= 1
+        try:
+            task.done(answer, error)
+        finally:
+            if self._idle is not None and not self.in_flight:
+                self._idle.set()
+
+    async def idle(self) -> None:
+        """Wait until no operation is under way."""
+        self._idle = asyncio.Event()
+        if self.in_flight:
+            await self._idle.wait()

@@ -1,0 +1,250 @@
+"""One server process: settings, lock, bind, port file, recovery, serving, drain, exit.
+
+The port is bound before recovery, so that whoever waits for the server sees it alive and told how
+far it is. The directory is locked before the port is bound, so that two servers on one directory
+cannot both be reachable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import ssl
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import topics
+from topics.engine import directory
+from topics.engine.clock import Clock, SystemClock
+from topics.engine.engine import Engine
+from topics.engine.opening import Opening, open_entered
+from topics.errors import LogFailed, RefusedToOpen, TopicsError
+from topics.http.limits import Limits
+from topics.http.listener import Listener, tls_context
+from topics.http.service import HttpLimits, Service
+from topics.server.config import ServerConfig
+from topics.server.driver import Driver
+from topics.server.wiring import build_app
+from topics.storage.fs import RealFs
+from topics.storage.wal.grouped import GroupedCommitter
+from topics.storage.wal.settings import WalSettings
+from topics.storage.wal.shard import Shard
+
+_log = logging.getLogger("topics.server")
+
+DRAIN_SECONDS = 10.0
+UPKEEP_SECONDS = 1.0
+READ_THREADS = 4
+MAX_SHARDS = 8
+PREALLOCATED = 64 << 20
+EXIT_REFUSED = 4
+
+
+class Server:
+    """Everything that lives as long as the process."""
+
+    def __init__(self, config: ServerConfig, clock: Clock | None = None) -> None:
+        self._config = config
+        self._data_dir = os.path.abspath(config.data_dir)
+        self._clock = clock or SystemClock()
+        self._loop = asyncio.get_running_loop()
+        self._readers = ThreadPoolExecutor(READ_THREADS, "topics-read")
+        self._lane = ThreadPoolExecutor(1, "topics-maintenance")
+        self._driver = Driver(self._loop, self._readers)
+        self._shards = config.engine.wal_shards or min(os.cpu_count() or 1, MAX_SHARDS)
+        self.service = Service(
+            version=topics.__version__,
+            clock=self._clock,
+            keyring=config.keyring,
+            limits=HttpLimits(
+                max_watch_sessions=config.max_watch_sessions,
+                max_sse_connections=config.max_sse_connections,
+                max_sse_connections_per_key=config.max_sse_connections_per_key,
+                max_inflight_per_key=config.max_inflight_per_key,
+                max_watch_topics=config.max_watch_topics,
+                min_heartbeat_ms=config.min_heartbeat_ms,
+            ),
+            runner=self._driver,
+            probe_auth=config.probe_auth,
+            shards=self._shards,
+            started_ms=self._clock.now_ms(),
+        )
+        self._listener = Listener(
+            build_app(self.service), Limits(max_body_bytes=config.max_body_bytes)
+        )
+        self._tls: ssl.SSLContext | None = None
+        self._upkeep: asyncio.TimerHandle | None = None
+        self._maintaining = False
+        self.stopping = asyncio.Event()
+
+    async def run(self) -> int:
+        """Serve until told to stop; returns the exit code."""
+        fs = RealFs()
+        entered = directory.enter(fs, self._data_dir, self._clock)
+        try:
+            await self._bind()
+        except BaseException:
+            entered.leave()
+            raise
+        self._watch_signals()
+        try:
+            engine = await self._loop.run_in_executor(None, self._recover, fs, entered)
+        except RefusedToOpen:
+            await self._listener.close()
+            raise
+        self._begin(engine)
+        await self.stopping.wait()
+        return await self._shut_down(engine)
+
+    # Start
+
+    async def _bind(self) -> None:
+        config = self._config
+        if config.tls is not None:
+            self._tls = tls_context(Path(config.tls.cert), Path(config.tls.key))
+        host, port = await self._listener.open(config.host, config.port, tls=self._tls)
+        _log.info("listening on %s:%d", host, port)
+        if config.port_file is not None:
+            _write_port_file(config.port_file, host, port)
+
+    def _watch_signals(self) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._loop.add_signal_handler(number, self.stopping.set)
+        if self._tls is not None:
+            self._loop.add_signal_handler(signal.SIGHUP, self._reload_tls)
+
+    def _reload_tls(self) -> None:
+        tls = self._config.tls
+        assert tls is not None
+        assert self._tls is not None
+        try:
+            self._tls.load_cert_chain(tls.cert, tls.key)
+            _log.info("TLS certificate reloaded")
+        except (OSError, ssl.SSLError) as error:
+            _log.error("TLS certificate not reloaded, the old one stays: %s", error)
+
+    def _recover(self, fs: RealFs, entered: directory.Directory) -> Engine:
+        opening = Opening(
+            replace(self._config.engine, wal_shards=self._shards),
+            self._clock,
+            make_committer=self._committer,
+            prealloc_start=PREALLOCATED,
+            progress=self._note_progress,
+        )
+        return open_entered(fs, entered, opening)
+
+    def _note_progress(self, share: float) -> None:
+        self.service.replay_progress = share
+
+    def _committer(self, shards: list[Shard]) -> GroupedCommitter:
+        settings = WalSettings(
+            disk_sync_ms=self._config.engine.disk_sync_ms, prealloc_start=PREALLOCATED
+        )
+        committer = GroupedCommitter(shards, settings, self._driver.deliver, self._pressure)
+        self._driver.committer = committer
+        return committer
+
+    def _pressure(self) -> float:
+        return self.service.pressure()
+
+    def _begin(self, engine: Engine) -> None:
+        for warning in engine.warnings:
+            _log.warning("%s", warning)
+        engine.kernel.log_is_queued = True
+        committer = engine.kernel.committer
+        assert isinstance(committer, GroupedCommitter)
+        self.service.pressure = lambda: max(committer.fill(n) for n in range(self._shards))
+        self.service.attach(engine)
+        self._schedule_upkeep()
+        _log.info("ready: %d topics", len(engine.kernel.catalog.by_id))
+
+    # Maintenance
+
+    def _schedule_upkeep(self) -> None:
+        self._upkeep = self._loop.call_later(UPKEEP_SECONDS, self._maintain)
+
+    def _maintain(self) -> None:
+        engine = self.service.engine
+        assert engine is not None
+        assert engine.upkeep is not None
+        self._schedule_upkeep()
+        if self._maintaining or not engine.upkeep.is_due:
+            return
+        work = engine.upkeep.poll()
+        if work is not None:
+            self._maintaining = True
+            self._driver.start(work, self._maintained, pool=self._lane)
+
+    def _maintained(self, answer: None, error: TopicsError | None) -> None:
+        self._maintaining = False
+        if error is not None:
+            _log.error("maintenance failed: %s", error)
+
+    # Stop
+
+    async def _shut_down(self, engine: Engine) -> int:
+        """Refuse new requests, let running ones finish, checkpoint, close."""
+        _log.info("shutting down")
+        self.service.shut_down()
+        if self._upkeep is not None:
+            self._upkeep.cancel()
+        drained = asyncio.create_task(self._listener.drain(DRAIN_SECONDS))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN_SECONDS):
+                await self._driver.idle()
+        await drained
+        self._listener.stop_accepting()
+        code = await self._close(engine)
+        await self._listener.close()
+        self._readers.shutdown(wait=False)
+        self._lane.shutdown(wait=False)
+        return code
+
+    async def _close(self, engine: Engine) -> int:
+        assert engine.upkeep is not None
+        closed = self._loop.create_future()
+        self._driver.start(
+            engine.upkeep.closing(), lambda _, error: closed.set_result(error), pool=self._lane
+        )
+        await closed
+        try:
+            await self._loop.run_in_executor(None, engine.kernel.committer.close)
+        except LogFailed as error:
+            _log.critical("the last records may not be durable: %s", error)
+            return 1
+        finally:
+            self._driver.drain()
+            engine.release()
+        return 0
+
+
+def _write_port_file(path: str, host: str, port: int) -> None:
+    """Whole or not at all: a reader never sees half an address."""
+    temporary = f"{path}.tmp"
+    shown = f"[{host}]" if ":" in host else host
+    Path(temporary).write_text(f"{shown}:{port}\n")
+    os.replace(temporary, path)
+
+
+def serve(config: ServerConfig) -> int:
+    """Run a server until a signal ends it; returns the exit code."""
+    for warning in config.warnings:
+        _log.warning("%s", warning)
+    with contextlib.suppress(ImportError):
+        import uvloop  # noqa: PLC0415 - only a server needs it
+
+        return uvloop.run(_serve(config))
+    return asyncio.run(_serve(config))
+
+
+async def _serve(config: ServerConfig) -> int:
+    try:
+        return await Server(config).run()
+    except RefusedToOpen as error:
+        print(error.line(), file=sys.stderr)
+        return EXIT_REFUSED

@@ -1,0 +1,18 @@
+"""Puts the parts of a server together: the routes, the application, live delivery."""
+
+from __future__ import annotations
+
+from topics.http import cursors_api, probes_api, records_api, topics_api
+from topics.http.app import App
+from topics.http.routing import Routes
+from topics.http.service import Service
+
+
+def build_app(service: Service) -> App:
+    """The application of one server."""
+    routes = Routes()
+    probes_api.register(routes, probe_auth=service.probe_auth)
+    topics_api.register(routes, records_api.WRITE)
+    records_api.register(routes)
+    cursors_api.register(routes)
+    return App(service, routes)
