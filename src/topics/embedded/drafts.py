@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from topics.core.batch import RecordBatch
 from topics.errors import InvalidRequest
-from topics.wire.jsonbytes import compact, encode
+from topics.wire.jsonbytes import compact, compact_all, encode, encode_all
 
 FIELDS = ("data", "tag", "node", "meta")
+_KNOWN = frozenset(FIELDS)
 _RAW = (bytes, bytearray, memoryview)
 
 
@@ -18,38 +18,46 @@ def batch_of(
     records: Iterable[Mapping[str, Any]] | Mapping[str, Any], node: str | None
 ) -> RecordBatch:
     """`{"data": ...}` mappings, or a single one, as columns; `node` is for those without."""
-    if isinstance(records, Mapping):
-        records = (records,)
-    items = list(records)
-    datas: list[bytes] = []
-    plain = node is None
-    for index, record in enumerate(items):
-        try:
-            value = record["data"]
-        except (KeyError, TypeError, IndexError):
-            _explain(record, index)
-        datas.append(compact(value) if isinstance(value, _RAW) else encode(value))
-        plain = plain and len(record) == 1
-    if plain:
+    items = records if type(records) is list else _listed(records)
+    try:
+        values = [record["data"] for record in items]
+    except (KeyError, TypeError, IndexError):
+        _explain_first(items)
+    datas = _datas(values)
+    if node is None and sum(map(len, items)) == len(items):
         return RecordBatch(datas)
     for index, record in enumerate(items):
-        if not record.keys() <= set(FIELDS):
+        if not record.keys() <= _KNOWN:
             _explain(record, index)
     return RecordBatch(
         datas, _metas(items), _names(items, "tag", None), _names(items, "node", node)
     )
 
 
+def _listed(records: Iterable[Mapping[str, Any]] | Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [records] if isinstance(records, Mapping) else list(records)
+
+
+def _datas(values: list[Any]) -> list[bytes]:
+    """Each value as the JSON to store."""
+    if len(values) == 1:
+        return [_json(values[0])]
+    ready = [isinstance(value, _RAW) for value in values]
+    if not any(ready):
+        return encode_all(values)
+    if all(ready):
+        return compact_all(values)
+    return [_json(value) for value in values]
+
+
+def _json(value: object) -> bytes:
+    return compact(value) if isinstance(value, _RAW) else encode(value)
+
+
 def _metas(items: list[Mapping[str, Any]]) -> list[bytes] | None:
     if all(item.get("meta") is None for item in items):
         return None
-    return [_json(item.get("meta")) for item in items]
-
-
-def _json(meta: object) -> bytes:
-    if meta is None:
-        return b""
-    return compact(meta) if isinstance(meta, _RAW) else encode(meta)
+    return [b"" if item.get("meta") is None else _json(item["meta"]) for item in items]
 
 
 def _names(
@@ -66,12 +74,21 @@ def _names(
     return names if any(name is not None for name in names) else None
 
 
+def _explain_first(items: list[Any]) -> NoReturn:
+    for index, record in enumerate(items):
+        if not isinstance(record, Mapping) or "data" not in record:
+            _explain(record, index)
+    raise InvalidRequest('a record gives no "data" when asked for it')
+
+
 def _explain(record: object, index: int) -> NoReturn:
     """Say what is wrong with a record, and what was probably meant."""
     if not isinstance(record, Mapping):
         raise InvalidRequest(
             f'record {index} is a {type(record).__name__}; wrap it: {{"data": ...}}'
         )
+    from difflib import get_close_matches  # noqa: PLC0415 - slow to import, rarely needed
+
     for key in record:
         if key not in FIELDS:
             near = get_close_matches(str(key), FIELDS, n=1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from difflib import get_close_matches
 from typing import Any
 
 from topics.embedded.log import Log
@@ -44,6 +43,8 @@ def settings_of(given: dict[str, Any]) -> EngineSettings:
     """Settings by keyword; an unknown one is an error that names the near miss."""
     for name in given:
         if name not in SETTING_NAMES:
+            from difflib import get_close_matches  # noqa: PLC0415 - slow to import
+
             near = get_close_matches(name, SETTING_NAMES, n=1)
             hint = (
                 f"did you mean {near[0]}?" if near else f"known: {', '.join(sorted(SETTING_NAMES))}"

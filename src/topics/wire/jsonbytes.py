@@ -24,6 +24,7 @@ import re
 from array import array
 from collections.abc import Collection, Iterator, Mapping
 from itertools import accumulate
+from typing import Any
 
 import msgspec
 
@@ -35,6 +36,7 @@ MAX_DEPTH = 127
 _skim = msgspec.json.Decoder(msgspec.Raw).decode
 _key = msgspec.json.Decoder(str).decode
 _encode = msgspec.json.Encoder().encode
+_encode_lines = msgspec.json.Encoder().encode_lines
 _encode_binary = msgspec.msgpack.Encoder().encode
 
 _tokens = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{},]', re.DOTALL)
@@ -72,6 +74,20 @@ def encode(value: object, *, max_depth: int = MAX_DEPTH) -> bytes:
         )
     # A `Raw` inside the value was copied unread, so the result is judged like any text.
     return compact(raw, max_depth)
+
+
+def encode_all(values: list[Any], *, max_depth: int = MAX_DEPTH) -> list[bytes]:
+    """`encode` of each value, for a third of the price when there are many."""
+    try:
+        text = _encode_lines(values)
+    except (RecursionError, TypeError, ValueError, OverflowError):
+        return [encode(value, max_depth=max_depth) for value in values]
+    lines = text.split(b"\n")
+    lines.pop()
+    # One line too many comes from a `Raw` with line breaks; a `null` may be a NaN.
+    if len(lines) != len(values) or (text.find(b"null") >= 0 and _has_non_finite(values)):
+        return [encode(value, max_depth=max_depth) for value in values]
+    return compact_all(lines, max_depth)
 
 
 def _has_non_finite(value: object) -> bool:
@@ -118,8 +134,30 @@ def compact(raw: bytes | bytearray | memoryview, max_depth: int = MAX_DEPTH) -> 
         raise InvalidRequest(f"the JSON is not valid UTF-8 at byte {error.start}") from error
     except msgspec.DecodeError as error:
         raise InvalidRequest(f"the JSON is malformed: {error}") from error
-    if raw.split(None, 1)[0] == raw:
-        return raw
+    return raw if raw.split(None, 1)[0] == raw else _tighten(raw)
+
+
+def compact_all(raws: list[Any], max_depth: int = MAX_DEPTH) -> list[bytes]:
+    """`compact` of each text, checking as much as possible of all of them at once."""
+    texts: list[bytes] = [raw if type(raw) is bytes else bytes(raw) for raw in raws]
+    if not texts:
+        return texts
+    if any(len(raw) > 2 * max_depth and _is_deeper(raw, max_depth) for raw in texts):
+        raise _too_deep(max_depth)
+    try:
+        for _ in map(_skim, texts):
+            pass
+        joined = b"".join(texts)
+        if not joined.isascii():
+            joined.decode()  # texts begin and end in ASCII, so no character spans two of them
+    except (UnicodeDecodeError, msgspec.DecodeError):
+        return [compact(raw, max_depth) for raw in texts]  # raises, for the first that is wrong
+    if joined.split(None, 1)[0] == joined:
+        return texts
+    return [_tighten(raw) for raw in texts]
+
+
+def _tighten(raw: bytes) -> bytes:
     tight: bytes = msgspec.json.format(raw, indent=-1)
     return raw if tight == raw else tight
 
