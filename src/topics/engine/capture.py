@@ -212,7 +212,9 @@ def restore(topic: Topic, line: TopicLine, active: ActiveSegment | None) -> None
 
 def _restore_queue(leases: LeaseBook, queue: QueueState) -> None:
     leases.claim_cursor = queue.claim_cursor
-    leases.deliveries = dict(queue.deliveries)
-    leases.leased = {seq: Lease(lease, node, end) for seq, lease, node, end in queue.leases}
-    leases.delayed = dict(queue.delayed)
+    leases.restore(
+        leased=((seq, Lease(lease, node, end)) for seq, lease, node, end in queue.leases),
+        delayed=queue.delayed,
+        deliveries=queue.deliveries,
+    )
     leases.dead_lettered = queue.dead_lettered
