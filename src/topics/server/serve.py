@@ -16,9 +16,9 @@ import ssl
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 
-import topics
 from topics.engine import directory
 from topics.engine.clock import Clock, SystemClock
 from topics.engine.engine import Engine
@@ -58,7 +58,7 @@ class Server:
         self._driver = Driver(self._loop, self._readers)
         self._shards = config.engine.wal_shards or min(os.cpu_count() or 1, MAX_SHARDS)
         self.service = Service(
-            version=topics.__version__,
+            version=version("topics"),
             clock=self._clock,
             keyring=config.keyring,
             limits=HttpLimits(
