@@ -386,3 +386,146 @@ class Holes(Value, frozen=True):
         shown = super().to_dict()
         shown["runs"] = [[run.from_seq, run.to_seq, run.kind] for run in self.runs]
         return shown
+
+
+class PlannedRange(Value, frozen=True, gc=False):
+    """A stretch of seqs for one reader, ends included, and what a read of it will bring."""
+
+    from_seq: int
+    to_seq: int
+    records: int
+    bytes: int
+
+
+class ReadPlan(Value, frozen=True):
+    """A range of seqs cut for parallel readers; go on from `next_from_seq` until it is passed.
+
+    The ranges follow each other without a gap. They begin at the evict floor: what lies below it
+    is lost to every reader.
+    """
+
+    topic: str
+    epoch: int
+    delete_version: int
+    head_seq: int
+    evict_floor: int
+    ranges: Sequence[PlannedRange]
+    next_from_seq: int
+
+    def to_dict(self) -> dict[str, Any]:
+        shown = super().to_dict()
+        shown["ranges"] = [[r.from_seq, r.to_seq, r.records, r.bytes] for r in self.ranges]
+        return shown
+
+
+class Staged(Value, frozen=True, gc=False):
+    """Records kept aside until their epoch is committed.
+
+    When `deduped`, the epoch already was: nothing was kept.
+    """
+
+    app: str
+    epoch: int
+    part: int
+    attempt: int
+    records: int
+    bytes: int
+    deduped: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        shown = super().to_dict()
+        if not self.deduped:
+            del shown["deduped"]
+        return shown
+
+
+class CommittedRange(Value, frozen=True, gc=False):
+    """The seqs that a commit gave to its records in one topic."""
+
+    first_seq: int
+    last_seq: int
+    count: int
+
+
+class StageCommit(Value, frozen=True):
+    """A committed epoch: every record of its stages is visible, in every topic.
+
+    When `deduped`, an earlier call committed it and this is the answer that one got.
+    """
+
+    app: str
+    epoch: int
+    deduped: bool
+    topics: Mapping[str, CommittedRange]
+
+    def to_dict(self) -> dict[str, Any]:
+        shown = super().to_dict()
+        shown["topics"] = {name: given.to_dict() for name, given in self.topics.items()}
+        return shown
+
+
+class Job(Struct, frozen=True, gc=False):
+    """A job on lease: the worker's own until `deadline_ms`."""
+
+    seq: int
+    lease_id: int
+    deadline_ms: int
+    ts: int
+    deliveries: int
+    raw: bytes
+    tag: str | None = None
+    raw_meta: bytes | None = None
+
+    @property
+    def data(self) -> Any:  # noqa: ANN401 - any JSON value
+        return parse(self.raw)
+
+    @property
+    def meta(self) -> Any:  # noqa: ANN401 - any JSON value
+        return None if self.raw_meta is None else parse(self.raw_meta)
+
+
+class Claimed(Struct, frozen=True):
+    """Jobs handed to a worker, perhaps none; `ready` jobs are left."""
+
+    topic: str
+    jobs: Sequence[Job]
+    ready: int
+
+
+class Acked(Value, frozen=True):
+    """Jobs finished; `skipped` were not this worker's any more."""
+
+    topic: str
+    acked: int
+    skipped: Sequence[int]
+    ready: int
+    in_flight: int
+
+
+class Nacked(Value, frozen=True):
+    """Jobs given back; `skipped` were not this worker's any more."""
+
+    topic: str
+    nacked: int
+    skipped: Sequence[int]
+    ready: int
+    in_flight: int
+
+
+class Extended(Value, frozen=True):
+    """Jobs held for longer, with the new deadline of each seq."""
+
+    topic: str
+    extended: int
+    skipped: Sequence[int]
+    deadlines: Mapping[int, int]
+
+
+class Redriven(Value, frozen=True):
+    """Dead letters put back into their queue; `more` says whether some are left."""
+
+    topic: str
+    source: str
+    moved: int
+    more: bool

@@ -164,3 +164,17 @@ class KindRuns:
         kept = [(max(lo, seq + 1), hi, kind) for lo, hi, kind in self._runs if hi > seq]
         if len(kept) != len(self._runs) or kept != self._runs:
             self._runs = kept
+
+
+def runs_of(seqs: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Ascending seqs as runs."""
+    lo = hi = 0
+    for seq in seqs:
+        if lo and seq == hi + 1:
+            hi = seq
+            continue
+        if lo:
+            yield lo, hi
+        lo = hi = seq
+    if lo:
+        yield lo, hi

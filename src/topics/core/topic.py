@@ -23,7 +23,7 @@ from topics.core.config import TopicConfig
 from topics.core.facts import Appended, CursorMoved, Deleted, Evicted, Match, SeqSkipped
 from topics.core.keys import KeyWindow
 from topics.core.leases import LeaseBook
-from topics.core.runs import KindRuns, RunSet
+from topics.core.runs import KindRuns, RunSet, runs_of
 from topics.core.tags import TagIndex
 from topics.core.tail import FRAME_OVERHEAD, History, NoHistory, Tail
 from topics.errors import RecordTooLarge, TopicFull
@@ -421,21 +421,21 @@ class Topic:
     def selected(self, fact: Deleted) -> Iterable[tuple[int, int]]:
         """Runs of live seqs that a delete removes, in order."""
         if fact.seqs:
-            return _runs_of(sorted({seq for seq in fact.seqs if self.is_live(seq)}))
+            return runs_of(sorted({seq for seq in fact.seqs if self.is_live(seq)}))
         limit = self.head + 1 if fact.bound is None else min(fact.bound, self.head + 1)
         if fact.before is not None:
             limit = min(limit, fact.before)
         if fact.match is None:
             return self._live_runs(self.earliest, limit - 1)
         found = self.tags.matching(fact.match, lo=self.earliest, below=limit)
-        return _runs_of(sorted(seq for seq in found if self.is_live(seq)))
+        return runs_of(sorted(seq for seq in found if self.is_live(seq)))
 
     def _live_runs(self, lo: int, hi: int) -> Iterator[tuple[int, int]]:
         for a, b in self.extents(lo, hi):
             if a >= self.exact_from:
                 yield a, b
             else:
-                yield from _runs_of(seq for seq, _ in self.sizes(a, b))
+                yield from runs_of(seq for seq, _ in self.sizes(a, b))
 
     def apply_deleted(self, fact: Deleted, *, generation: int) -> int:
         """Remove what the fact selects: silent, and no floor moves. Returns how many died."""
@@ -537,17 +537,3 @@ class Topic:
             if kind != SeqSkipped.UNASSIGNED:
                 return lo
         return self.head + 1
-
-
-def _runs_of(seqs: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Ascending seqs as runs."""
-    lo = hi = 0
-    for seq in seqs:
-        if lo and seq == hi + 1:
-            hi = seq
-            continue
-        if lo:
-            yield lo, hi
-        lo = hi = seq
-    if lo:
-        yield lo, hi

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from topics.core.config import check_topic_name
 from topics.core.facts import CursorMoved, Deleted, Match
 from topics.core.topic import Topic
@@ -65,6 +67,11 @@ class Deleter:
         )
         removed = yield from self._delete(topic, fact)
         return DeleteResult(name, removed, topic.earliest, topic.head, topic.count, topic.bytes)
+
+    def delete_seqs(self, topic: Topic, seqs: Sequence[int]) -> Op[int]:
+        """Remove exactly these records, as far as they live; returns how many did."""
+        ts = max(self._kernel.clock.now_ms(), topic.last_ts)
+        return (yield from self._delete(topic, Deleted(topic.id, ts, seqs=tuple(seqs))))
 
     def _delete(self, topic: Topic, fact: Deleted) -> Op[int]:
         kernel = self._kernel

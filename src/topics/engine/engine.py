@@ -52,7 +52,10 @@ class Engine:
         self.drop = self.lifecycle.drop
         self.append = self._appender.append
         self.delete = self._deleter.delete
+        self.delete_seqs = self._deleter.delete_seqs
         self.read = self._reader.read
+        self.records = self._reader.records
+        self.page = self._reader.page
 
     @property
     def work_is_due(self) -> bool:

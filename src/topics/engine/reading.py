@@ -8,20 +8,21 @@ is announced as a gap of exactly its seqs, and heals when the file does.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from topics.core.facts import Match
+from topics.core.runs import runs_of
 from topics.core.topic import Gap, Topic
 from topics.engine.effects import Op
 from topics.engine.history import SegmentHistory
 from topics.engine.kernel import Kernel
-from topics.engine.pages import FrameRecords, names_at
+from topics.engine.pages import FrameRecords, decode, names_at
 from topics.engine.piece import Piece
 from topics.engine.tail_reading import fetch_slots
 from topics.errors import Internal, InvalidRequest
-from topics.values import Page, Tombstone
+from topics.values import Page, Record, Tombstone
 
 DEFAULT_LIMIT = 256
 DEFAULT_BUDGET = 1 << 20
@@ -82,6 +83,26 @@ class Reader:
         progress = _begin(topic, start)
         begun = progress.cursor
         yield from self._scan(topic, query, progress)
+        return _page(topic, progress, scanned=max(0, progress.cursor - begun))
+
+    def records(self, topic: Topic, seqs: Sequence[int]) -> Op[dict[int, Record]]:
+        """Records by seq, as far as they live and can be read; `seqs` ascend."""
+        found: dict[int, Record] = {}
+        for lo, hi in runs_of(seqs):
+            at = lo
+            while at <= hi:
+                piece = yield from self._fetch(topic, at, hi, MAX_BUDGET)
+                for seq, buf, offset in zip(piece.seqs, piece.bufs, piece.offsets, strict=True):
+                    if offset is not None:
+                        found[seq] = decode(buf, offset)
+                at = max(piece.through, at) + 1
+        return found
+
+    def page(self, topic: Topic, after: int, limit: int) -> Op[Page]:
+        """One page of a topic, for the engine's own use: nobody's read is noted."""
+        progress = _begin(topic, after)
+        begun = progress.cursor
+        yield from self._scan(topic, Query(after=after, limit=limit), progress)
         return _page(topic, progress, scanned=max(0, progress.cursor - begun))
 
     def _scan(self, topic: Topic, query: Query, progress: _Progress) -> Op[None]:

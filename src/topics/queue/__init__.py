@@ -1,0 +1,5 @@
+"""Lease queues: a topic plus a projection of who works on what. A feature on top of the log."""
+
+from topics.queue.queues import Queues
+
+__all__ = ["Queues"]
