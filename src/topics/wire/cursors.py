@@ -1,0 +1,70 @@
+"""Opaque cursors: where a list goes on, and where a stream stands.
+
+Both are JSON in base64url without padding. Clients only hand them back, so the inside may
+change; what they hand back is read generously (either alphabet, padded or not).
+"""
+
+from base64 import b64decode, urlsafe_b64encode
+from collections.abc import Mapping
+
+import msgspec
+
+from topics.errors import InvalidRequest
+from topics.wire.jsonbytes import compact
+from topics.wire.numbers import U64, U64_MAX
+
+_STANDARD_ALPHABET = bytes.maketrans(b"-_", b"+/")
+
+
+class _ListCursor(msgspec.Struct):
+    after: str
+
+
+_encode = msgspec.json.Encoder(order="sorted").encode
+_decode_after = msgspec.json.Decoder(_ListCursor).decode
+_decode_positions = msgspec.json.Decoder(dict[str, U64]).decode
+
+
+def list_cursor(after: str) -> str:
+    """The cursor that continues a list behind the name `after`."""
+    return _pack({"after": after})
+
+
+def parse_list_cursor(text: str) -> str | None:
+    """The name to continue behind; None to begin. Raises `InvalidRequest` for what is no cursor."""
+    if not text:
+        return None
+    try:
+        raw = compact(_unpack(text))
+    except (ValueError, InvalidRequest) as error:
+        raise InvalidRequest(
+            "cursor is not one this server gave out; pass next_cursor unchanged, or none"
+        ) from error
+    try:
+        return _decode_after(raw).after
+    except msgspec.ValidationError:
+        return None
+
+
+def stream_id(positions: Mapping[str, int]) -> str:
+    """Where a stream stands in each of its topics, as the id of an event."""
+    return _pack(positions)
+
+
+def parse_stream_id(text: str) -> dict[str, int] | None:
+    """The positions a client says it has reached; None when the id says nothing."""
+    try:
+        positions = _decode_positions(_unpack(text))
+    except (ValueError, msgspec.MsgspecError, RecursionError):
+        return None
+    return None if any(seq > U64_MAX for seq in positions.values()) else positions
+
+
+def _pack(value: object) -> str:
+    return urlsafe_b64encode(_encode(value)).decode().rstrip("=")
+
+
+def _unpack(text: str) -> bytes:
+    """Raises `ValueError` (`binascii.Error` is one) for what is not base64."""
+    packed = text.encode("ascii").translate(_STANDARD_ALPHABET).rstrip(b"=")
+    return b64decode(packed + b"=" * (-len(packed) % 4), validate=True)

@@ -1,0 +1,456 @@
+"""Every endpoint: its path, who may call it, what goes in and what comes out.
+
+`openapi` writes this table out as a document. Statuses of errors are not repeated here; they
+follow from the codes.
+"""
+
+from topics import values
+from topics.wire import requests, shapes
+from topics.wire.endpoint_parts import (
+    Endpoint,
+    Parameter,
+    Reply,
+    Shape,
+    flag,
+    header,
+    text,
+    u32,
+    u64,
+)
+
+EVENT_STREAM = "text/event-stream"
+ARROW_STREAM = "application/vnd.apache.arrow.stream"
+METRICS_TEXT = "text/plain; version=0.0.4"
+
+_PAGING = (
+    u32("page_size", "Entries per page; clamped to 1 to 1000.", 100),
+    text("cursor", "`next_cursor` of the page before; absent to begin."),
+)
+_PREFIX = text("prefix", "Only names that begin with this.")
+_ABSENT = ("topic_not_found",)
+_QUEUE = ("topic_not_found", "not_a_queue")
+
+
+def _created_or_not(what: str, shape: Shape) -> dict[int, Reply]:
+    return {
+        200: Reply(f"The {what} existed.", shape),
+        201: Reply(f"The {what} is new.", shape),
+    }
+
+
+_TOPICS = (
+    Endpoint(
+        method="GET",
+        path="/v0/topics",
+        name="listTopics",
+        summary="List topics by name",
+        scopes=("read",),
+        query=(_PREFIX, *_PAGING, flag("touch", "Count as a use.", default=False)),
+        replies={200: Reply("Topics the key may see.", shapes.TopicList)},
+        errors=("invalid_request",),
+    ),
+    Endpoint(
+        method="PUT",
+        path="/v0/topics/{topic}",
+        name="configureTopic",
+        summary="Create a topic or replace its configuration",
+        scopes=("admin",),
+        body=requests.ConfigBody,
+        body_required=False,
+        replies=_created_or_not("topic", shapes.TopicConfigured),
+        errors=("topic_exists_incompatible",),
+    ),
+    Endpoint(
+        method="GET",
+        path="/v0/topics/{topic}",
+        name="getTopic",
+        summary="Read the state of a topic",
+        scopes=("read",),
+        query=(flag("touch", "Count as a read of the topic.", default=True),),
+        replies={200: Reply("The topic now.", shapes.TopicStateBody)},
+        errors=_ABSENT,
+    ),
+    Endpoint(
+        method="DELETE",
+        path="/v0/topics/{topic}",
+        name="dropTopic",
+        summary="Drop a topic and the routers that touch it",
+        scopes=("delete",),
+        query=(flag("if_empty", "Refuse while records are left.", default=False),),
+        replies={200: Reply("The topic is gone.", values.Dropped)},
+        errors=("topic_not_empty",),
+    ),
+)
+
+_RECORDS = (
+    Endpoint(
+        method="POST",
+        path="/v0/topics/{topic}",
+        name="appendRecords",
+        summary="Append records; also needs admin to configure a new topic",
+        scopes=("write",),
+        query=(
+            flag("return_seqs", "List the seq of every record.", default=True),
+            header("Idempotency-Key", "Used when the body has no idempotency_key."),
+        ),
+        body=requests.WriteBody,
+        replies=_created_or_not("topic", shapes.WriteAck),
+        errors=(
+            "batch_too_large",
+            "record_too_large",
+            "topic_not_found",
+            "head_mismatch",
+            "topic_full",
+        ),
+    ),
+    Endpoint(
+        method="POST",
+        path="/v0/topics/{topic}/diff",
+        name="readAfterCursor",
+        summary="Read records after a cursor, waiting for new ones if asked to",
+        scopes=("read",),
+        body=requests.DiffBody,
+        body_required=False,
+        replies={200: Reply("Records and the cursor to go on with.", shapes.DiffPage)},
+        errors=_ABSENT,
+    ),
+    Endpoint(
+        method="GET",
+        path="/v0/topics/{topic}/records",
+        name="readRecords",
+        summary="Read records in a form that can be cached",
+        scopes=("read",),
+        query=(
+            u64("from_seq", "The last seq already read; excludes from_ts.", 0),
+            u64("to_seq", "The last seq wanted."),
+            u32("limit", "Records at most.", 256),
+            u64("from_ts", "Begin at the first record of this time (ms) or later."),
+            text("match", "An exact tag, or a prefix followed by *."),
+            Parameter(
+                "node",
+                "Leave out records of these nodes; repeatable.",
+                {"type": "array", "items": {"type": "string"}},
+            ),
+            u64("max_batch_bytes", "Bytes at most, beyond the first record."),
+            flag("include_tags", "Show tags.", default=False),
+            flag("include_meta", "Show metadata.", default=True),
+            header("If-None-Match", "The ETag of the page at hand."),
+        ),
+        replies={
+            200: Reply(
+                "The page, as JSON or as one Arrow stream.",
+                shapes.RecordsPage,
+                performance=False,
+                media=(ARROW_STREAM,),
+                headers=("ETag", "Topics-Head-Seq", "Topics-Earliest-Seq"),
+            ),
+            304: Reply(
+                "The page at hand is still right.",
+                headers=("ETag", "Topics-Head-Seq", "Topics-Earliest-Seq"),
+            ),
+        },
+        errors=("invalid_request", "topic_not_found", "not_acceptable"),
+    ),
+    Endpoint(
+        method="POST",
+        path="/v0/topics/{topic}/delete",
+        name="deleteRecords",
+        summary="Delete records below a seq, of a tag, or both",
+        scopes=("delete",),
+        body=requests.DeleteBody,
+        replies={200: Reply("What was deleted and what is left.", values.DeleteResult)},
+        errors=_ABSENT,
+    ),
+    Endpoint(
+        method="GET",
+        path="/v0/topics/{topic}/audit",
+        name="auditTopic",
+        summary="Account for every seq of a topic",
+        scopes=("read",),
+        replies={200: Reply("Where every seq went.", values.Audit)},
+        errors=_ABSENT,
+    ),
+    Endpoint(
+        method="POST",
+        path="/v0/topics/{topic}/holes",
+        name="listHoles",
+        summary="List the dead runs of a range",
+        scopes=("read",),
+        body=requests.HolesBody,
+        replies={200: Reply("Dead runs in order.", shapes.HolesPage)},
+        errors=_ABSENT,
+    ),
+    Endpoint(
+        method="POST",
+        path="/v0/topics/{topic}/plan",
+        name="planRanges",
+        summary="Cut a range for parallel readers",
+        scopes=("read",),
+        body=requests.PlanBody,
+        replies={200: Reply("Ranges in order.", shapes.Plan)},
+        errors=_ABSENT,
+    ),
+)
+
+_CURSORS = (
+    Endpoint(
+        method="GET",
+        path="/v0/topics/{topic}/cursors",
+        name="listCursors",
+        summary="List the named cursors of a topic",
+        scopes=("read",),
+        query=_PAGING,
+        replies={200: Reply("Cursors by name.", shapes.CursorList)},
+        errors=("invalid_request", "topic_not_found"),
+    ),
+    Endpoint(
+        method="PUT",
+        path="/v0/topics/{topic}/cursors/{cursor}",
+        name="setCursor",
+        summary="Set a named cursor, also backwards",
+        scopes=("read",),
+        body=requests.CursorBody,
+        replies=_created_or_not("cursor", values.CursorState),
+        errors=_ABSENT,
+    ),
+    Endpoint(
+        method="GET",
+        path="/v0/topics/{topic}/cursors/{cursor}",
+        name="getCursor",
+        summary="Read a named cursor and how far it is behind",
+        scopes=("read",),
+        replies={200: Reply("The cursor now.", values.CursorState)},
+        errors=("topic_not_found", "not_found"),
+    ),
+    Endpoint(
+        method="DELETE",
+        path="/v0/topics/{topic}/cursors/{cursor}",
+        name="dropCursor",
+        summary="Forget a named cursor",
+        scopes=("delete",),
+        replies={200: Reply("The cursor is gone.", shapes.CursorDropped)},
+        errors=_ABSENT,
+    ),
+)
+
+_ROUTERS = (
+    Endpoint(
+        method="GET",
+        path="/v0/routers",
+        name="listRouters",
+        summary="List routers by name",
+        scopes=("read",),
+        query=(
+            _PREFIX,
+            text("source", "Only routers from this topic."),
+            text("dest", "Only routers into this topic."),
+            *_PAGING,
+        ),
+        replies={200: Reply("Routers the key may see.", shapes.RouterList)},
+        errors=("invalid_request",),
+    ),
+    Endpoint(
+        method="PUT",
+        path="/v0/routers/{router}",
+        name="putRouter",
+        summary="Create or replace a router",
+        scopes=("admin",),
+        body=requests.RouterBody,
+        replies=_created_or_not("router", shapes.RouterShape),
+        errors=("topic_not_found", "topic_exists_incompatible", "router_cycle"),
+    ),
+    Endpoint(
+        method="GET",
+        path="/v0/routers/{router}",
+        name="getRouter",
+        summary="Read a router",
+        scopes=("read",),
+        replies={200: Reply("The router now.", shapes.RouterShape)},
+        errors=("router_not_found",),
+    ),
+    Endpoint(
+        method="DELETE",
+        path="/v0/routers/{router}",
+        name="dropRouter",
+        summary="Drop a router; what it forwarded stays",
+        scopes=("delete",),
+        replies={200: Reply("The router is gone.", shapes.RouterDropped)},
+    ),
+)
+
+_STREAMS = (
+    Endpoint(
+        method="POST",
+        path="/v0/watch",
+        name="createWatch",
+        summary="Open a session that follows topics",
+        scopes=("read",),
+        query=(flag("lenient", "Leave out topics that do not exist.", default=False),),
+        body=requests.WatchBody,
+        replies={200: Reply("The session and its stream.", shapes.WatchOpened)},
+        errors=_ABSENT,
+    ),
+    Endpoint(
+        method="GET",
+        path="/v0/watch/{wid}",
+        name="openWatch",
+        summary="Follow a session's topics; needs the key that created it",
+        scopes=(),
+        query=(header("Last-Event-ID", "The id of the last event received, to resume."),),
+        replies={
+            200: Reply(
+                "Events record, caught-up, tombstone, topic-deleted and error.",
+                media=(EVENT_STREAM,),
+            )
+        },
+        errors=("not_acceptable", "not_found"),
+        stream_token=True,
+    ),
+    Endpoint(
+        method="GET",
+        path="/v0/ws",
+        name="openWebSocket",
+        summary="Subscribe and publish over one socket; each command needs its own scope",
+        scopes=(),
+        replies={101: Reply("The connection is a WebSocket now; see the message schemas.")},
+        errors=("invalid_request",),
+    ),
+)
+
+_QUEUES = (
+    Endpoint(
+        method="POST",
+        path="/v0/topics/{topic}/claim",
+        name="claimJobs",
+        summary="Take jobs on lease",
+        scopes=("read", "write"),
+        body=requests.ClaimBody,
+        replies={200: Reply("Jobs, perhaps none.", shapes.Claimed)},
+        errors=_QUEUE,
+    ),
+    Endpoint(
+        method="POST",
+        path="/v0/topics/{topic}/ack",
+        name="ackJobs",
+        summary="Finish jobs",
+        scopes=("write",),
+        body=requests.AckBody,
+        replies={200: Reply("How many were finished.", shapes.Acked)},
+        errors=("batch_too_large", *_QUEUE),
+    ),
+    Endpoint(
+        method="POST",
+        path="/v0/topics/{topic}/nack",
+        name="nackJobs",
+        summary="Give jobs back",
+        scopes=("write",),
+        body=requests.NackBody,
+        replies={200: Reply("How many were given back.", shapes.Nacked)},
+        errors=("batch_too_large", *_QUEUE),
+    ),
+    Endpoint(
+        method="POST",
+        path="/v0/topics/{topic}/extend",
+        name="extendJobs",
+        summary="Hold jobs for longer",
+        scopes=("write",),
+        body=requests.ExtendBody,
+        replies={200: Reply("How many are held for longer.", shapes.Extended)},
+        errors=("batch_too_large", *_QUEUE),
+    ),
+    Endpoint(
+        method="GET",
+        path="/v0/topics/{topic}/work",
+        name="streamJobs",
+        summary="Be sent jobs as a stream, a bounded number at a time",
+        scopes=("read", "write"),
+        query=(
+            text("node", "The worker's name.", required=True),
+            u32("max", "Jobs held at a time.", 1),
+            u64("lease_ms", "How long a job is held; as the queue says unless given."),
+        ),
+        replies={200: Reply("Events job and error.", media=(EVENT_STREAM,))},
+        errors=("invalid_request", "not_acceptable", *_QUEUE),
+        stream_token=True,
+    ),
+    Endpoint(
+        method="POST",
+        path="/v0/topics/{topic}/redrive",
+        name="redriveJobs",
+        summary="Put dead letters back into their queue",
+        scopes=("write", "delete"),
+        body=requests.RedriveBody,
+        replies={200: Reply("How many went back.", shapes.Redriven)},
+        errors=("topic_full", *_QUEUE),
+    ),
+)
+
+_STAGES = (
+    Endpoint(
+        method="POST",
+        path="/v0/stages/{app}/{epoch}/{part}/{attempt}",
+        name="stageRecords",
+        summary="Keep records aside until their epoch is committed",
+        scopes=("write",),
+        body=requests.StageBody,
+        body_media=(ARROW_STREAM,),
+        replies={200: Reply("The records are kept.", shapes.Staged)},
+        errors=("batch_too_large", "record_too_large", "stale_epoch"),
+    ),
+    Endpoint(
+        method="POST",
+        path="/v0/stages/{app}/{epoch}/commit",
+        name="commitStages",
+        summary="Make staged records visible, all or none",
+        scopes=("write",),
+        body=requests.CommitBody,
+        replies={200: Reply("The seqs each topic got.", shapes.Committed)},
+        errors=("not_found", "stale_epoch"),
+    ),
+)
+
+
+def _probe(path: str, name: str, summary: str, reply: Reply, *errors: str) -> Endpoint:
+    return Endpoint(
+        method="GET",
+        path=path,
+        name=name,
+        summary=summary,
+        scopes=None,
+        replies={200: reply},
+        errors=errors,
+    )
+
+
+_HEALTH = Reply("The process runs.", shapes.Health, performance=False)
+_READY = Reply("The log is open for writes.", shapes.Ready, performance=False)
+
+_PROBES = (
+    _probe("/v0/health", "health", "Ask whether the process runs", _HEALTH),
+    _probe("/healthz", "healthz", "The same as /v0/health", _HEALTH),
+    _probe("/v0/ready", "ready", "Ask whether it can serve", _READY, "not_ready", "shutting_down"),
+    _probe("/readyz", "readyz", "The same as /v0/ready", _READY, "not_ready", "shutting_down"),
+    Endpoint(
+        method="GET",
+        path="/v0/metrics",
+        name="metrics",
+        summary="Read counters and gauges, as text or as JSON",
+        scopes=("read",),
+        replies={
+            200: Reply(
+                "What the server counts.",
+                shapes.Metrics,
+                performance=False,
+                media=(METRICS_TEXT,),
+            )
+        },
+    ),
+    _probe(
+        "/v0/openapi.json",
+        "openapi",
+        "Read this document",
+        Reply("The OpenAPI document.", performance=False, media=("application/json",)),
+    ),
+)
+
+ENDPOINTS = _TOPICS + _RECORDS + _CURSORS + _ROUTERS + _STREAMS + _QUEUES + _STAGES + _PROBES

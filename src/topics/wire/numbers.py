@@ -1,0 +1,40 @@
+"""Integer ranges of the API, as types a decoder checks and a schema shows.
+
+msgspec bounds integers by signed 64 bits only. Hence `U64` is bounded below by its type, and
+above by `Body`: every integer of every body is at most a u64, so one rule serves all of them.
+"""
+
+from typing import Annotated, Any
+
+import msgspec
+
+U64_MAX = (1 << 64) - 1
+U32_MAX = (1 << 32) - 1
+
+U64 = Annotated[
+    int,
+    msgspec.Meta(ge=0, extra_json_schema={"maximum": U64_MAX, "format": "uint64"}),
+]
+U32 = Annotated[int, msgspec.Meta(ge=0, le=U32_MAX, extra_json_schema={"format": "uint32"})]
+I32 = Annotated[
+    int,
+    msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1, extra_json_schema={"format": "int32"}),
+]
+
+
+class Body(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """Base of what a client sends. Encoded again, it leaves out what has its default value."""
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            if _exceeds_u64(getattr(self, name)):
+                raise ValueError(f"{name} must be at most {U64_MAX}")
+
+
+def _exceeds_u64(value: Any) -> bool:  # noqa: ANN401 - a field of any body
+    if type(value) is int:
+        return value > U64_MAX
+    # Lists here are all of one kind; one of records, which may be long, holds no numbers.
+    if type(value) in (list, tuple) and value and type(value[0]) in (int, tuple):
+        return any(map(_exceeds_u64, value))
+    return False

@@ -1,0 +1,73 @@
+"""Query strings and numbers in paths.
+
+A query never fails: a broken percent sequence stays as it is, and a value that does not parse
+counts as not given. A number in a path names something, so there it must parse.
+"""
+
+from urllib.parse import parse_qsl
+
+from topics.errors import InvalidRequest
+from topics.wire.numbers import U32_MAX, U64_MAX
+
+_FLAGS = {"true": True, "1": True, "false": False, "0": False}
+_MAX_DIGITS = 20
+
+
+class Query:
+    """The parameters of one request. Of a repeated name the last counts, unless said otherwise."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values: dict[str, list[str]]) -> None:
+        self._values = values
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._values
+
+    def text(self, name: str) -> str | None:
+        return self._values[name][-1] if name in self._values else None
+
+    def first(self, name: str) -> str | None:
+        """The first value: for a credential, which nothing behind it may replace."""
+        return self._values[name][0] if name in self._values else None
+
+    def every(self, name: str) -> tuple[str, ...]:
+        return tuple(self._values.get(name, ()))
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        return _FLAGS.get(self.text(name) or "", default)
+
+    def u64(self, name: str) -> int | None:
+        return _integer(self.text(name), U64_MAX)
+
+    def u32(self, name: str) -> int | None:
+        return _integer(self.text(name), U32_MAX)
+
+
+def parse_query(raw: str | bytes) -> Query:
+    """The part of a URL behind the question mark, percent-encoded as it came."""
+    text = raw.decode("utf-8", "replace") if isinstance(raw, bytes) else raw
+    values: dict[str, list[str]] = {}
+    for name, value in parse_qsl(text, keep_blank_values=True, errors="replace"):
+        values.setdefault(name, []).append(value)
+    return Query(values)
+
+
+def path_u64(name: str, text: str) -> int:
+    """A number that is part of a path."""
+    number = _integer(text, U64_MAX)
+    if number is None:
+        raise InvalidRequest(
+            f'{name} must be an integer from 0 to {U64_MAX}, the path has "{text[:80]}"'
+        )
+    return number
+
+
+def _integer(text: str | None, maximum: int) -> int | None:
+    if text is None or not (text.isascii() and text.isdecimal()):
+        return None
+    digits = text.lstrip("0") or "0"
+    if len(digits) > _MAX_DIGITS:
+        return None
+    number = int(digits)
+    return number if number <= maximum else None

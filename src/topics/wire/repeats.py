@@ -1,0 +1,111 @@
+"""Finding a field that a request object names twice.
+
+The parser keeps the last of two members with one name, so one typo could silently undo another.
+A field we know must therefore come once; fields we do not know are none of our business, and
+neither is anything inside `data` and `meta`.
+
+Which objects have which fields is read off the types the parser decodes into. Two looks at an
+object, the second rarely needed:
+
+    quick   distinct keys and their values add up to the length of the (compact) text
+    exact   every key is listed, however it was escaped
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Raw, inspect
+
+from topics.errors import InvalidRequest
+
+Nesting = Literal["object", "list", "map"]
+
+
+class Known(msgspec.Struct, frozen=True):
+    """The fields of one kind of object, and which of them hold further objects, and how."""
+
+    names: frozenset[str]
+    nested: dict[str, tuple[Nesting, Known]]
+
+
+def known_fields(struct: type[msgspec.Struct]) -> Known:
+    """What to look for in the text of a `struct`."""
+    described = inspect.type_info(struct)
+    assert isinstance(described, inspect.StructType)
+    return _of_struct(described)
+
+
+def _of_struct(struct: inspect.StructType) -> Known:
+    names = {field.encode_name for field in struct.fields}
+    if struct.tag_field is not None:
+        names.add(struct.tag_field)
+    nested = {}
+    for field in struct.fields:
+        for found in _nested(field.type):
+            nested[field.encode_name] = found
+    return Known(frozenset(names), nested)
+
+
+def _nested(kind: inspect.Type) -> Iterator[tuple[Nesting, Known]]:
+    match kind:
+        case inspect.StructType():
+            yield "object", _of_struct(kind)
+        case inspect.UnionType():
+            for part in kind.types:
+                yield from _nested(part)
+        case inspect.ListType(item_type=inspect.StructType() as item):
+            yield "list", _of_struct(item)
+        case inspect.DictType(value_type=inspect.StructType() as value):
+            yield "map", _of_struct(value)
+
+
+def refuse_repeats(raw: bytes, known: Known) -> None:
+    """Raise if an object in `raw` repeats a field; `raw` is compact and has passed its type."""
+    members = _members(raw)
+    if _spelled_size(members) != len(raw):
+        _refuse_exactly(raw, known)
+    for name, (nesting, inner) in known.nested.items():
+        value = bytes(members.get(name, b""))
+        if value[:1] in (b"{", b"["):
+            for part in _OBJECTS[nesting](value):
+                refuse_repeats(bytes(part), inner)
+
+
+class _Spelled:
+    """A key as one member has it: equal to no other, so that a dict keeps them all."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+_members = msgspec.json.Decoder(dict[str, Raw]).decode
+_items = msgspec.json.Decoder(list[Raw]).decode
+_every_key = msgspec.json.Decoder(
+    dict[_Spelled, Raw], dec_hook=lambda _type, name: _Spelled(name)
+).decode
+_OBJECTS: dict[Nesting, Callable[[bytes], Any]] = {
+    "object": lambda value: (value,),
+    "list": _items,
+    "map": lambda value: _members(value).values(),
+}
+
+
+def _spelled_size(members: dict[str, Raw]) -> int:
+    """The size of an object with exactly these members and no escapes; never too large."""
+    # Two quotes and a colon for each, commas between them, two braces around.
+    marks = 4 * len(members) + 1 if members else 2
+    return marks + sum(map(len, members)) + sum(map(len, members.values()))
+
+
+def _refuse_exactly(raw: bytes, known: Known) -> None:
+    seen = set()
+    for key in _every_key(raw):
+        if key.name in seen:
+            raise InvalidRequest(f"{key.name} is given twice in one object; send it once")
+        if key.name in known.names:
+            seen.add(key.name)

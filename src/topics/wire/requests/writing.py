@@ -1,0 +1,190 @@
+"""Appending records: the body of a write, and the same inside a WebSocket publish.
+
+Records come out as columns, because no later step looks at one record as an object. A body
+without surprises takes a short path, all others the general one of `BodyDecoder`; both give the
+same result. What makes a body plain is its size: if the fields that were decoded account for
+every byte of the compact text, then none is repeated, unknown, null or escaped, and nothing but
+the payloads can nest. That replaces a look at each record by a few sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from topics.errors import InvalidRequest
+from topics.wire.decoding import BodyDecoder
+from topics.wire.jsonbytes import MAX_DEPTH, compact
+from topics.wire.numbers import U64, Body
+from topics.wire.requests.topics import ConfigBody
+
+V = TypeVar("V")
+
+_PAYLOAD_DEPTH = MAX_DEPTH - 3
+"""Levels left to a payload inside the body, its list of records and the record."""
+
+
+class RecordBody(msgspec.Struct, gc=False, omit_defaults=True, kw_only=True):
+    """One record to append. `data` and `meta` stay text."""
+
+    data: Raw
+    tag: str | None = None
+    node: str | None = None
+    meta: Raw | UnsetType = UNSET
+
+
+class WriteBody(Body):
+    """Records to append, as sent."""
+
+    records: list[RecordBody]
+    node: str | None = None
+    idempotency_key: str | None = None
+    create: bool | None = None
+    config: ConfigBody | None = None
+    disable_backpressure: bool = False
+    expect_head: U64 | None = None
+
+
+class Drafts(msgspec.Struct, frozen=True):
+    """Records without seqs, as parallel columns of equal length.
+
+    A column nobody uses is None. `datas` and `metas` are compact JSON; an empty meta means
+    there is none. A record without a node of its own has that of its write.
+    """
+
+    datas: list[bytes]
+    metas: list[bytes] | None = None
+    tags: list[str | None] | None = None
+    nodes: list[str | None] | None = None
+
+    def __len__(self) -> int:
+        return len(self.datas)
+
+
+class WriteRequest(msgspec.Struct, frozen=True):
+    """Records to append, understood. Limits on their number and size are judged elsewhere."""
+
+    drafts: Drafts
+    idempotency_key: str | None = None
+    create: bool | None = None
+    config: ConfigBody | None = None
+    disable_backpressure: bool = False
+    expect_head: int | None = None
+
+
+_write = BodyDecoder(WriteBody)
+
+
+def decode_write(body: bytes) -> WriteRequest:
+    plain = _decode_plain(body)
+    if plain is not None:
+        return plain
+    sent = _write.decode(body)
+    return understood(sent, drafts_of(sent.records, node=sent.node))
+
+
+def understood(sent: WriteBody, drafts: Drafts) -> WriteRequest:
+    """The write `sent` asks for, with its records already taken apart."""
+    return WriteRequest(
+        drafts,
+        sent.idempotency_key,
+        sent.create,
+        sent.config,
+        sent.disable_backpressure,
+        sent.expect_head,
+    )
+
+
+def drafts_of(records: Sequence[RecordBody], *, node: str | None = None) -> Drafts:
+    """Columns of decoded records; `node` stands in where a record has none."""
+    metas = [record.meta for record in records]
+    return Drafts(
+        [bytes(record.data) for record in records],
+        _used([_present(meta) for meta in metas], b"") if any(metas) else None,
+        _used([record.tag for record in records], None),
+        _nodes([record.node for record in records], default=node),
+    )
+
+
+def _nodes(own: list[str | None], *, default: str | None) -> list[str | None] | None:
+    if own.count(None) == len(own):
+        return None if default is None else [default] * len(own)
+    return [default if node is None else node for node in own]
+
+
+def _used(column: list[V], absent: V) -> list[V] | None:
+    return None if column.count(absent) == len(column) else column
+
+
+def _present(meta: Raw | UnsetType) -> bytes:
+    stored = b"" if meta is UNSET else bytes(meta)
+    return b"" if stored == b"null" else stored
+
+
+def _decode_plain(body: bytes) -> WriteRequest | None:
+    """The write if the body is plain; None sends it to the general path, for errors too."""
+    try:
+        sent = _write.parse(body)
+        if not body.isascii():
+            body.decode()
+        if _has_whitespace(body):
+            tight: bytes = msgspec.json.format(body, indent=-1)
+            if len(tight) != len(body):
+                body, sent = tight, _write.parse(tight)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    if sent.config is not None:
+        return None
+    drafts = drafts_of(sent.records, node=sent.node)
+    if len(body) == _plain_size(sent, drafts) and _is_shallow(drafts):
+        return understood(sent, drafts)
+    return None
+
+
+def _has_whitespace(body: bytes) -> bool:
+    return any(body.find(space) >= 0 for space in (b" ", b"\n", b"\r", b"\t"))
+
+
+def _plain_size(sent: WriteBody, drafts: Drafts) -> int:
+    """The size of the compact body if every field it has comes once and without escapes."""
+    size = len(b'{"records":[]}') + len(b'{"data":},') * len(drafts) - bool(drafts.datas)
+    size += sum(map(len, drafts.datas))
+    if drafts.metas is not None:
+        used = len(drafts) - drafts.metas.count(b"")
+        size += len(b',"meta":') * used + sum(map(len, drafts.metas))
+    if drafts.tags is not None:
+        size += _names_size(b',"tag":""', drafts.tags)
+    if drafts.nodes is not None:
+        size += _names_size(b',"node":""', [record.node for record in sent.records])
+    size += _names_size(b',"node":""', [sent.node])
+    size += _names_size(b',"idempotency_key":""', [sent.idempotency_key])
+    if sent.create is not None:
+        size += len(b',"create":true') + (not sent.create)
+    if sent.disable_backpressure:
+        size += len(b',"disable_backpressure":true')
+    if sent.expect_head is not None:
+        size += len(b',"expect_head":%d' % sent.expect_head)
+    return size
+
+
+def _names_size(around: bytes, names: list[str | None]) -> int:
+    given = [name for name in names if name is not None]
+    return len(around) * len(given) + len("".join(given).encode())
+
+
+def _is_shallow(drafts: Drafts) -> bool:
+    """Whether no payload nests too deep; short ones have no room for it."""
+    payloads = drafts.datas if drafts.metas is None else drafts.datas + drafts.metas
+    room = 2 * _PAYLOAD_DEPTH
+    if max(map(len, payloads), default=0) <= room:
+        return True
+    try:
+        for payload in payloads:
+            if len(payload) > room:
+                compact(payload, _PAYLOAD_DEPTH)
+    except InvalidRequest:
+        return False
+    return True

@@ -1,0 +1,210 @@
+"""Response bodies as bytes, compact.
+
+`present` sends any shape. What holds records or jobs is spliced from stored bytes instead, and
+what the Python API returns in another form than the wire is turned over here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from topics.errors import TopicsError
+from topics.values import Ack, Created, Holes, Page, Tombstone, TopicState
+from topics.wire.shapes import Health, Ready
+from topics.wire.tokens import lease_token
+
+_encode = msgspec.json.Encoder().encode
+
+
+def performance(
+    server_total_ms: float,
+    *,
+    wal_append_ms: float | None = None,
+    fsync_ms: float | None = None,
+    throttle_wait_ms: float = 0.0,
+    records_scanned: int | None = None,
+    cold_segments_read: int = 0,
+) -> bytes:
+    """The closing object of a body. Times have three decimals; nothing waited is exactly 0.0."""
+    parts = {"server_total_ms": _ms(server_total_ms)}
+    if wal_append_ms is not None:
+        parts["wal_append_ms"] = _ms(wal_append_ms)
+    if fsync_ms is not None:
+        parts["fsync_ms"] = _ms(fsync_ms)
+    if throttle_wait_ms > 0:
+        parts["throttle_wait_ms"] = _ms(throttle_wait_ms)
+    if records_scanned is not None:
+        parts["records_scanned"] = records_scanned
+    if cold_segments_read > 0:
+        parts["cold_segments_read"] = cold_segments_read
+    return _encode(parts)
+
+
+def _ms(duration: float) -> float:
+    return round(float(duration), 3)
+
+
+def present(shape: msgspec.Struct, spent: bytes) -> bytes:
+    """A body in the order of its shape's fields, closed by `spent` (see `performance`)."""
+    return closed(_encode(shape), spent)
+
+
+def closed(body: bytes, spent: bytes) -> bytes:
+    """An object with `performance` as its last member."""
+    return b'%b,"performance":%b}' % (body[:-1], spent)
+
+
+def error_body(error: TopicsError) -> bytes:
+    """The envelope of every refusal."""
+    facts: dict[str, object] = {"code": error.code, "message": message_of(error)}
+    if error.detail is not None:
+        facts["detail"] = error.detail
+    return _encode({"error": facts})
+
+
+def message_of(error: TopicsError) -> str:
+    """The text of an error, never empty; file names in it need not be valid Unicode."""
+    return str(error).encode(errors="replace").decode() or error.code
+
+
+# Topics
+
+
+def topic_configured(done: Created, spent: bytes) -> bytes:
+    return closed(_encode(done.to_dict()), spent)
+
+
+def topic_state(state: TopicState, spent: bytes) -> bytes:
+    shown = {
+        "topic": state.topic,
+        "type": state.type,
+        "head_seq": state.head_seq,
+        "earliest_seq": state.earliest_seq,
+        "next_seq": state.next_seq,
+        "count": state.count,
+        "bytes": state.bytes,
+        "config": dict(state.config),
+        "effective_priority": state.effective_priority,
+        "last_write_ts": state.last_write_ts,
+        "last_read_ts": state.last_read_ts,
+        "epoch": state.epoch,
+        "delete_version": state.delete_version,
+    }
+    if state.queue is not None:
+        shown["queue"] = state.queue
+    return closed(_encode(shown), spent)
+
+
+def holes(found: Holes, spent: bytes) -> bytes:
+    return closed(_encode(found.to_dict()), spent)
+
+
+# Records. Rendered records come from `rendering.render_records`.
+
+
+def write_ack(ack: Ack, spent: bytes, *, return_seqs: bool = True) -> bytes:
+    """An acknowledged write; without `seqs` when the caller declined them."""
+    seqs = b'"seqs":%b,' % _encode(list(ack.seqs)) if return_seqs else b""
+    return closed(b"{%b}" % ack_members(ack, seqs), spent)
+
+
+def ack_members(ack: Ack, seqs: bytes) -> bytes:
+    """The members of an acknowledged write; `seqs` is that member with its comma, or empty."""
+    return b'"topic":%b,"first_seq":%d,"last_seq":%d,%b"head_seq":%d,"count":%d,%b' % (
+        _encode(ack.topic),
+        ack.first_seq,
+        ack.last_seq,
+        seqs,
+        ack.head_seq,
+        ack.count,
+        b'"created":%b,"deduped":%b' % (_encode(ack.created), _encode(ack.deduped)),
+    )
+
+
+def diff_page(page: Page, rendered: bytes, spent: bytes) -> bytes:
+    """One read. `tombstone` is null when nothing was lost, never absent."""
+    return (
+        b'{"topic":%b,"records":%b,"next_from_seq":%d,"head_seq":%d,"earliest_seq":%d,'
+        b'"caught_up":%b,"tombstone":%b,"lag":%d,"performance":%b}'
+    ) % (
+        _encode(page.topic),
+        rendered,
+        page.next_from_seq,
+        page.head_seq,
+        page.earliest_seq,
+        _encode(page.caught_up),
+        _tombstone(page.tombstone),
+        page.lag,
+        spent,
+    )
+
+
+def records_page(page: Page, rendered: bytes) -> bytes:
+    """A read for caches: nothing in it moves unless the page itself changes."""
+    return (b'{"topic":%b,"records":%b,"next_from_seq":%d,"caught_up":%b,"tombstone":%b}') % (
+        _encode(page.topic),
+        rendered,
+        page.next_from_seq,
+        _encode(page.caught_up),
+        _tombstone(page.tombstone),
+    )
+
+
+def _tombstone(tombstone: Tombstone | None) -> bytes:
+    return b"null" if tombstone is None else _encode(tombstone.to_dict())
+
+
+# Jobs
+
+
+class Job(msgspec.Struct, frozen=True, gc=False):
+    """A job on lease, its payload as stored."""
+
+    seq: int
+    lease_id: int
+    deadline_ms: int
+    ts: int
+    deliveries: int
+    data: bytes
+    tag: str | None = None
+    meta: bytes | None = None
+
+
+def job_members(job: Job) -> bytes:
+    """The members of a job between its braces. Who wrote it stays hidden."""
+    tag = b"" if job.tag is None else b'"$tag":%b,' % _encode(job.tag)
+    meta = b',"meta":%b' % job.meta if job.meta else b""
+    return b'"$seq":%d,"lease_id":"%b","deadline":%d,"$ts":%d,%b"deliveries":%d,"data":%b%b' % (
+        job.seq,
+        lease_token(job.lease_id).encode(),
+        job.deadline_ms,
+        job.ts,
+        tag,
+        job.deliveries,
+        job.data,
+        meta,
+    )
+
+
+def claimed(topic: str, jobs: Sequence[Job], spent: bytes, *, ready: int) -> bytes:
+    """Jobs handed to a worker, perhaps none."""
+    return b'{"topic":%b,"claimed":[%b],"count":%d,"ready":%d,"performance":%b}' % (
+        _encode(topic),
+        b",".join([b"{%b}" % job_members(job) for job in jobs]),
+        len(jobs),
+        ready,
+        spent,
+    )
+
+
+# Probes, which say nothing of performance
+
+
+def health(*, version: str, uptime_ms: int) -> bytes:
+    return _encode(Health(version=version, uptime_ms=uptime_ms))
+
+
+def ready(*, topics: int) -> bytes:
+    return _encode(Ready(topics=topics))

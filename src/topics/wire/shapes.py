@@ -1,0 +1,417 @@
+"""Response bodies as types: what the server builds, the client parses and the schema shows.
+
+Where a result of the Python API has the very fields of a body, that type serves as the shape
+and is not repeated here. `performance`, which nearly every body ends with, is added on sending.
+Fields that may be absent are `UNSET`; those that may be null say so.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from msgspec import UNSET, Struct, UnsetType, field
+
+from topics.values import CursorState, HoleKind, QueueCounts, TombstoneReason, TopicSummary
+from topics.wire.numbers import U64
+from topics.wire.predicates import Triple
+from topics.wire.words import Discard, Durability, Guarantee, TopicType
+
+
+class Performance(Struct, omit_defaults=True):
+    """Where the time went, in milliseconds. Only what applies to a call is there."""
+
+    server_total_ms: float
+    wal_append_ms: float | UnsetType = UNSET
+    fsync_ms: float | UnsetType = UNSET
+    throttle_wait_ms: float | UnsetType = UNSET
+    records_scanned: U64 | UnsetType = UNSET
+    cold_segments_read: U64 | UnsetType = UNSET
+
+
+class ErrorFacts(Struct):
+    """What went wrong: a stable code, a text for people, facts for programs."""
+
+    code: str
+    message: str
+    detail: dict[str, Any] | UnsetType = UNSET
+
+
+class ErrorBody(Struct):
+    """The body of every refusal."""
+
+    error: ErrorFacts
+
+
+# Topics
+
+
+class Config(Struct):
+    """A topic's configuration, resolved: every field is there."""
+
+    type: TopicType
+    ttl_ms: U64
+    cap_records: U64
+    cap_bytes: U64
+    discard: Discard
+    durable: bool
+    durability: Durability
+    priority: int | None
+    auto_priority: bool
+    auto_create: bool
+    idempotency_window_ms: U64
+    dedupe_node: bool
+    lease_ms: U64
+    claim_jitter_ms: U64
+    max_deliveries: U64
+    dead_letter: str | None
+    leases_durable: bool
+
+
+class TopicConfigured(Struct):
+    """A topic that was created or configured."""
+
+    topic: str
+    created: bool
+    config: Config
+
+
+class TopicStateBody(Struct):
+    """A topic at one moment. A queue also counts its jobs."""
+
+    topic: str
+    type: TopicType
+    head_seq: U64
+    earliest_seq: U64
+    next_seq: U64
+    count: U64
+    bytes: U64
+    config: Config
+    effective_priority: int
+    last_write_ts: U64 | None
+    last_read_ts: U64 | None
+    epoch: U64
+    delete_version: U64
+    queue: QueueCounts | UnsetType = UNSET
+
+
+class TopicList(Struct):
+    """Topics by name; `next_cursor` is there when more follow."""
+
+    topics: list[TopicSummary]
+    next_cursor: str | UnsetType = UNSET
+
+
+# Records
+
+
+class RecordShape(Struct, rename={"seq": "$seq", "ts": "$ts", "node": "$node", "tag": "$tag"}):
+    """A record as readers get it. What was not set or not asked for has no key."""
+
+    seq: U64
+    ts: U64
+    node: str | UnsetType = UNSET
+    tag: str | UnsetType = UNSET
+    data: Any = UNSET
+    meta: Any = UNSET
+
+
+class TombstoneShape(Struct):
+    """Records the reader lost against its will, and where reading goes on."""
+
+    gap_from: U64
+    gap_to: U64
+    reason: TombstoneReason
+    missed_estimate: U64
+    earliest_seq: U64
+    head_seq: U64
+
+
+class WriteAck(Struct, kw_only=True):
+    """A write that is as safe as its topic promises; `seqs` unless the caller declined them."""
+
+    topic: str
+    first_seq: U64
+    last_seq: U64
+    seqs: list[U64] | UnsetType = UNSET
+    head_seq: U64
+    count: U64
+    created: bool
+    deduped: bool
+
+
+class DiffPage(Struct):
+    """One read: records after a cursor, and the cursor to go on with."""
+
+    topic: str
+    records: list[RecordShape]
+    next_from_seq: U64
+    head_seq: U64
+    earliest_seq: U64
+    caught_up: bool
+    tombstone: TombstoneShape | None
+    lag: U64
+
+
+class RecordsPage(Struct):
+    """A read that can be cached: only what changes when the page does."""
+
+    topic: str
+    records: list[RecordShape]
+    next_from_seq: U64
+    caught_up: bool
+    tombstone: TombstoneShape | None
+
+
+class CursorList(Struct):
+    """Named cursors of a topic; `next_cursor` is there when more follow."""
+
+    topic: str
+    cursors: list[CursorState]
+    next_cursor: str | UnsetType = UNSET
+
+
+class CursorDropped(Struct):
+    """A named cursor that is gone; `deleted` is false when there was none."""
+
+    topic: str
+    cursor: str
+    deleted: bool
+
+
+class HolesPage(Struct):
+    """Dead runs of a range as [from, to, kind], ends included."""
+
+    topic: str
+    epoch: U64
+    delete_version: U64
+    runs: list[tuple[U64, U64, HoleKind]]
+    next_from_seq: U64
+    exact_from: U64
+
+
+class Plan(Struct):
+    """A range cut for parallel readers: [from, to, live records, bytes] each."""
+
+    topic: str
+    epoch: U64
+    delete_version: U64
+    head_seq: U64
+    evict_floor: U64
+    ranges: list[tuple[U64, U64, U64, U64]]
+    next_from_seq: U64
+
+
+# Routers
+
+
+class RouterShape(Struct, kw_only=True):
+    """A router. `created` answers a PUT, `forwarded_total` a GET."""
+
+    router: str
+    created: bool | UnsetType = UNSET
+    source: str
+    dest: str
+    preserve_node: bool
+    preserve_tag: bool
+    filter: Triple | None
+    allow_cycle: bool
+    guarantee: Guarantee
+    forwarded_total: U64 | UnsetType = UNSET
+
+
+class RouterSummary(Struct):
+    """One line of the list of routers."""
+
+    router: str
+    source: str
+    dest: str
+    guarantee: Guarantee
+    forwarded_total: U64
+
+
+class RouterList(Struct):
+    """Routers by name; `next_cursor` is there when more follow."""
+
+    routers: list[RouterSummary]
+    next_cursor: str | UnsetType = UNSET
+
+
+class RouterDropped(Struct):
+    """A router that is gone; `deleted` is false when there was none."""
+
+    router: str
+    deleted: bool
+
+
+# Streams
+
+
+class StreamStart(Struct):
+    """Where a stream begins in one topic, resolved."""
+
+    from_seq: U64
+    head_seq: U64
+    earliest_seq: U64
+
+
+class WatchOpened(Struct):
+    """A watch session and where to open its stream."""
+
+    wid: str
+    stream_url: str
+    session_ttl_ms: U64
+    topics: dict[str, StreamStart]
+
+
+# Queues
+
+
+class JobShape(Struct, rename={"seq": "$seq", "ts": "$ts", "tag": "$tag"}, kw_only=True):
+    """A job on lease. It is the worker's until the deadline."""
+
+    seq: U64
+    lease_id: str
+    deadline: U64
+    ts: U64
+    tag: str | UnsetType = UNSET
+    deliveries: U64
+    data: Any
+    meta: Any = UNSET
+
+
+class Claimed(Struct):
+    """Jobs handed to a worker, perhaps none; `ready` jobs are left."""
+
+    topic: str
+    claimed: list[JobShape]
+    count: U64
+    ready: U64
+
+
+class Acked(Struct):
+    """Jobs finished; `skipped` were not this worker's any more."""
+
+    topic: str
+    acked: U64
+    skipped: list[U64]
+    ready: U64
+    in_flight: U64
+
+
+class Nacked(Struct):
+    """Jobs given back; `skipped` were not this worker's any more."""
+
+    topic: str
+    nacked: U64
+    skipped: list[U64]
+    ready: U64
+    in_flight: U64
+
+
+class Extended(Struct):
+    """Jobs held for longer, with the new deadline of each seq."""
+
+    topic: str
+    extended: U64
+    skipped: list[U64]
+    deadlines: dict[str, U64]
+
+
+class Redriven(Struct):
+    """Dead letters put back into their queue; `more` says whether some are left."""
+
+    topic: str
+    source: str = field(name="from")
+    moved: U64
+    more: bool
+
+
+# Staged writes
+
+
+class Staged(Struct):
+    """Records kept aside. `deduped` when the epoch was committed before: nothing was kept."""
+
+    app: str
+    epoch: U64
+    part: U64
+    attempt: U64
+    records: U64
+    bytes: U64
+    deduped: bool | UnsetType = UNSET
+
+
+class CommittedRun(Struct):
+    """The seqs one topic got from a commit."""
+
+    first_seq: U64
+    last_seq: U64
+    count: U64
+
+
+class Committed(Struct):
+    """All stages of an epoch, now visible together."""
+
+    app: str
+    epoch: U64
+    deduped: bool
+    topics: dict[str, CommittedRun]
+
+
+# Probes
+
+
+class Health(Struct, kw_only=True):
+    """The process runs."""
+
+    status: Literal["ok"] = "ok"
+    version: str
+    uptime_ms: U64
+
+
+class Ready(Struct, kw_only=True):
+    """The log is recovered and can be written."""
+
+    status: Literal["ready"] = "ready"
+    wal_replay_complete: bool = True
+    topics: U64
+
+
+class WalMetrics(Struct):
+    """Counters of the log."""
+
+    fsyncs: U64
+    frames: U64
+    batches: U64
+    bytes_written: U64
+    rotations: U64
+    queue_depth: U64
+    queue_depth_peak: U64
+    submit_full_total: U64
+    read_only: bool
+    fsync_count: U64
+    fsync_micros_total: U64
+
+
+class Metrics(Struct):
+    """What the server counts, as JSON."""
+
+    topics: U64
+    topics_ephemeral: U64
+    topics_memory: U64
+    topics_disk: U64
+    topics_fsync: U64
+    routers: U64
+    records_live: U64
+    bytes_live: U64
+    queue_topics: U64
+    queue_leases_in_flight: U64
+    sse_connections: U64
+    watch_sessions: U64
+    ready: bool
+    replay_progress: float
+    uptime_ms: U64
+    pressure: float
+    throttled_total: U64
+    streams_lagged_total: U64
+    wal: WalMetrics
