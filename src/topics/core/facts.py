@@ -34,7 +34,8 @@ class Appended(msgspec.Struct):
     """Records `first_seq ..` of one topic, as parallel columns.
 
     `base + offsets[i]` locates the frame of record i: the upper 32 bits name a byte source, the
-    lower 32 the offset in it. `base` is 0 until the log has taken the frames.
+    lower 32 the offset in it. `base` is 0 until the log has taken the frames. Columns may be
+    shared between facts: they are never changed in place.
     """
 
     topic_id: int

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 
@@ -17,8 +18,15 @@ class Clock(Protocol):
 
 
 class SystemClock:
+    monotonic = staticmethod(time.monotonic)
+    monotonic_ns = staticmethod(time.monotonic_ns)
+
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
 
-    def monotonic(self) -> float:
-        return time.monotonic()
+
+def nanoseconds(clock: Clock) -> Callable[[], int]:
+    """The monotonic time of a clock as a whole number; asked for at every write."""
+    if isinstance(clock, SystemClock):
+        return clock.monotonic_ns
+    return lambda: int(clock.monotonic() * 1e9)

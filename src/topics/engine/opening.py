@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from topics.core.facts import Fact
 from topics.engine import directory
 from topics.engine.checkpoint import Checkpointer, Identity
-from topics.engine.clock import Clock
+from topics.engine.clock import Clock, nanoseconds
 from topics.engine.engine import Engine
 from topics.engine.kernel import Kernel
 from topics.engine.recovery import (
@@ -133,7 +133,7 @@ def _start(fs: Fs, entered: directory.Directory, found: Found, opening: Opening)
         ),
         sources=found.sources,
         handles=found.handles,
-        monotonic_ns=lambda: int(clock.monotonic() * 1e9),
+        monotonic_ns=nanoseconds(clock),
     )
     crashpoint("rec.newgen")
     kernel = Kernel(

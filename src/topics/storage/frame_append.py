@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, count
 from operator import add
 from typing import TypeAlias
 
@@ -40,11 +40,18 @@ from topics.storage.frame_header import (
 )
 from topics.storage.frame_parsing import BadPayload, decode_text
 
-_PLAIN_BODY = struct.Struct("<BBQQQHHII")  # BODY and the json_len of a record without names
+# BODY and the json_len of a record without names: whole, and in parts of which a write shares two.
+_pack_plain = struct.Struct("<BBQQQHHII").pack
+_LEAD = struct.Struct("<BBQ")
+_MIDDLE = struct.Struct("<QHH")
+_COMMON = struct.Struct(f"<{_LEAD.size}sQ{_MIDDLE.size}sII")
+_pack_u32, _pack_u64 = U32.pack, U64.pack
+PLAIN_FRAME_LEN = MIN_FRAME_LEN + JSON_LEN_SIZE  # frame_len of a record without data
 _WHO = struct.Struct("<IBxQQ")  # of HEADER: frame_len, type, topic_id, seq
 _BYTES = [bytes((value,)) for value in range(256)]
 _NO_OFFSET = array("I", (0,))
 _NO_NAMES = array("H", (0,))
+_FLAGS = [array("B", (value,)) for value in range(256)]
 _LINK = struct.Struct("<QI")  # checksum of one frame and frame_len of the next
 
 Record: TypeAlias = tuple[str | None, str | None, bytes, bytes]
@@ -66,28 +73,28 @@ def encode_append(
     `cont_last` is for a write that is followed by more frames of the same submission. The batch
     must not be empty.
     """
-    count = len(batch.datas)
+    records = len(batch.datas)
     last = (hops if hops < MAX_HOPS else MAX_HOPS) << HOPS_SHIFT
     if durable:
         last |= FLAG_DURABLE
     if cont_last:
         last |= FLAG_CONT
     is_plain = batch.tags is None and batch.nodes is None and batch.metas is None
-    if is_plain and count == 1:
+    if is_plain and records == 1:
         return _encode_single(topic_id, first_seq, ts, batch.datas[0], last)
-    flags = _BYTES[last | FLAG_CONT] * (count - 1) + _BYTES[last]
+    flags = _BYTES[last | FLAG_CONT] * (records - 1) + _BYTES[last]
     if is_plain:
         frames, lengths = _encode_plain(topic_id, first_seq, ts, batch.datas, flags)
-        name_lengths = array("H", bytes(2 * count))
+        name_lengths = array("H", bytes(2 * records))
     else:
         names, named_flags = _encode_names(batch, flags)
         name_lengths = array("H", [len(node) + len(tag) for node, tag in names])
         flags = bytes(named_flags)
         frames, lengths = _encode_full(topic_id, first_seq, ts, batch, names=names, flags=flags)
     offsets = array("I", (0,))
-    if count > 1:
+    if records > 1:
         offsets.extend(accumulate(lengths[:-1]))
-    times = array("Q", (ts,)) * count
+    times = array("Q", (ts,)) * records
     return frames, Appended(
         topic_id,
         first_seq,
@@ -106,17 +113,16 @@ def _encode_single(
     """The write of one record with data only, where each avoided list is felt."""
     size = len(data)
     _insist_on_fit(size)
-    body = _PLAIN_BODY.pack(APPEND, flags, topic_id, seq, ts, 0, 0, size + JSON_LEN_SIZE, size)
-    body += data
-    frame = b"".join((U32.pack(len(body) + CHECKSUM_SIZE), body, U64.pack(h64(body))))
+    body = _pack_plain(APPEND, flags, topic_id, seq, ts, 0, 0, size + JSON_LEN_SIZE, size) + data
+    frame = b"".join((_pack_u32(size + PLAIN_FRAME_LEN), body, _pack_u64(h64(body))))
     return frame, Appended(
         topic_id,
         seq,
-        _NO_OFFSET[:],
+        _NO_OFFSET,
         array("I", (len(frame),)),
         array("Q", (ts,)),
-        _NO_NAMES[:],
-        array("B", (flags,)),
+        _NO_NAMES,
+        _FLAGS[flags],
     )
 
 
@@ -126,18 +132,22 @@ def _encode_plain(
     """Frames and their lengths, for records with data only."""
     sizes = [*map(len, datas)]
     _insist_on_fit(max(sizes))
-    pack_link, pack_body = _LINK.pack, _PLAIN_BODY.pack
-    parts: list[bytes] = []
-    append = parts.append
-    checksum = 0
-    for flag, size, data in zip(flags, sizes, datas, strict=True):
-        append(pack_link(checksum, size + MIN_FRAME_LEN + JSON_LEN_SIZE))
-        body = pack_body(APPEND, flag, topic_id, seq, ts, 0, 0, size + JSON_LEN_SIZE, size) + data
-        append(body)
-        checksum = h64(body)
-        seq += 1
+    # What the bodies of one write have in common is packed once; only the last flag differs.
+    lead, middle = _LEAD.pack(APPEND, flags[0], topic_id), _MIDDLE.pack(ts, 0, 0)
+    pack = _COMMON.pack
+    bodies = [
+        pack(lead, seq, middle, size + JSON_LEN_SIZE, size) + data
+        for seq, size, data in zip(count(seq), sizes, datas)
+    ]
+    lead = _LEAD.pack(APPEND, flags[-1], topic_id)
+    bodies[-1] = lead + bodies[-1][len(lead) :]
+    checksums = [0, *map(h64, bodies)]
+    last = checksums.pop()
+    parts: list[bytes] = [b""] * (2 * len(bodies))
+    parts[::2] = map(_LINK.pack, checksums, [size + PLAIN_FRAME_LEN for size in sizes])
+    parts[1::2] = bodies
     parts[0] = parts[0][CHECKSUM_SIZE:]  # no frame before the first
-    append(U64.pack(checksum))
+    parts.append(_pack_u64(last))
     return b"".join(parts), array("I", [size + OVERHEAD + JSON_LEN_SIZE for size in sizes])
 
 

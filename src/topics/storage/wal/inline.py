@@ -65,7 +65,8 @@ class InlineCommitter:
         return self._shards[shard].stats()
 
     def shard_of(self, topic_id: int) -> int:
-        return layout.shard_of(topic_id, len(self._shards))
+        shards = len(self._shards)
+        return layout.shard_of(topic_id, shards) if shards > 1 else 0
 
     def close(self) -> None:
         """Sync and close every shard, then report the first that could not."""
