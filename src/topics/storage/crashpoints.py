@@ -8,6 +8,7 @@ the product fails loudly instead of never being tested.
 import itertools
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TypeAlias
@@ -17,6 +18,7 @@ Hook: TypeAlias = Callable[[str], None]
 
 ENABLE_VARIABLE = "TOPICS_TEST_HOOKS"
 POINT_VARIABLE = "TOPICS_CRASHPOINT"
+HOLD_VARIABLE = "TOPICS_HOLDPOINT"
 
 _POINTS_BY_AREA = {
     "wal": "after_write after_sync",
@@ -67,18 +69,37 @@ def installed(hook: Hook) -> Iterator[None]:
 
 
 def install_from_env(environ: Mapping[str, str]) -> None:
-    """Arm `TOPICS_CRASHPOINT=name:n`: SIGKILL this process on the n-th pass of that point.
+    """Arm what a test asks for by a variable.
 
-    Without `TOPICS_TEST_HOOKS=1` the variable is ignored, so that a stray setting cannot bring a
+    `TOPICS_CRASHPOINT=name:n`: SIGKILL this process on the n-th pass of that point.
+    `TOPICS_HOLDPOINT=name:path`: wait at that point until the path exists.
+
+    Without `TOPICS_TEST_HOOKS=1` both are ignored, so that a stray setting cannot bring a
     production server down. A malformed value raises `ValueError`.
     """
-    text = environ.get(POINT_VARIABLE)
-    if text is None or environ.get(ENABLE_VARIABLE) != "1":
+    if environ.get(ENABLE_VARIABLE) != "1":
         return
-    name, _, count = text.rpartition(":")
-    if name not in NAMES or not count.isdecimal() or int(count) == 0:
-        raise ValueError(f"{POINT_VARIABLE} must be <crash point>:<n from 1>, got {text!r}")
-    install(_suicide_hook(name, nth=int(count)))
+    text = environ.get(POINT_VARIABLE)
+    if text is not None:
+        name, _, count = text.rpartition(":")
+        if name not in NAMES or not count.isdecimal() or int(count) == 0:
+            raise ValueError(f"{POINT_VARIABLE} must be <crash point>:<n from 1>, got {text!r}")
+        install(_suicide_hook(name, nth=int(count)))
+        return
+    text = environ.get(HOLD_VARIABLE)
+    if text is not None:
+        name, _, path = text.partition(":")
+        if name not in NAMES or not path:
+            raise ValueError(f"{HOLD_VARIABLE} must be <crash point>:<path>, got {text!r}")
+        install(_holding_hook(name, path))
+
+
+def _holding_hook(name: str, path: str) -> Hook:
+    def hook(reached: str) -> None:
+        while reached == name and not os.path.exists(path):
+            time.sleep(0.01)
+
+    return hook
 
 
 def _suicide_hook(name: str, *, nth: int) -> Hook:

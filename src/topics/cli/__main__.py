@@ -1,0 +1,5 @@
+"""`python -m topics.cli` is `topics`."""
+
+from topics.cli import main
+
+main()

@@ -1,0 +1,181 @@
+"""`topics serve` from outside: how it starts, what it says, how it ends."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+from pathlib import Path
+
+import httpx
+import pytest
+from tests.blackbox.conftest import ServerFactory, ServerProcess
+
+
+def write(server: ServerProcess, topic: str, count: int = 1, **config: object) -> dict[str, object]:
+    body = {"records": [{"data": n} for n in range(count)], "config": config}
+    answer = httpx.post(f"{server.url}/v0/topics/{topic}", json=body)
+    assert answer.status_code in (200, 201), answer.text
+    found: dict[str, object] = answer.json()
+    return found
+
+
+# Start
+
+
+def test_the_port_file_holds_the_bound_address(server: ServerProcess) -> None:
+    assert server.port != 0
+    assert httpx.get(f"{server.url}/v0/health").json()["status"] == "ok"
+
+
+def test_a_start_without_keys_warns_loudly(server: ServerProcess) -> None:
+    assert "NO API KEYS ARE SET" in server.stderr
+
+
+def test_a_flag_wins_over_its_variable(server_factory: ServerFactory, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    server = server_factory(flags=["--data-dir", str(elsewhere)])
+    write(server, "t")
+    assert (elsewhere / "FORMAT").exists()
+    assert not server.data_dir.exists()
+
+
+def test_a_switch_can_be_turned_off_by_a_flag(server_factory: ServerFactory) -> None:
+    env = {"TOPICS_API_KEYS": "k", "TOPICS_PROBE_AUTH": "1"}
+    server = server_factory(env=env, flags=["--no-probe-auth"])
+    assert httpx.get(f"{server.url}/v0/ready").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("env", "words"),
+    [
+        ({"TOPICS_WAL_SHARDS": "many"}, ["TOPICS_WAL_SHARDS", "'many'", "an integer"]),
+        ({"TOPICS_PORT": "70000"}, ["TOPICS_PORT", "'70000'", "65535"]),
+        ({"TOPICS_API_KEYS": "k:everything"}, ["TOPICS_API_KEYS", "read, write"]),
+        ({"TOPICS_HOST": "0.0.0.0"}, ["TOPICS_HOST", "0.0.0.0", "loopback"]),
+        ({"TOPICS_TLS_CERT": "/nowhere"}, ["TOPICS_TLS_KEY", "TOPICS_TLS_CERT"]),
+        (
+            {"TOPICS_TLS_CERT": "/nowhere", "TOPICS_TLS_KEY": "/nowhere"},
+            ["TOPICS_TLS_CERT", "/nowhere"],
+        ),
+        (
+            {"TOPICS_TEST_HOOKS": "1", "TOPICS_CRASHPOINT": "nowhere:1"},
+            ["TOPICS_CRASHPOINT", "nowhere"],
+        ),
+    ],
+)
+def test_a_bad_setting_refuses_to_start_and_says_what_is_allowed(
+    server_factory: ServerFactory, env: dict[str, str], words: list[str]
+) -> None:
+    server = server_factory(env=env, start=False)
+    server.launch()
+    assert server.wait() == 2
+    assert all(word in server.stderr for word in words), server.stderr
+    assert "Traceback" not in server.stderr
+    assert not server.data_dir.exists()
+
+
+def test_an_unknown_flag_is_a_usage_error(server_factory: ServerFactory) -> None:
+    server = server_factory(flags=["--no-such-flag"], start=False)
+    server.launch()
+    assert server.wait() == 2
+    assert "--no-such-flag" in server.stderr
+
+
+def test_a_public_bind_without_keys_needs_the_override(server_factory: ServerFactory) -> None:
+    env = {"TOPICS_HOST": "0.0.0.0", "TOPICS_ALLOW_INSECURE_NO_AUTH": "1"}
+    server = server_factory(env=env, start=False)
+    server.launch()
+    server.wait_bound()
+    assert "EVERYBODY" in server.stderr
+
+
+def test_a_taken_port_ends_the_start(server_factory: ServerFactory) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        server = server_factory(env={"TOPICS_PORT": str(port)}, start=False)
+        server.launch()
+        assert server.wait() == 1
+    assert f"cannot listen on 127.0.0.1:{port}" in server.stderr
+    assert "Traceback" not in server.stderr
+
+
+def test_a_port_file_that_cannot_be_written_ends_the_start(server_factory: ServerFactory) -> None:
+    server = server_factory(env={"TOPICS_PORT_FILE": "/nowhere/at/all"}, start=False)
+    server.launch()
+    assert server.wait() == 1
+    assert "/nowhere/at/all" in server.stderr
+
+
+def test_a_second_server_on_the_directory_is_refused_and_the_first_unharmed(
+    server: ServerProcess, server_factory: ServerFactory
+) -> None:
+    write(server, "t")
+    second = server_factory(start=False, data_dir=server.data_dir)
+    second.launch()
+    assert second.wait() == 4
+    line = json.loads(second.stderr.splitlines()[-1])
+    assert set(line) == {"refused", "file", "offset", "message"}
+    assert not (second.root / "port").exists(), "it must not listen"
+    write(server, "t")
+
+
+# Recovery
+
+
+def test_requests_during_recovery_are_told_to_wait(
+    server_factory: ServerFactory, tmp_path: Path
+) -> None:
+    first = server_factory()
+    write(first, "t", 100)
+    first.kill()
+    go = tmp_path / "go"
+    env = {"TOPICS_TEST_HOOKS": "1", "TOPICS_HOLDPOINT": f"rec.scan:{go}"}
+    server = server_factory(env=env, start=False, data_dir=first.data_dir)
+    server.launch()
+    server.wait_bound()
+    with httpx.Client(base_url=server.url) as http:
+        assert http.get("/v0/health").status_code == 200
+        assert http.get("/v0/openapi.json").status_code == 200
+        assert http.get("/v0/metrics").status_code == 200
+        for path in ("/v0/ready", "/readyz", "/v0/topics", "/v0/topics/t", "/v0/nowhere"):
+            answer = http.get(path)
+            assert answer.status_code == 503, path
+            assert answer.headers["retry-after"] == "1"
+            error = answer.json()["error"]
+            assert error["code"] == "not_ready"
+            assert 0.0 <= error["detail"]["replay_progress"] <= 1.0
+        go.touch()
+        server.wait_ready()
+        assert http.get("/v0/topics/t").json()["count"] == 100
+
+
+@pytest.mark.parametrize("how", ["kill", "stop"])
+def test_acked_records_are_there_after_a_restart(server: ServerProcess, how: str) -> None:
+    write(server, "t", 500)
+    write(server, "safe", 5, durability="fsync")
+    getattr(server, how)()
+    server.start()
+    assert httpx.get(f"{server.url}/v0/topics/t").json()["count"] == 500
+    assert httpx.get(f"{server.url}/v0/topics/safe").json()["head_seq"] == 5
+
+
+# Shutdown
+
+
+def test_a_signal_ends_it_cleanly_with_exit_code_0(server: ServerProcess) -> None:
+    write(server, "t")
+    assert server.stop() == 0
+    assert "Traceback" not in server.stderr
+
+
+def test_an_idle_keep_alive_connection_does_not_hold_up_the_end(server: ServerProcess) -> None:
+    with httpx.Client(base_url=server.url) as http:
+        assert http.get("/v0/health").status_code == 200
+        assert server.stop() == 0
+
+
+def test_sighup_without_tls_changes_nothing(server: ServerProcess) -> None:
+    server.signal(signal.SIGHUP)
+    assert httpx.get(f"{server.url}/v0/health").status_code == 200
+    assert server.is_running
