@@ -189,13 +189,17 @@ class SegmentHistory:
     def _tags_of_active(
         self, part: ActiveSegment, i: int, j: int
     ) -> Iterator[tuple[str, array[int]]]:
-        """The active segment has no tag file yet: its tags are in its frames."""
-        for at, entry in enumerate(self._idx(part).entries(i, j), i):
-            if entry[3] & FLAG_TAG and entry[1]:
-                (frame,) = self._store.frames(self._topic_id, part, at, at + 1)
+        """The active segment has no tag file yet: its tags are in its frames.
+
+        Every frame is looked at, because no hash vouches for what a growing index says of tags.
+        """
+        for start in range(i, j, _READ_RECORDS):
+            stop = min(start + _READ_RECORDS, j)
+            frames = self._store.frames(self._topic_id, part, start, stop)
+            for seq, frame in enumerate(frames, part.first + start):
                 tag = names_at(frame, 0)[1] if frame else None
                 if tag is not None:
-                    yield tag, array("Q", (part.first + at,))
+                    yield tag, array("Q", (seq,))
 
     def tags_of_tail(self, tail: Tail) -> Iterator[tuple[int, str]]:
         return self._tags_of(tail)

@@ -160,6 +160,19 @@ def test_an_entry_that_points_elsewhere_is_unsound(field: int, i: int) -> None:
     assert not codec.is_sound(idx, len(data))
 
 
+def test_times_that_run_backwards_are_unsound() -> None:
+    data, idx = segment(FOUR)
+    idx.raw[15] ^= 0x40  # the first entry's time is now far in the future
+    assert not codec.is_sound(idx, len(data))
+
+
+def test_names_without_a_flag_are_unsound() -> None:
+    data, idx = segment(FOUR)
+    named = next(i for i in range(idx.count) if idx.entry(i)[5])
+    idx.raw[named * ENTRY_SIZE + 16] = 0
+    assert not codec.is_sound(idx, len(data))
+
+
 def test_an_empty_segment_has_no_bytes() -> None:
     assert codec.pack_records([b"", b""]) == b""
 

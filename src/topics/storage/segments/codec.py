@@ -179,15 +179,20 @@ def idx_hash(idx: Idx) -> int:
 
 
 def is_sound(idx: Idx, data_len: int) -> bool:
-    """Whether the entries can describe a `.data` of this length: each frame behind the last."""
-    position = 0
-    for offset, length, _, flags, dead, name_len in idx.entries(0, idx.count):
-        if offset != position:
+    """Whether the entries can describe a `.data` of this length.
+
+    Each frame lies behind the last one, no time is before the one above it, and names are as long
+    as the flags allow: all that can be told without the frames themselves.
+    """
+    position = last_ts = 0
+    for offset, length, ts, flags, dead, name_len in idx.entries(0, idx.count):
+        if offset != position or ts < last_ts:
             return False
+        last_ts = ts
         if flags & FLAG_HOLE:
             if length or name_len or flags != FLAG_HOLE or dead != DEAD:
                 return False
-        elif length < _UNCOUNTED + name_len:
+        elif length < _UNCOUNTED + name_len or flags & ~_NAMES or (name_len and not flags):
             return False
         else:
             position += length + 1
