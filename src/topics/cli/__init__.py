@@ -1,0 +1,17 @@
+"""The command-line program `topics`: commands that parse, call and print.
+
+Nothing here knows how data is stored or decided. Commands import what they need when they run, so
+that `topics --help` answers at once.
+
+    exit code  meaning
+            0  done
+            1  done, and the answer is no: damage was found, something failed
+            2  the command was not understood
+            3  what it was asked about is not there
+            4  refused: the directory cannot be opened without risk; the last line says why, as JSON
+          130  interrupted
+"""
+
+from topics.cli._app import main
+
+__all__ = ["main"]

@@ -1,0 +1,136 @@
+"""The order in which a directory is verified, and what must hold across its files."""
+
+from __future__ import annotations
+
+from topics.cli._findings import Report
+from topics.cli._store import find
+from topics.cli._verify_log import check_log
+from topics.cli._verify_segments import check_segments
+from topics.core.topic import Topic
+from topics.engine.directory import look_into
+from topics.engine.history import SegmentHistory
+from topics.engine.recovery import Found
+from topics.errors import RefusedToOpen
+from topics.storage import layout
+from topics.storage.checksum import h64
+from topics.storage.fs import read_file
+from topics.storage.handles import Handles
+from topics.storage.segments.segment import ActiveSegment, AnySegment, Segment
+from topics.storage.segments.store import SegmentStore
+from topics.storage.segments.tiering import check_cold_dir
+from topics.storage.snapshot import BadSnapshot, Snapshot, read_snapshot
+from topics.storage.snapshot_lines import TopicLine
+from topics.storage.stages import BadStage, list_stages, read_stage
+
+
+def verify(report: Report, path: str, cold_dir: str | None) -> None:
+    """Fill the report; `RefusedToOpen` for a directory that is no store of this version."""
+    if not _format_is_sound(report, path):
+        return
+    entered = look_into(report.fs, path)
+    assert entered.format is not None
+    store_id = entered.format.id_bytes
+    newest = _check_snapshots(report, path, store_id)
+    check_log(report, path, store_id)
+    if cold_dir is not None:
+        _check_cold_marker(report, cold_dir, store_id)
+    _check_state(report, path, cold_dir, newest)
+    _check_stages(report, path)
+
+
+def _format_is_sound(report: Report, path: str) -> bool:
+    file = f"{path}/{layout.FORMAT}"
+    if not report.fs.exists(file):
+        return True  # whether that is damage or no store at all, `look_into` says
+    line, _, digest = read_file(report.fs, file).partition(b"\n")
+    if digest != b"%016x" % h64(line):
+        report.wrong(file, "the checksum does not match; restore it from a backup", offset=0)
+        return False
+    report.done_with(file)
+    return True
+
+
+def _check_snapshots(report: Report, path: str, store_id: bytes) -> Snapshot | None:
+    """Check all; the newest sound one."""
+    meta = f"{path}/{layout.META}"
+    names = report.fs.listdir(meta) if report.fs.exists(meta) else []
+    newest: Snapshot | None = None
+    for number in sorted(n for n in map(layout.parse_snapshot, names) if n is not None):
+        file = layout.snapshot_path(path, number)
+        try:
+            newest = read_snapshot(report.fs, file, store_id)
+        except BadSnapshot as error:
+            report.wrong(file, str(error), offset=0)
+        report.done_with(file)
+    return newest
+
+
+def _check_cold_marker(report: Report, cold_dir: str, store_id: bytes) -> None:
+    try:
+        check_cold_dir(report.fs, cold_dir, store_id)
+    except RefusedToOpen as refusal:
+        report.refused(refusal)
+    else:
+        report.done_with(f"{cold_dir}/{layout.COLD_MARKER}")
+
+
+def _check_state(report: Report, path: str, cold_dir: str | None, newest: Snapshot | None) -> None:
+    """Replay everything as an open would, then look at what the result rests on."""
+    try:
+        found = find(report.fs, path, cold_dir)
+    except RefusedToOpen as refusal:
+        report.refused(refusal)
+        store = SegmentStore(report.fs, Handles(report.fs), path, cold_dir)
+        for line in newest.topics if newest is not None else ():
+            check_segments(report, store, line.name, line.id, _listed(line))
+        return
+    try:
+        for topic in found.catalog:
+            check_segments(report, found.store, topic.name, topic.id, _parts(topic))
+            _check_ledger(report, found, topic)
+    finally:
+        found.sources.close()
+        found.handles.close()
+
+
+def _listed(line: TopicLine) -> list[AnySegment]:
+    segments: list[AnySegment] = [*line.segs]
+    if line.active is not None:
+        first, last, data_len, idx_len = line.active
+        segments.append(ActiveSegment(first, last, data_len, idx_len, 0, 0, 0))
+    return segments
+
+
+def _parts(topic: Topic) -> list[AnySegment]:
+    history = topic.history
+    assert isinstance(history, SegmentHistory)
+    return [part for part in history.parts if isinstance(part, Segment | ActiveSegment)]
+
+
+def _check_ledger(report: Report, found: Found, topic: Topic) -> None:
+    """Every seq up to the head went somewhere, and the live ones are as many as there should."""
+    accounted = topic.count + topic.ledger.gone
+    if accounted != topic.head:
+        what = f"the ledger accounts for {accounted} seqs of {topic.head}"
+        report.wrong(found.path, what, topic=topic.name, seq=topic.head)
+    live = topic.weigh(topic.earliest, topic.head)
+    if live != (topic.count, topic.bytes):
+        what = (
+            f"{live[0]} live records of {live[1]} bytes are there, {topic.count} of "
+            f"{topic.bytes} bytes should be"
+        )
+        report.wrong(found.path, what, topic=topic.name, seq=topic.earliest)
+
+
+def _check_stages(report: Report, path: str) -> None:
+    listing = list_stages(report.fs, path)
+    for file in listing.damaged:
+        report.wrong(file, "the header of this stage is damaged", offset=0)
+        report.done_with(file)
+    for info in listing.stages:
+        file = info.key.path(path)
+        try:
+            read_stage(report.fs, file, info.key)
+        except BadStage as error:
+            report.wrong(file, str(error))
+        report.done_with(file)
