@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import Any
 
 import click
 
@@ -30,7 +31,21 @@ class NotThere(click.ClickException):
     exit_code = NOT_FOUND
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class Commands(click.Group):
+    """Ends quietly with 0 when nobody reads the output any more; click would end with 1."""
+
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - whatever the command returns
+        try:
+            answer = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # Python would complain once more while it exits.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        return answer
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="topics", message="%(prog)s %(version)s")
 def app() -> None:
     """A durable event log: look into a data directory, check it, measure it."""
@@ -124,12 +139,7 @@ def run(argv: Sequence[str] | None = None) -> int:
         code: int | None = app.main(
             args=None if argv is None else list(argv), prog_name="topics", standalone_mode=False
         )
-        sys.stdout.flush()
         return code or 0
-    except BrokenPipeError:
-        # Whoever read has enough. Python would complain once more while it exits.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except click.ClickException as error:
