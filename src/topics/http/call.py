@@ -72,6 +72,13 @@ class Call:
         """The `performance` object of a body that reports nothing but the time."""
         return performance(self.elapsed_ms())
 
+    def stop_counting(self) -> None:
+        """Give back the place among requests in flight: a stream is not one of them."""
+        admitted = self.request.context
+        if admitted.holds_slot:
+            self.service.leave(self.principal.key_id)
+            self.request.context = admitted._replace(holds_slot=False)
+
     # Answers
 
     def answer(self, body: bytes, status: int = 200, headers: Headers = ()) -> None:

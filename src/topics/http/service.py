@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
+from topics.delivery.changes import Changes
+from topics.delivery.live import Delivery
 from topics.engine.clock import Clock
 from topics.engine.effects import Op
 from topics.engine.engine import Engine
@@ -50,12 +52,11 @@ class Service:
     replay_progress: float = 0.0
     draining: bool = False
     throttled_total: int = 0
-    streams_lagged_total: int = 0
     inflight: dict[KeyId, int] = field(default_factory=dict)
     streams: int = 0
     streams_per_key: dict[KeyId, int] = field(default_factory=dict)
     queue_depth_peak: int = 0
-    watch_sessions: int = 0
+    delivery: Delivery | None = None
     pressure: Callable[[], float] = lambda: 0.0
 
     @property
@@ -77,14 +78,36 @@ class Service:
             if state is ShardState.FULL:
                 raise NotReady.shard("disk_full")
 
-    def attach(self, engine: Engine) -> None:
+    @property
+    def live(self) -> Delivery:
+        """Live delivery; raises while there is no engine to deliver from."""
+        if self.delivery is None:
+            raise NotReady(replay_progress=self.replay_progress)
+        return self.delivery
+
+    @property
+    def changes(self) -> Changes:
+        return self.live.changes
+
+    @property
+    def watch_sessions(self) -> int:
+        return 0 if self.delivery is None else len(self.delivery.sessions)
+
+    @property
+    def streams_lagged_total(self) -> int:
+        return 0 if self.delivery is None else self.delivery.lagged_total
+
+    def attach(self, engine: Engine, delivery: Delivery | None = None) -> None:
         """Recovery is complete: requests are served from now on."""
+        self.delivery = delivery
         self.engine = engine
         self.replay_progress = 1.0
 
     def shut_down(self) -> None:
         """No new requests; streams say goodbye."""
         self.draining = True
+        if self.delivery is not None:
+            self.delivery.shut_down()
 
     # Slots
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from topics.http import cursors_api, probes_api, records_api, topics_api
+from topics.http import cursors_api, probes_api, records_api, topics_api, watch_api, ws_api
 from topics.http.app import App
 from topics.http.routing import Routes
 from topics.http.service import Service
@@ -15,4 +15,6 @@ def build_app(service: Service) -> App:
     topics_api.register(routes, records_api.WRITE)
     records_api.register(routes)
     cursors_api.register(routes)
+    watch_api.register(routes)
+    ws_api.register(routes)
     return App(service, routes)

@@ -1,0 +1,337 @@
+"""What one connection is sent, and when: the rules shared by event streams and WebSockets.
+
+Theory of operation. A feed follows topics, each from its own place. Being woken for a topic only
+marks it; the feed then gets a turn, takes the marked topics in the order of their names and drains
+each up to the head it had when its turn began, one read at a time. Marks set meanwhile make the
+next round. A mark is cleared before the topic is read, and the feed listens before it first reads,
+so no publish falls between.
+
+A read gives at most a tombstone, one batch of records and the news of having caught up. They are
+framed by the sink and queued there whole, or not at all: a sink without room leaves the feed where
+it is, holding nothing, until the peer has taken what is queued. The place of a topic moves with the
+frames that were queued; the sink takes it back for those that never reached the transport.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+from topics.core.topic import Topic
+from topics.delivery.changes import Changes
+from topics.delivery.pages import Ask, Options, Rendered, SharedPages
+from topics.delivery.synced import SyncedHeads
+from topics.delivery.turns import Timers
+from topics.engine.engine import Engine
+from topics.errors import TopicsError
+from topics.wire.numbers import U64_MAX
+from topics.wire.sse import ThrottleReason
+
+_log = logging.getLogger("topics.delivery")
+
+PAGES_PER_TURN = 4
+ADVICE_EVERY_S = 5.0
+RETRY_READ_MS = 1000
+
+
+class Place:
+    """Where a reader stands in a topic: the instance it reads, and the last seq it was sent."""
+
+    __slots__ = ("cursor", "epoch", "left")
+
+    def __init__(self, epoch: int, cursor: int) -> None:
+        self.epoch = epoch
+        self.cursor = cursor
+        self.left: tuple[int, int] | None = None
+        """The instance before this one and how far the reader had come in it."""
+
+    def move(self, epoch: int, cursor: int) -> None:
+        if epoch != self.epoch:
+            self.left = (self.epoch, self.cursor)
+        self.epoch = epoch
+        self.cursor = cursor
+
+    def rewind(self, epoch: int, cursor: int) -> None:
+        """Go back to where frames that got lost began."""
+        if epoch != self.epoch or cursor < self.cursor:
+            self.epoch = epoch
+            self.cursor = cursor
+
+    def lower(self, cursor: int) -> None:
+        """Believe a reader who says how far it has come, but never beyond what it was sent."""
+        if cursor < self.cursor:
+            self.cursor = cursor
+        elif self.left is not None and self.cursor < cursor <= self.left[1]:
+            # It has not heard of the new instance: what it was sent of it got lost.
+            self.epoch, self.cursor = self.left[0], cursor
+
+
+class Subscription:
+    """One topic of one connection. Replaced, never changed, when the reader asks anew."""
+
+    __slots__ = ("announced", "first_read", "name", "options", "place")
+
+    def __init__(self, name: str, place: Place, options: Options) -> None:
+        self.name = name
+        self.place = place
+        self.options = options
+        self.first_read = True
+        self.announced = False
+        """Whether the reader knows that it has caught up, and was sent nothing since."""
+
+
+class Sink(Protocol):
+    """Frames what the feed says and queues it for one connection."""
+
+    on_drained: Callable[[], None]
+    """Called when a sink without room has room again."""
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another read makes sense."""
+        ...
+
+    def show(self, sub: Subscription, page: Rendered, *, caught_up: bool) -> bool:
+        """Queue the frames of a read; False when they do not fit, and then nothing is queued."""
+        ...
+
+    def show_deleted(self, sub: Subscription) -> bool:
+        """Queue the news that a topic is gone; False when it does not fit."""
+        ...
+
+    def advise(self, reason: ThrottleReason, topic: str | None) -> None:
+        """Tell the reader why it gets less than there is, where there is a way to say so."""
+        ...
+
+
+class Live(Protocol):
+    """What feeds stand on, shared by all of them."""
+
+    engine: Engine
+    changes: Changes
+    pages: SharedPages
+    synced: SyncedHeads
+    timers: Timers
+
+    def monotonic(self) -> float: ...
+
+
+class Feed:
+    """Keeps one connection supplied. `on_lagged` counts, `on_empty` follows the last topic."""
+
+    def __init__(
+        self,
+        live: Live,
+        sink: Sink,
+        *,
+        on_lagged: Callable[[], None] | None = None,
+        on_empty: Callable[[], None] | None = None,
+    ) -> None:
+        self._live = live
+        self._sink = sink
+        self._on_lagged = on_lagged
+        self._on_empty = on_empty
+        self._subs: dict[str, Subscription] = {}
+        self._marked: set[str] = set()
+        self._round: list[str] = []  # names still to be drained, the next one last
+        self._current: tuple[str, int] | None = None  # being drained, and up to which head
+        self._has_turn = False
+        self._in_turn = False
+        self._reading = False
+        self._lagged = False
+        self._closed = False
+        self._advised_at: float | None = None
+        sink.on_drained = self._drained
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._subs)
+
+    def follow(self, sub: Subscription) -> None:
+        """Deliver this topic from its place on, instead of an earlier subscription to it."""
+        self.unfollow(sub.name)
+        self._subs[sub.name] = sub
+        self._live.changes.listen(sub.name, self)
+        if sub.options.strong:
+            self._live.synced.follow(sub.name, self)
+        self.wake(sub.name)
+
+    def unfollow(self, name: str) -> None:
+        """Nothing more of this topic, not even of a read under way."""
+        if self._subs.pop(name, None) is not None:
+            self._live.changes.unlisten(name, self)
+            self._live.synced.unfollow(name, self)
+            self._marked.discard(name)
+
+    def wake(self, name: str) -> None:
+        if name in self._subs:
+            self._marked.add(name)
+            self._ask_turn()
+
+    def close(self) -> None:
+        """The connection is gone or about to go."""
+        self._closed = True
+        for name in self.names:
+            self.unfollow(name)
+
+    # Turns
+
+    def _ask_turn(self) -> None:
+        if not (self._has_turn or self._in_turn or self._reading or self._lagged or self._closed):
+            self._has_turn = True
+            self._live.changes.turns.add(self._turn)
+
+    def _turn(self) -> None:
+        self._has_turn = False
+        self._in_turn = True
+        try:
+            for _ in range(PAGES_PER_TURN):
+                if not self._advance():
+                    return
+        finally:
+            self._in_turn = False
+        self._ask_turn()
+
+    def _advance(self) -> bool:
+        """One step; whether there may be another one right away."""
+        name = None if self._closed or self._reading or self._lagged else self._next()
+        if name is None:
+            return False
+        self._step(self._subs[name])
+        return True
+
+    def _next(self) -> str | None:
+        """The topic to go on with."""
+        if self._current is not None and self._current[0] in self._subs:
+            return self._current[0]
+        if not self._round:
+            self._round = sorted(self._marked, reverse=True)
+            self._marked.clear()
+        while self._round:
+            name = self._round.pop()
+            if name in self._subs:
+                topic = self._topic(name)
+                self._current = (name, 0 if topic is None else topic.head)
+                return name
+        self._current = None
+        return None
+
+    def _topic(self, name: str) -> Topic | None:
+        return self._live.engine.kernel.catalog.by_name.get(name)
+
+    def _leave(self, name: str, *, again: bool = False) -> None:
+        """Go on to the next topic of the round."""
+        self._current = None
+        if again:
+            self._marked.add(name)
+
+    # Slow readers
+
+    def _lag(self) -> None:
+        self._lagged = True
+        if self._on_lagged is not None:
+            self._on_lagged()
+
+    def _drained(self) -> None:
+        if self._lagged and not self._closed:
+            self._lagged = False
+            self._advise("slow_consumer", None)
+            self._ask_turn()
+
+    def _advise(self, reason: ThrottleReason, topic: str | None) -> None:
+        now = self._live.monotonic()
+        if self._advised_at is None or now - self._advised_at >= ADVICE_EVERY_S:
+            self._advised_at = now
+            self._sink.advise(reason, topic)
+
+    # One topic
+
+    def _step(self, sub: Subscription) -> None:
+        topic = self._topic(sub.name)
+        if topic is None:
+            self._say_deleted(sub)
+            return
+        place = sub.place
+        after, synced_head = U64_MAX, None  # of another instance: everything is new
+        if sub.options.strong:
+            synced_head = self._live.synced.head(topic)
+        if place.epoch == topic.epoch:
+            after = place.cursor
+            if not self._is_worth_reading(sub, topic, synced_head):
+                self._leave(sub.name)
+                return
+        if not self._sink.has_room:
+            self._lag()
+            return
+        self._reading = True
+        done = partial(self._was_read, sub, topic, (place.epoch, place.cursor))
+        self._live.pages.read(Ask(topic, after, sub.options, synced_head), done)
+
+    def _is_worth_reading(self, sub: Subscription, topic: Topic, synced_head: int | None) -> bool:
+        cursor = sub.place.cursor
+        if cursor < topic.head and self._live.changes.withheld(topic):
+            self._advise("pressure", topic.name)
+            return False
+        head = topic.head if synced_head is None else synced_head
+        if head < cursor <= topic.head:
+            return False  # visible, but the log has not synced that far yet
+        return cursor != head or not sub.announced
+
+    def _was_read(
+        self,
+        sub: Subscription,
+        topic: Topic,
+        before: tuple[int, int],
+        page: Rendered | None,
+        error: TopicsError | None,
+    ) -> None:
+        self._reading = False
+        if self._closed:
+            return
+        place, name = sub.place, sub.name
+        if (
+            self._subs.get(name) is sub
+            and self._topic(name) is topic
+            and (place.epoch, place.cursor) == before
+        ):
+            if error is not None:
+                self._read_failed(name, error)
+            elif page is None:
+                self._leave(name)  # a sync will wake us
+            else:
+                self._deliver(sub, topic, page)
+        # Otherwise the topic, the subscription or the shared place moved on: look again.
+        self._ask_turn()
+
+    def _deliver(self, sub: Subscription, topic: Topic, page: Rendered) -> None:
+        caught_up = page.caught_up and not (sub.announced and page.is_silent)
+        if caught_up or not page.is_silent:
+            if not self._sink.show(sub, page, caught_up=caught_up):
+                self._lag()
+                return
+            sub.announced = caught_up
+            topic.last_read_ts = topic.last_consumed = self._live.engine.kernel.clock.now_ms()
+        sub.first_read = False
+        sub.place.move(topic.epoch, page.next)
+        current = self._current
+        if page.caught_up:
+            self._leave(sub.name)
+        elif current is not None and page.next >= current[1]:
+            self._leave(sub.name, again=True)
+
+    def _read_failed(self, name: str, error: TopicsError) -> None:
+        """The disk could not give what it holds: the records stay due, and are tried again."""
+        _log.error("a stream could not read topic %r: %s", name, error)
+        self._leave(name)
+        self._live.timers.call_later(RETRY_READ_MS, partial(self.wake, name))
+
+    def _say_deleted(self, sub: Subscription) -> None:
+        if not self._sink.show_deleted(sub):
+            self._lag()
+            return
+        self._leave(sub.name)
+        self.unfollow(sub.name)
+        if not self._subs and self._on_empty is not None:
+            self._on_empty()

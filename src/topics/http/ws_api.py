@@ -1,0 +1,229 @@
+"""WebSockets: commands in, one at a time and in order; answers and records out.
+
+While a command runs, or the peer does not take what it was sent, no further command is read. The
+socket stays open after a command that failed.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from topics.delivery.feed import Feed, Subscription
+from topics.delivery.pages import Options
+from topics.delivery.socket import SocketSink
+from topics.delivery.starting import Started, resolve
+from topics.engine.drafts import check_batch
+from topics.engine.effects import Op
+from topics.engine.writing import Timing
+from topics.errors import Forbidden, Internal, InvalidRequest, TopicsError
+from topics.http.auth import Scope
+from topics.http.call import Call
+from topics.http.messages import Upgrade
+from topics.http.records_api import batch_of
+from topics.http.routing import Endpoint, Resource, Routes
+from topics.values import Ack
+from topics.wire import requests, responses, ws
+from topics.wire.rendering import Include
+from topics.wire.requests import (
+    PingCommand,
+    PublishCommand,
+    SubscribeCommand,
+    UnsubscribeCommand,
+)
+from topics.wire.requests.watching import Command
+
+_log = logging.getLogger("topics.http")
+
+T = TypeVar("T")
+GOING_AWAY = 1001
+
+
+def connect(call: Call) -> None:
+    if not call.request.wants_websocket:
+        raise InvalidRequest("this path speaks WebSocket only; connect with an upgrade request")
+    service = call.service
+    live = service.live
+    service.open_stream(call.principal.key_id)
+    call.stop_counting()
+    try:
+        upgrade = call.reply.upgrade()
+    except BaseException:
+        service.close_stream(call.principal.key_id)
+        raise
+    live.connections[Socket(call, upgrade)] = None
+
+
+class Socket:
+    """One connection and the commands it sends."""
+
+    def __init__(self, call: Call, upgrade: Upgrade) -> None:
+        self._service = call.service
+        self._live = call.service.live
+        self._principal = call.principal
+        self._upgrade = upgrade
+        self._sink = SocketSink(upgrade, on_change=self._balance)
+        self._feed = Feed(self._live, self._sink)
+        upgrade.on_text = self._receive
+        upgrade.on_binary = self._refuse_binary
+        upgrade.on_close = self._closed
+
+    def shut_down(self) -> None:
+        """Say goodbye and close."""
+        self._feed.close()
+        self._sink.send(ws.shutting_down())
+        self._upgrade.close(GOING_AWAY, "server shutting down")
+
+    def _closed(self, code: int) -> None:
+        self._feed.close()
+        self._live.connections.pop(self, None)
+        self._service.close_stream(self._principal.key_id)
+
+    def _balance(self) -> None:
+        """Read commands only while none is running and the peer takes its messages."""
+        if self._sink.answer_is_due or self._sink.is_full:
+            self._upgrade.pause_reading()
+        else:
+            self._upgrade.resume_reading()
+
+    # Commands
+
+    def _refuse_binary(self, message: bytes) -> None:
+        self._sink.send(ws.unsupported_message())
+
+    def _receive(self, message: bytes) -> None:
+        try:
+            command = requests.decode_command(message)
+        except InvalidRequest as error:
+            self._sink.send(ws.unreadable_command(error))
+            return
+        try:
+            self._run(command)
+        except TopicsError as error:
+            self._fail(command, error)
+        except Exception:
+            _log.exception("a WebSocket command failed")
+            self._fail(command, Internal())
+
+    def _run(self, command: Command) -> None:
+        match command:
+            case SubscribeCommand():
+                self._subscribe(command)
+            case UnsubscribeCommand():
+                self._unsubscribe(command)
+            case PublishCommand():
+                self._publish(command)
+            case PingCommand():
+                self._sink.send(ws.pong(command.request_id))
+
+    def _fail(self, command: Command, error: TopicsError) -> None:
+        if error.code == "throttled":
+            self._service.throttled_total += 1
+        self._sink.send(ws.command_failed(command.request_id, error))
+
+    def _start(self, command: Command, op: Op[T], answer: Callable[[T], None]) -> None:
+        """Run an operation; the next command is read when it has been answered."""
+        self._sink.answer_is_due = True
+
+        def done(result: T | None, error: TopicsError | None) -> None:
+            self._sink.answer_is_due = False
+            if not self._upgrade.closed:
+                if error is None:
+                    answer(result)  # type: ignore[arg-type]  # without an error there is one
+                else:
+                    self._fail(command, error)
+            self._balance()
+
+        self._service.runner.start(op, done)
+        if self._sink.answer_is_due:
+            self._balance()
+
+    def _subscribe(self, command: SubscribeCommand) -> None:
+        self._need(Scope.READ, "read")
+        starts = command.starts
+        for name in starts:
+            self._allow(name)
+        engine = self._service.ready_engine
+        options = Options.clamped(
+            limit=command.limit,
+            budget=command.max_batch_bytes,
+            max_limit=engine.kernel.settings.max_limit,
+            nodes=command.nodes,
+            include=Include(
+                tags=command.include_tags, meta=command.include_meta, data=command.include_data
+            ),
+        )
+
+        def answer(started: dict[str, Started]) -> None:
+            shown = {name: start.shown for name, start in started.items()}
+            self._sink.send(ws.subscribed(command.request_id, shown))
+            for name, start in started.items():
+                self._feed.follow(Subscription(name, start.place, options))
+
+        self._start(command, resolve(engine, starts, lenient=command.lenient), answer)
+
+    def _unsubscribe(self, command: UnsubscribeCommand) -> None:
+        names = command.names
+        for name in names:
+            self._allow(name)
+        for name in names:
+            self._feed.unfollow(name)
+        self._sink.send(ws.unsubscribed(command.request_id, names))
+
+    def _publish(self, command: PublishCommand) -> None:
+        self._need(Scope.WRITE, "write")
+        self._allow(command.topic)
+        sent = command.write
+        if sent.config is not None:
+            self._need(Scope.ADMIN, "admin")
+            if sent.config.dead_letter is not None:
+                self._allow(sent.config.dead_letter)
+        engine = self._service.ready_engine
+        batch = batch_of(sent.drafts)
+        check_batch(batch, engine.kernel.settings)
+        started_ns, timing = time.perf_counter_ns(), Timing()
+
+        def answer(ack: Ack) -> None:
+            spent = _spent(ack, timing, (time.perf_counter_ns() - started_ns) / 1e6)
+            message = ws.ack(command.request_id, ack, spent, return_seqs=command.return_seqs)
+            self._sink.send(message)
+
+        self._start(
+            command,
+            engine.append(
+                command.topic,
+                batch,
+                key=sent.idempotency_key,
+                expect_head=sent.expect_head,
+                create=sent.create,
+                config=sent.config.fields() if sent.config is not None else None,
+                timing=timing,
+                wait_for_room=sent.disable_backpressure,
+            ),
+            answer,
+        )
+
+    def _need(self, scope: Scope, word: str) -> None:
+        if not self._principal.may(scope):
+            raise Forbidden(scope=word)
+
+    def _allow(self, name: str) -> None:
+        if not self._principal.allows(name):
+            raise Forbidden(topic=name)
+
+
+def _spent(ack: Ack, timing: Timing, elapsed_ms: float) -> bytes:
+    if ack.deduped:
+        return responses.performance(elapsed_ms)
+    return responses.performance(
+        elapsed_ms,
+        wal_append_ms=timing.wrote_ns / 1e6,
+        fsync_ms=timing.synced_ns / 1e6,
+        throttle_wait_ms=timing.throttled_ns / 1e6,
+    )
+
+
+def register(routes: Routes) -> None:
+    routes.add("/v0/ws", Resource({"GET": Endpoint(connect)}))

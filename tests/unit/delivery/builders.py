@@ -1,0 +1,248 @@
+"""A whole delivery in memory: an engine, a clock and a loop that move only when told to."""
+
+from __future__ import annotations
+
+import json
+from base64 import urlsafe_b64decode
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from topics.core.batch import RecordBatch
+from topics.core.topic import Topic
+from topics.delivery.event_stream import BOUNDS, Bounds, EventStream
+from topics.delivery.live import Delivery
+from topics.delivery.pages import Options
+from topics.delivery.sessions import Session
+from topics.delivery.starting import resolve
+from topics.engine.effects import Op, run
+from topics.engine.engine import Engine, memory_engine
+from topics.engine.opening import Opening, open_engine
+from topics.engine.settings import EngineSettings
+from topics.errors import TopicsError
+from topics.storage.fs import RealFs
+from topics.testing.clock import ManualClock
+from topics.values import Ack
+from topics.wire.requests import Start
+
+T = TypeVar("T")
+
+
+class InlineRunner:
+    """Runs operations on the spot, or, while `held`, when let go."""
+
+    def __init__(self) -> None:
+        self.held = False
+        self._waiting: list[Callable[[], None]] = []
+
+    def start(self, op: Op[T], done: Callable[[T | None, TopicsError | None], None]) -> None:
+        if self.held:
+            self._waiting.append(lambda: self._run(op, done))
+        else:
+            self._run(op, done)
+
+    def release(self) -> None:
+        self.held = False
+        waiting, self._waiting = self._waiting, []
+        for start in waiting:
+            start()
+
+    def _run(self, op: Op[T], done: Callable[[T | None, TopicsError | None], None]) -> None:
+        try:
+            answer = run(op)
+        except TopicsError as error:
+            done(None, error)
+            return
+        done(answer, None)
+
+
+class Event(NamedTuple):
+    """A frame of an event stream, taken apart."""
+
+    id: str | None
+    event: str | None
+    data: Any
+    comment: str | None = None
+
+    @property
+    def positions(self) -> dict[str, int]:
+        assert self.id is not None
+        found: dict[str, int] = json.loads(urlsafe_b64decode(self.id + "=" * (-len(self.id) % 4)))
+        return found
+
+
+def parse_events(raw: bytes) -> list[Event]:
+    assert b"\r" not in raw
+    assert raw.endswith(b"\n\n") or not raw
+    return [_parse(frame) for frame in raw.decode().split("\n\n")[:-1]]
+
+
+def _parse(frame: str) -> Event:
+    if frame.startswith(":"):
+        return Event(None, None, None, frame)
+    fields = dict(line.split(": ", 1) for line in frame.split("\n"))
+    if "retry" in fields:
+        return Event(None, "retry", int(fields["retry"]))
+    assert list(fields) == [name for name in ("id", "event", "data") if name in fields]
+    return Event(fields.get("id"), fields["event"], json.loads(fields["data"]))
+
+
+class Peer:
+    """The other end of an event stream. While `stalled` it takes nothing more."""
+
+    def __init__(self) -> None:
+        self.on_drain: Callable[[], None] | None = None
+        self.on_close: Callable[[], None] | None = None
+        self.stalled = False
+        self.closed = False
+        self.chunks: list[bytes] = []
+        self._read = 0
+        self._buffered: list[bytes] = []
+
+    def write(self, data: bytes) -> bool:
+        assert not self.closed
+        (self._buffered if self.stalled else self.chunks).append(data)
+        return not self.stalled
+
+    @property
+    def queued_bytes(self) -> int:
+        return sum(map(len, self._buffered))
+
+    def close(self) -> None:
+        self.closed = True
+
+    def catch_up(self) -> None:
+        """Take what the transport holds and go on reading."""
+        self.stalled = False
+        self.chunks += self._buffered
+        self._buffered.clear()
+        assert self.on_drain is not None
+        self.on_drain()
+
+    def leave(self) -> None:
+        """The connection breaks; what the transport held is lost."""
+        self.closed = True
+        assert self.on_close is not None
+        self.on_close()
+
+    def events(self) -> list[Event]:
+        """What arrived since the last look."""
+        new, self._read = self.chunks[self._read :], len(self.chunks)
+        return parse_events(b"".join(new))
+
+    def names(self) -> list[str | None]:
+        return [event.event for event in self.events()]
+
+
+class World:
+    """An engine with live delivery, and everything a test does to it."""
+
+    def __init__(self, engine: Engine, clock: ManualClock) -> None:
+        self.engine = engine
+        self.clock = clock
+        self.runner = InlineRunner()
+        self._soon: list[Callable[[], None]] = []
+        self.ended = 0
+        self.delivery = Delivery(
+            engine, self.runner, timers=clock, schedule=self._soon.append, max_sessions=3
+        )
+
+    def settle(self) -> None:
+        """Let the loop turn until nothing is left to do."""
+        while self._soon:
+            soon, self._soon[:] = self._soon[:], []
+            for callback in soon:
+                callback()
+
+    def advance(self, ms: int) -> None:
+        self.clock.advance(ms)
+        self.settle()
+
+    # What clients do
+
+    def put(self, name: str, **config: object) -> None:
+        run(self.engine.put(name, config))
+
+    def append(
+        self, name: str, *datas: object, node: str | None = None, settle: bool = True
+    ) -> Ack:
+        raw = [json.dumps(data).encode() for data in datas]
+        nodes: list[str | None] | None = None if node is None else [node] * len(raw)
+        ack = run(self.engine.append(name, RecordBatch(raw, None, None, nodes)))
+        if settle:
+            self.settle()
+        return ack
+
+    def drop(self, name: str) -> None:
+        run(self.engine.drop(name))
+        self.settle()
+
+    def recreate(self, name: str, records: int) -> None:
+        """Drop, make and fill a topic before any stream gets a turn."""
+        run(self.engine.drop(name))
+        self.put(name)
+        self.append(name, *range(records))
+
+    def topic(self, name: str) -> Topic:
+        return self.engine.kernel.topic(name)
+
+    def session(
+        self,
+        starts: Mapping[str, Start],
+        options: Options | None = None,
+        heartbeat_ms: int = 15_000,
+        *,
+        lenient: bool = False,
+    ) -> Session:
+        started = run(resolve(self.engine, starts, lenient=lenient))
+        return self.delivery.sessions.create(
+            None,
+            places={name: start.place for name, start in started.items()},
+            options=options or Options(),
+            heartbeat_ms=heartbeat_ms,
+        )
+
+    def open(self, session: Session, *, bounds: Bounds = BOUNDS) -> Peer:
+        """Open a stream of the session and let it deliver."""
+        peer = Peer()
+        self.stream(session, peer, bounds=bounds)
+        self.settle()
+        return peer
+
+    def stream(self, session: Session, peer: Peer, *, bounds: Bounds = BOUNDS) -> EventStream:
+        stream = EventStream(
+            self.delivery,
+            session,
+            peer,
+            on_end=self._count_end,
+            on_lagged=self.delivery.count_lag,
+            bounds=bounds,
+        )
+        self.delivery.connections[stream] = None
+        stream.start()
+        return stream
+
+    def watch(
+        self,
+        *names: str,
+        after: int = 0,
+        options: Options | None = None,
+        heartbeat_ms: int = 15_000,
+    ) -> Peer:
+        """A stream of a session of its own."""
+        starts = {name: Start(after) for name in names}
+        return self.open(self.session(starts, options, heartbeat_ms))
+
+    def _count_end(self) -> None:
+        self.ended += 1
+
+
+def memory_world() -> World:
+    clock = ManualClock()
+    return World(memory_engine(EngineSettings(), clock), clock)
+
+
+def disk_world(path: Path) -> World:
+    clock = ManualClock()
+    opening = Opening(EngineSettings(wal_shards=1), clock)
+    return World(open_engine(RealFs(), str(path), opening), clock)
