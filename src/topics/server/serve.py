@@ -19,6 +19,8 @@ from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
+from topics.delivery.live import Delivery
+from topics.delivery.turns import LoopTimers
 from topics.engine import directory
 from topics.engine.clock import Clock, SystemClock
 from topics.engine.engine import Engine
@@ -159,7 +161,14 @@ class Server:
         committer = engine.kernel.committer
         assert isinstance(committer, GroupedCommitter)
         self.service.pressure = lambda: max(committer.fill(n) for n in range(self._shards))
-        self.service.attach(engine)
+        delivery = Delivery(
+            engine,
+            self._driver,
+            timers=LoopTimers(self._loop),
+            schedule=self._loop.call_soon,
+            max_sessions=self.service.limits.max_watch_sessions,
+        )
+        self.service.attach(engine, delivery)
         self._schedule_upkeep()
         _log.info("ready: %d topics", len(engine.kernel.catalog.by_id))
 
