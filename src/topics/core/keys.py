@@ -61,6 +61,10 @@ class KeyWindow:
                 return
             del self._entries[oldest]
 
+    def clear(self) -> None:
+        """Forget every key: no write of this topic survived."""
+        self._entries.clear()
+
     def forget_above(self, seq: int) -> None:
         """Drop keys of writes that did not survive."""
         lost = [key for key, e in self._entries.items() if e.first_seq + e.count - 1 > seq]

@@ -409,6 +409,9 @@ class Topic:
         self.unflipped = RunSet()
         self.exact_from = head + 1
         self.floor_ts = max(self.floor_ts, self.last_ts)
+        # Also those of an earlier, logged life: a key must not answer for records that are gone.
+        self.keys.clear()
+        self.cursors.clear()
         self.tags.clear()
         self.tail = Tail(head + 1)
         self.volatile = RunSet()

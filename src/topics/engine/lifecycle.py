@@ -106,10 +106,10 @@ class Lifecycle:
         ts = max(self._kernel.clock.now_ms(), topic.last_ts)
         facts: list[Fact] = [Evicted(topic.id, ts, topic.cap_hi, topic.earliest, topic.ttl_hi)]
         before, after = topic.config.durability, config.durability
-        if before == "ephemeral" != after and topic.head >= topic.volatile_from:
-            facts.append(
-                SeqSkipped(topic.id, ts, topic.volatile_from, topic.head, SeqSkipped.POWER_LOSS)
-            )
+        if before == "ephemeral" != after and topic.head >= SEQ_BASE:
+            # The log does not know how far an ephemeral life came, nor one that ended in a crash
+            # before it: from the first seq on, replay skips what it has no record of.
+            facts.append(SeqSkipped(topic.id, ts, SEQ_BASE, topic.head, SeqSkipped.POWER_LOSS))
         facts.append(
             ConfigUpdated(topic.id, ts, topic.name, config.to_json(), topic.epoch, SEQ_BASE)
         )

@@ -262,6 +262,7 @@ def _reconcile(found: Found, replay: Replay, clock: Clock) -> None:
         if topic.leases is not None:
             below = (seq for seq, _ in topic.sizes(1, topic.leases.claim_cursor - 1))
             topic.leases.resume(below, durable=topic.config.leases_durable)
+    found.catalog.bytes = sum(topic.bytes for topic in found.catalog)
     for topic in replay.graveyard.values():
         if found.fs.exists(layout.topic_dir(found.path, topic.id)):
             found.warnings.append(f"topic {topic.name!r} was dropped; its files will be removed")
