@@ -67,6 +67,10 @@ class Routers:
         if known is not None and (known.source_id, known.dest_id) == (fact.source_id, fact.dest_id):
             del self.by_name[fact.name]
 
+    def into(self, dest_id: int) -> list[Router]:
+        """The routers that feed a topic."""
+        return [router for router in self.by_name.values() if router.dest_id == dest_id]
+
     def touching(self, topic_id: int) -> list[str]:
         """Names of the routers that start or end at a topic, sorted."""
         return sorted(r.name for r in self.by_name.values() if topic_id in (r.source_id, r.dest_id))

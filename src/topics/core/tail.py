@@ -98,16 +98,17 @@ class Tail:
 
     def extend(self, run: Appended) -> None:
         """Take over the columns of a run that starts at `end`, or later: then slots are empty."""
-        if not self.lengths:
+        lengths = self.lengths
+        if not lengths:
             self.first = run.first_seq
-        elif run.first_seq > self.end:
+        elif run.first_seq > self.first + len(lengths):
             self._pad(run.first_seq - self.end)
         base = run.base
         if len(run.lengths) == 1:
             self.locations.append(base + run.offsets[0])
         else:
             self.locations.extend([base + offset for offset in run.offsets])
-        self.lengths.extend(run.lengths)
+        lengths.extend(run.lengths)
         self.times.extend(run.times)
         self.name_lengths.extend(run.name_lengths)
         self.flags.extend(run.flags)

@@ -280,26 +280,29 @@ class Topic:
     def apply_appended(self, run: Appended) -> None:
         """Publish records; `run.first_seq` is the next seq, or follows a run of holes."""
         self.tail.extend(run)
-        count = len(run.lengths)
+        lengths, ts = run.lengths, run.times[-1]
+        count = len(lengths)
         if count == 1:
-            nbytes = run.lengths[0] - FRAME_OVERHEAD - run.name_lengths[0]
+            nbytes = lengths[0] - FRAME_OVERHEAD - run.name_lengths[0]
         else:
-            nbytes = sum(run.lengths) - sum(run.name_lengths) - FRAME_OVERHEAD * count
+            nbytes = sum(lengths) - sum(run.name_lengths) - FRAME_OVERHEAD * count
         if not self.count:
             self.earliest = run.first_seq
         self.count += count
         self.bytes += nbytes
-        self.head = run.first_seq + count - 1
-        self.handed_out = max(self.handed_out, self.head)
-        self.last_ts = max(self.last_ts, run.times[-1])
-        self.last_write_ts = run.times[-1]
+        self.head = head = run.first_seq + count - 1
+        self.handed_out = max(self.handed_out, head)
+        self.last_ts = max(self.last_ts, ts)
+        self.last_write_ts = ts
         if run.tags is not None and self.tags.loaded:
             for seq, tag in enumerate(run.tags, run.first_seq):
                 if tag is not None:
                     self.tags.add(tag, seq)
-        if self.earliest < self.evict_floor:  # a floor restored before its records
+        earliest = self.earliest
+        if earliest <= self.cap_hi or earliest <= self.ttl_hi:  # floors restored before records
             self.lose(ttl_hi=self.ttl_hi, cap_hi=self.cap_hi)
-        self.enforce_caps()
+        if self.config.cap_records or self.config.cap_bytes:
+            self.enforce_caps()
 
     def apply_skipped(self, fact: SeqSkipped) -> None:
         """Holes `lo..hi` at the head: seqs nobody got, or records that are known to be lost."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
 from topics.core.batch import RecordBatch
+from topics.engine.staging import StageRows
 from topics.errors import InvalidRequest
 from topics.wire.jsonbytes import compact, compact_all, encode, encode_all
 
@@ -52,6 +53,21 @@ def _datas(values: list[Any]) -> list[bytes]:
 
 def _json(value: object) -> bytes:
     return compact(value) if isinstance(value, _RAW) else encode(value)
+
+
+def stage_rows_of(records: Iterable[Mapping[str, Any]]) -> StageRows:
+    """Mappings that also name the `topic` of each record; none is fine."""
+    topics: list[str] = []
+    drafts: list[Mapping[str, Any]] = []
+    for index, record in enumerate(records):
+        if not isinstance(record, Mapping):
+            _explain(record, index)
+        topic = record.get("topic")
+        if not isinstance(topic, str):
+            raise InvalidRequest(f'record {index} needs a "topic", the name of the one it is for')
+        topics.append(topic)
+        drafts.append({field: value for field, value in record.items() if field != "topic"})
+    return StageRows(topics, batch_of(drafts, None))
 
 
 def _metas(items: list[Mapping[str, Any]]) -> list[bytes] | None:

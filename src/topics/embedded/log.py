@@ -15,7 +15,7 @@ from typing import Any, Self, TypeVar
 
 from topics.core.facts import Match
 from topics.core.topic import Topic
-from topics.embedded.drafts import batch_of
+from topics.embedded.drafts import batch_of, stage_rows_of
 from topics.engine.deleting import parse_match
 from topics.engine.drafts import check_batch
 from topics.engine.effects import Op, run
@@ -31,7 +31,10 @@ from topics.values import (
     Dropped,
     Holes,
     Page,
+    ReadPlan,
     Record,
+    StageCommit,
+    Staged,
     Tombstone,
     TopicState,
     TopicSummary,
@@ -40,8 +43,15 @@ from topics.values import (
 T = TypeVar("T")
 SLICE_MS = 5
 """How long work that fell due may hold up the call in which it runs."""
+PLAN_BYTES = 64 << 20
+"""How much one range of a plan holds, about, unless told otherwise."""
 UPKEEP_SECONDS = 0.01
 """How often the background thread looks whether work fell due, if there is one."""
+LOOK_SECONDS = 0.001
+"""How long calls go on without looking whether work fell due: looking costs a tenth of a call."""
+
+_forks = [0]  # how many forks lie between this process and the one that imported us
+os.register_at_fork(after_in_child=lambda: _forks.append(_forks.pop() + 1))
 
 
 class Log:
@@ -52,8 +62,10 @@ class Log:
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._waiting = 0
-        self._pid = os.getpid()
+        self._forks = _forks[0]
         self._closed = False
+        self._monotonic = engine.kernel.clock.monotonic
+        self._look_at = 0.0
         engine.kernel.changed = self._wake
         self._helper: threading.Thread | None = None
         self._stop = threading.Event()
@@ -199,6 +211,40 @@ class Log:
             raise InvalidRequest("before_seq must be 0 or more")
         return self._change(self._engine.delete(topic, before=before_seq, match=_selector(match)))
 
+    def plan(
+        self, topic: str, *, from_seq: int, to_seq: int, target_bytes: int = PLAN_BYTES
+    ) -> ReadPlan:
+        """Cut a range of seqs, ends included, for parallel readers; no payload is read."""
+        return self._run(
+            self._engine.plan(topic, from_seq=from_seq, to_seq=to_seq, target_bytes=target_bytes)
+        )
+
+    # Staged writes
+
+    def stage(
+        self,
+        app: str,
+        epoch: int,
+        part: int,
+        rows: Iterable[Mapping[str, Any]],
+        *,
+        attempt: int = 0,
+    ) -> Staged:
+        """Keep records aside until their epoch is committed; safe against a power cut on return.
+
+        A row is a record as `append` takes it, with the name of its `topic`. The same part and
+        attempt again replaces what was staged.
+        """
+        return self._change(self._engine.stage(app, epoch, part, attempt, stage_rows_of(rows)))
+
+    def commit(self, app: str, epoch: int, parts: Sequence[tuple[int, int]]) -> StageCommit:
+        """Append the named `(part, attempt)` stages to all their topics, all visible or none.
+
+        An epoch that is already committed gives its first answer again, with `deduped`; so after
+        any error, or a crash, the same call may simply be repeated.
+        """
+        return self._change(self._engine.commit(app, epoch, parts))
+
     # Named cursors
 
     def set_cursor(self, topic: str, cursor: str, seq: int) -> CursorState:
@@ -247,7 +293,7 @@ class Log:
                 return
             self._closed = True
             self._changed.notify_all()
-            if os.getpid() == self._pid:
+            if self._forks == _forks[0]:
                 self._engine.close()
 
     def __enter__(self) -> Self:
@@ -264,14 +310,25 @@ class Log:
     # Inside
 
     def _run(self, op: Op[T]) -> T:
+        if self._forks != _forks[0]:
+            raise ForkedChild
         with self._lock:
-            self._check()
-            engine = self._engine
-            engine.tick()
+            if self._closed:
+                raise Closed
+            now = self._monotonic()
+            if now < self._look_at:
+                return run(op)
+            self._engine.tick()
             answer = run(op)
-            if engine.work_is_due:
-                engine.maintain(within_ms=SLICE_MS)
+            self._catch_up(now)
             return answer
+
+    def _catch_up(self, now: float) -> None:
+        """Do a slice of what is due; the next call goes on with it if something is left."""
+        engine = self._engine
+        if engine.work_is_due:
+            engine.maintain(within_ms=SLICE_MS)
+        self._look_at = 0.0 if engine.work_is_due else now + LOOK_SECONDS
 
     def _change(self, op: Op[T]) -> T:
         if self._engine.read_only:
@@ -279,10 +336,10 @@ class Log:
         return self._run(op)
 
     def _check(self) -> None:
+        if self._forks != _forks[0]:
+            raise ForkedChild
         if self._closed:
             raise Closed
-        if os.getpid() != self._pid:
-            raise ForkedChild
 
     def _wake(self, topic: Topic) -> None:
         if self._waiting:

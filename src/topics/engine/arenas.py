@@ -1,6 +1,8 @@
-"""Memory for records that no file holds: ephemeral topics, and everything in memory mode.
+"""Memory for records that no file holds, or none yet.
 
-A topic gets chunks of its own, so that a chunk whose records are all gone can be given back whole.
+Ephemeral topics, everything in memory mode, and router copies until a checkpoint has put them into
+a segment. A topic gets chunks of its own, so that a chunk whose records are all gone, or all in
+segments, can be given back whole.
 """
 
 from __future__ import annotations
@@ -12,12 +14,11 @@ CHUNK_BYTES = 1 << 20
 
 
 class _Chunk:
-    __slots__ = ("arena", "last_seq", "size", "source_id")
+    __slots__ = ("arena", "last_seq", "source_id")
 
     def __init__(self, arena: Arena, source_id: int) -> None:
         self.arena = arena
         self.source_id = source_id
-        self.size = 0
         self.last_seq = 0
 
 
@@ -26,20 +27,25 @@ class Arenas:
         self._sources = sources
         self._chunks: dict[int, list[_Chunk]] = {}
 
-    def take(self, submission: Submission, topic_id: int, frames: bytes, last_seq: int) -> None:
-        """Keep a write's frames and tell the submission where they are."""
+    def keep(self, topic_id: int, frames: bytes, last_seq: int) -> tuple[int, int]:
+        """Hold frames whose last record has `last_seq`; returns source id and offset."""
         chunks = self._chunks.setdefault(topic_id, [])
-        if not chunks or chunks[-1].size >= CHUNK_BYTES:
+        if not chunks or len(chunks[-1].arena) >= CHUNK_BYTES:
             arena = Arena()
             chunks.append(_Chunk(arena, self._sources.add(arena)))
         chunk = chunks[-1]
-        submission.source_id = chunk.source_id
-        submission.offset = chunk.arena.append(frames)
-        chunk.size += len(frames)
         chunk.last_seq = last_seq
+        return chunk.source_id, chunk.arena.append(frames)
+
+    def take(self, submission: Submission, topic_id: int, frames: bytes, last_seq: int) -> None:
+        """Hold a write's frames and tell the submission where they are."""
+        submission.source_id, submission.offset = self.keep(topic_id, frames, last_seq)
+
+    def size_of(self, topic_id: int) -> int:
+        return sum(len(chunk.arena) for chunk in self._chunks.get(topic_id, ()))
 
     def release(self, topic_id: int, earliest: int) -> None:
-        """Give back chunks that hold only seqs below `earliest`."""
+        """Give back chunks that hold only seqs below `earliest`; the newest stays for more."""
         chunks = self._chunks.get(topic_id)
         while chunks and chunks[0].last_seq < earliest and len(chunks) > 1:
             self._sources.drop(chunks.pop(0).source_id)

@@ -75,7 +75,6 @@ class Checkpointer:
         self._trimmer = trimmer
         self._store: SegmentStore = kernel.segments
         self.snapshot_id = snapshot_id  # of the newest one
-        self.routers_stand_still = False
 
     def checkpoint(self) -> Op[None]:
         """One whole checkpoint; raises `Internal` or `OSError` when it was given up."""
@@ -89,7 +88,7 @@ class Checkpointer:
         except BaseException:
             for captured in captures:
                 give_back(captured)
-            self.routers_stand_still = False
+            self._kernel.routers_stand_still = False
             raise
         lines = [self._finished_line(captured) for captured in captures]
         yield from self._mark(captures, lines)
@@ -142,16 +141,23 @@ class Checkpointer:
 
     def _capture(self) -> Op[tuple[list[Capture], int]]:
         kernel = self._kernel
-        self.routers_stand_still = True
-        captures = []
-        for count, topic in enumerate(list(kernel.catalog), 1):
-            if topic.id not in kernel.catalog.by_id:
-                continue  # dropped during a pause
-            shard = kernel.committer.shard_of(topic.id)
-            captures.append(capture(topic, lfn=kernel.applied.get(shard, 0)))
-            if count % CAPTURES_BETWEEN_PAUSES == 0:
-                yield PAUSE
-        self.routers_stand_still = False
+        yield from kernel.sections.landed()
+        kernel.routers_stand_still = True
+        captures: list[Capture] = []
+        try:
+            for count, topic in enumerate(list(kernel.catalog), 1):
+                if topic.id not in kernel.catalog.by_id:
+                    continue  # dropped during a pause
+                shard = kernel.committer.shard_of(topic.id)
+                captures.append(capture(topic, lfn=kernel.applied.get(shard, 0)))
+                if count % CAPTURES_BETWEEN_PAUSES == 0:
+                    yield PAUSE
+                    yield from kernel.sections.landed()
+        except BaseException:
+            for captured in captures:
+                give_back(captured)
+            raise
+        kernel.routers_stand_still = False
         return captures, kernel.applied.get(0, 0)
 
     def _sync_log(self) -> Op[None]:
@@ -176,6 +182,12 @@ class Checkpointer:
             raise
         for captured in captures:
             _absorb(captured, next((w for c, w in results if c is captured), None))
+            self._free_memory(captured.topic)
+
+    def _free_memory(self, topic: Topic) -> None:
+        """Router copies are in segments now; records of an ephemeral life still need theirs."""
+        if not topic.volatile_from and not len(topic.volatile):
+            self._kernel.arenas.release(topic.id, topic.tail.first)
 
     def _flip(self, captured: Capture) -> Op[None]:
         """Write the delete bytes of records that are in segments. Dead segments need none."""

@@ -58,6 +58,8 @@ class Deleter:
             raise InvalidRequest("say what to delete: before_seq, match, or both")
         topic = self._kernel.topic(name)
         yield from self._kernel.retain(topic)
+        yield from self._kernel.sections.enter(topic.id)
+        topic = self._kernel.topic(name)  # a wait may have brought a drop
         fact = Deleted(
             topic.id,
             max(self._kernel.clock.now_ms(), topic.last_ts),
@@ -70,6 +72,7 @@ class Deleter:
 
     def delete_seqs(self, topic: Topic, seqs: Sequence[int]) -> Op[int]:
         """Remove exactly these records, as far as they live; returns how many did."""
+        yield from self._kernel.sections.enter(topic.id)
         ts = max(self._kernel.clock.now_ms(), topic.last_ts)
         return (yield from self._delete(topic, Deleted(topic.id, ts, seqs=tuple(seqs))))
 

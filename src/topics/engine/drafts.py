@@ -18,6 +18,11 @@ def check_batch(batch: RecordBatch, limits: EngineSettings) -> None:
         raise InvalidRequest("a write needs at least one record")
     if count > limits.max_batch_records:
         raise BatchTooLarge(records=count, maximum=limits.max_batch_records)
+    check_records(batch, limits)
+
+
+def check_records(batch: RecordBatch, limits: EngineSettings) -> None:
+    """The limits of each record alone, however many there are; at least one."""
     if batch.tags is not None:
         _check_names(batch.tags, "tag", limits.max_tag_bytes)
     if batch.nodes is not None:

@@ -9,14 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from topics.core.catalog import Catalog
-from topics.engine.arenas import Arenas
 from topics.engine.clock import Clock, SystemClock
 from topics.engine.deleting import Cursors, Deleter
+from topics.engine.forwarding import Forwarder
 from topics.engine.history import SegmentHistory
 from topics.engine.kernel import Kernel
 from topics.engine.lifecycle import Lifecycle
+from topics.engine.planning import Planner
 from topics.engine.reading import Reader
+from topics.engine.routing import Routing
 from topics.engine.settings import EngineSettings
+from topics.engine.shelf import MemoryShelf, Shelf
+from topics.engine.staging import Staging
 from topics.engine.upkeep import Upkeep
 from topics.engine.views import Views
 from topics.engine.writing import Appender
@@ -35,8 +39,9 @@ class Engine:
         leave: Callable[[], None] | None = None,
         warnings: Sequence[str] = (),
         read_only: bool = False,
+        shelf: Shelf | None = None,
     ) -> None:
-        arenas = Arenas(kernel.sources)
+        arenas = kernel.arenas
         self.kernel = kernel
         self.upkeep = upkeep  # None: nothing to keep up, the engine lives in memory
         self.warnings = list(warnings)  # what recovery noticed and lived with
@@ -46,6 +51,8 @@ class Engine:
         self._appender = Appender(kernel, self.lifecycle, arenas)
         self._deleter = Deleter(kernel, arenas)
         self._reader = Reader(kernel)
+        self.forwarder = Forwarder(kernel, self._reader)
+        self.routing = Routing(kernel, self.lifecycle, self.forwarder)
         self.cursors = Cursors(kernel)
         self.views = Views(kernel)
         self.put = self.lifecycle.put
@@ -54,6 +61,10 @@ class Engine:
         self.delete = self._deleter.delete
         self.delete_seqs = self._deleter.delete_seqs
         self.read = self._reader.read
+        self.staging = Staging(kernel, self.lifecycle, arenas, shelf or MemoryShelf())
+        self.stage = self.staging.stage
+        self.commit = self.staging.commit
+        self.plan = Planner(kernel).plan
         self.records = self._reader.records
         self.page = self._reader.page
 

@@ -12,8 +12,10 @@ from collections.abc import Callable, Sequence
 from topics.core.catalog import Catalog
 from topics.core.facts import Evicted, Fact
 from topics.core.topic import Topic
+from topics.engine.arenas import Arenas
 from topics.engine.clock import Clock
 from topics.engine.effects import Op
+from topics.engine.sections import Sections
 from topics.engine.settings import EngineSettings
 from topics.errors import Throttled, TopicNotFound
 from topics.storage.crashpoints import crashpoint
@@ -61,6 +63,11 @@ class Kernel:
         self.refused_for_room = 0
         self.log_is_too_long = False  # writes wait until a checkpoint lets old log files go
         self.applied: dict[int, int] = {}  # per shard: the last frame that was applied
+        self.sections = Sections()
+        self.arenas = Arenas(sources)
+        self.routers_stand_still = False  # a checkpoint is capturing: no pass may begin
+        self.catch_up: Callable[[Topic], Op[None]] = _nothing_feeds
+        self.chores: list[Callable[[], Op[None]]] = []  # small work due at every poll
         self.dirty: set[int] = set()  # topics with records or state no checkpoint holds
 
     @property
@@ -186,6 +193,10 @@ class Kernel:
         topic.lose(ttl_hi=fact.ttl_hi, cap_hi=0)
         self.catalog.bytes += topic.bytes - before
         self.dirty.add(topic.id)
+
+
+def _nothing_feeds(topic: Topic) -> Op[None]:
+    yield from ()
 
 
 def _a_second() -> int:

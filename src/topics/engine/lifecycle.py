@@ -45,11 +45,12 @@ class Lifecycle:
         while topic is None and name in self._being_created:
             yield self._being_created[name]
             topic = self._kernel.catalog.by_name.get(name)
-        if topic is None:
-            yield from self.create(name, config)
-            return Created(name, True, config.to_dict())
-        yield from self._update(topic, config)
-        return Created(name, False, config.to_dict())
+        while topic is not None:
+            if (yield from self._update(topic, config)):
+                return Created(name, False, config.to_dict())
+            topic = self._kernel.catalog.by_name.get(name)
+        yield from self.create(name, config)
+        return Created(name, True, config.to_dict())
 
     def create(self, name: str, config: TopicConfig) -> Op[Topic]:
         """Make a topic that does not exist; a lost race gives the winner's."""
@@ -83,23 +84,31 @@ class Lifecycle:
             raise submission.error
         return catalog.by_id[topic_id]
 
-    def _update(self, topic: Topic, config: TopicConfig) -> Op[None]:
+    def _update(self, topic: Topic, config: TopicConfig) -> Op[bool]:
+        """Configure a topic; False when it was dropped before its turn came."""
         kernel = self._kernel
         if config.type != topic.config.type:
             raise TopicExistsIncompatible.type_change(
                 topic.name, existing_type=topic.config.type, requested_type=config.type
             )
         if config == topic.config:
-            return
+            return True
         yield from kernel.retain(topic)
-        facts = self._update_facts(topic, config)
-        if kernel.in_memory:
-            kernel.apply(facts)
-        else:
-            yield from kernel.commit(facts, topic_id=topic.id, durable=True)
+        gate = yield from kernel.sections.close([topic.id])
+        try:
+            if topic.id not in kernel.catalog.by_id:
+                return False
+            facts = self._update_facts(topic, config)
+            if kernel.in_memory:
+                kernel.apply(facts)
+            else:
+                yield from kernel.commit(facts, topic_id=topic.id, durable=True)
+        finally:
+            kernel.sections.open(gate)
         kernel.dirty.add(topic.id)
         self._arenas.release(topic.id, topic.earliest)
         kernel.changed(topic)
+        return True
 
     def _update_facts(self, topic: Topic, config: TopicConfig) -> list[Fact]:
         """Floors are pinned first, so that a relaxed cap or TTL revives nothing on replay."""
@@ -124,6 +133,16 @@ class Lifecycle:
         if topic is None:
             return Dropped(name, False, [])
         yield from kernel.retain(topic)
+        gate = yield from kernel.sections.close([topic.id])
+        try:
+            return (yield from self._drop(topic, if_empty=if_empty))
+        finally:
+            kernel.sections.open(gate)
+
+    def _drop(self, topic: Topic, *, if_empty: bool) -> Op[Dropped]:
+        kernel, name = self._kernel, topic.name
+        if topic.id not in kernel.catalog.by_id:
+            return Dropped(name, False, [])  # somebody else was first
         if if_empty and topic.count:
             raise TopicNotEmpty(name, count=topic.count)
         routers = kernel.catalog.routers

@@ -20,6 +20,7 @@ from topics.engine.recovery import (
     repair,
 )
 from topics.engine.settings import EngineSettings
+from topics.engine.shelf import open_shelf
 from topics.engine.trimming import Kept, Trimmer
 from topics.engine.upkeep import Upkeep
 from topics.errors import Internal, RefusedToOpen
@@ -120,6 +121,8 @@ def _start(fs: Fs, entered: directory.Directory, found: Found, opening: Opening)
     """Step 9: a new generation, the facts it owes, and the engine on top."""
     settings, clock = opening.settings, opening.clock
     shards = settings.wal_shards or 1
+    shelf = open_shelf(fs, entered.path)
+    found.warnings += [f"{path} is a damaged stage; it is not used" for path in shelf.damaged]
     generation = Generation(found.format.id_bytes, found.generation + 1, shards)
     opened = open_shards(
         fs,
@@ -149,10 +152,19 @@ def _start(fs: Fs, entered: directory.Directory, found: Found, opening: Opening)
         kernel.applied[number] = shard.lfn
     _log_owed(kernel, found.owed)
     crashpoint("rec.skip")
-    checkpointer = _checkpointer(fs, entered.path, found, kernel, generation)
+    trimmer = _trimmer(fs, entered.path, found, generation)
+    identity = Identity(entered.path, generation.store_id, generation.number, shards)
+    checkpointer = Checkpointer(kernel, fs, identity, trimmer, snapshot_id=found.snapshot_number)
     kernel.must_checkpoint = _needs_checkpoint(found, shards)
-    upkeep = Upkeep(kernel, checkpointer, shards=shards)
-    return Engine(kernel, upkeep=upkeep, leave=entered.leave, warnings=found.warnings)
+    engine = Engine(
+        kernel,
+        upkeep=Upkeep(kernel, checkpointer, shards=shards),
+        leave=entered.leave,
+        warnings=found.warnings,
+        shelf=shelf,
+    )
+    trimmer.release_stages = engine.staging.release
+    return engine
 
 
 def _links(found: Found) -> dict[str, Link]:
@@ -187,9 +199,7 @@ def _needs_checkpoint(found: Found, shards: int) -> bool:
     return moved or found.bytes_replayed > CHECKPOINT_AFTER_BYTES
 
 
-def _checkpointer(
-    fs: Fs, path: str, found: Found, kernel: Kernel, generation: Generation
-) -> Checkpointer:
+def _trimmer(fs: Fs, path: str, found: Found, generation: Generation) -> Trimmer:
     shards = generation.shards
     current = {layout.group_key(shard, shards) for shard in range(shards)}
     snapshot = found.snapshot
@@ -197,7 +207,7 @@ def _checkpointer(
     for scan in found.scans:
         end = scan.end
         ends[scan.key] = GroupPosition(scan.key, end.file_lfn, end.offset, end.lfn)
-    trimmer = Trimmer(
+    return Trimmer(
         fs,
         path,
         found.store,
@@ -206,8 +216,6 @@ def _checkpointer(
         leftovers=[end for key, end in ends.items() if key not in current],
         dropped={line.id: list(line.dropped) for line in snapshot.topics} if snapshot else {},
     )
-    identity = Identity(path, generation.store_id, generation.number, shards)
-    return Checkpointer(kernel, fs, identity, trimmer, snapshot_id=found.snapshot_number)
 
 
 def open_view(fs: Fs, path: str, opening: Opening) -> Engine:

@@ -39,10 +39,12 @@ class Query(msgspec.Struct, frozen=True):
     nodes: frozenset[str] = frozenset()
     match: Match | None = None
     from_ts: int | None = None
+    to_seq: int | None = None  # the last seq to look at
 
-    def accepts(self) -> Callable[[bytes, int], bool] | None:
+    def accepts_in(self, topic: Topic) -> Callable[[bytes, int], bool] | None:
         """The record filter, or None when every live record passes."""
-        nodes, match = self.nodes, self.match
+        nodes = self.nodes_in(topic)
+        match = self.match
         if not nodes and match is None:
             return None
 
@@ -52,16 +54,21 @@ class Query(msgspec.Struct, frozen=True):
 
         return passes
 
+    def nodes_in(self, topic: Topic) -> frozenset[str]:
+        """The nodes to leave out, which a topic may be configured not to do."""
+        return self.nodes if topic.config.dedupe_node else frozenset()
 
-class _Progress:
-    """A read under way."""
 
-    __slots__ = ("cursor", "found", "full", "gap", "head", "used")
+class Progress:
+    """A read under way: what was found up to `cursor`; it goes no further than `stop`."""
 
-    def __init__(self, cursor: int, head: int, gap: Gap | None) -> None:
+    __slots__ = ("cursor", "damaged", "found", "full", "gap", "stop", "used")
+
+    def __init__(self, cursor: int, stop: int, gap: Gap | None) -> None:
         self.cursor = cursor
-        self.head = head
+        self.stop = stop
         self.gap = gap
+        self.damaged = False  # it ends before a record that cannot be read
         self.found = FrameRecords()
         self.used = 0
         self.full = False
@@ -75,15 +82,17 @@ class Reader:
         """One page after the cursor, with at most one announcement of loss before its records."""
         kernel = self._kernel
         topic = kernel.topic(name)
+        if kernel.catalog.routers.by_name:
+            yield from kernel.catch_up(topic)
         yield from kernel.retain(topic)
         if query.from_ts is not None and query.after:
             raise InvalidRequest("give a start by seq or by time, not both")
         start = query.after if query.from_ts is None else topic.start_of(query.from_ts)
         topic.last_read_ts = topic.last_consumed = kernel.clock.now_ms()
-        progress = _begin(topic, start)
+        progress = begin(topic, start, query.to_seq)
         begun = progress.cursor
-        yield from self._scan(topic, query, progress)
-        return _page(topic, progress, scanned=max(0, progress.cursor - begun))
+        yield from self.scan(topic, query, progress)
+        return page_of(topic, progress, scanned=max(0, progress.cursor - begun))
 
     def records(self, topic: Topic, seqs: Sequence[int]) -> Op[dict[int, Record]]:
         """Records by seq, as far as they live and can be read; `seqs` ascend."""
@@ -98,25 +107,35 @@ class Reader:
                 at = max(piece.through, at) + 1
         return found
 
+    def frames(self, topic: Topic, lo: int, hi: int) -> Op[list[tuple[bytes, int | None, int]]]:
+        """`(buffer, offset, seq)` of the live records of a range; no offset: unreadable."""
+        found: list[tuple[bytes, int | None, int]] = []
+        at = lo
+        while at <= hi:
+            piece = yield from self._fetch(topic, at, hi, MAX_BUDGET)
+            found += zip(piece.bufs, piece.offsets, piece.seqs, strict=True)
+            at = max(piece.through, at) + 1
+        return found
+
     def page(self, topic: Topic, after: int, limit: int) -> Op[Page]:
         """One page of a topic, for the engine's own use: nobody's read is noted."""
-        progress = _begin(topic, after)
+        progress = begin(topic, after)
         begun = progress.cursor
-        yield from self._scan(topic, Query(after=after, limit=limit), progress)
-        return _page(topic, progress, scanned=max(0, progress.cursor - begun))
+        yield from self.scan(topic, Query(after=after, limit=limit), progress)
+        return page_of(topic, progress, scanned=max(0, progress.cursor - begun))
 
-    def _scan(self, topic: Topic, query: Query, progress: _Progress) -> Op[None]:
+    def scan(self, topic: Topic, query: Query, progress: Progress) -> Op[None]:
         limit = min(query.limit or DEFAULT_LIMIT, self._kernel.settings.max_limit)
         budget = min(query.budget or DEFAULT_BUDGET, MAX_BUDGET)
-        accepts = query.accepts() if topic.config.dedupe_node else _without_nodes(query)
-        while progress.cursor < progress.head and len(progress.found) < limit:
+        accepts = query.accepts_in(topic)
+        while progress.cursor < progress.stop and len(progress.found) < limit:
             seq = progress.cursor + 1
             gap = topic.gap_at(seq)
             if gap is not None:
                 if not _announce(progress, gap):
                     return
                 continue
-            stop = min(progress.head, topic.next_announced(seq) - 1)
+            stop = min(progress.stop, topic.next_announced(seq) - 1)
             extent = next(topic.extents(seq, stop), None)
             if extent is None:
                 progress.cursor = stop
@@ -146,31 +165,30 @@ class Reader:
             raise Internal(f"records of topic {topic.name!r} could not be read: {error}") from error
 
 
-def _without_nodes(query: Query) -> Callable[[bytes, int], bool] | None:
-    return msgspec.structs.replace(query, nodes=frozenset()).accepts()
+def begin(topic: Topic, start: int, to_seq: int | None = None) -> Progress:
+    """Where a read from `start` begins: behind what was lost to a floor, if anything was."""
+    head, gap, cursor = topic.head, topic.gap_below(start), start
+    if start > head:
+        gap, cursor = Gap(1, head, "recreated"), topic.earliest - 1
+    elif gap is not None:
+        cursor = gap.hi
+    if to_seq is None:
+        return Progress(cursor, head, gap)
+    stop = min(head, to_seq if start > head else max(start, to_seq))
+    return Progress(min(cursor, stop), stop, gap)
 
 
-def _begin(topic: Topic, start: int) -> _Progress:
-    if start > topic.head:
-        gap = Gap(1, topic.head, "recreated")
-        return _Progress(topic.earliest - 1, topic.head, gap)
-    gap_below = topic.gap_below(start)
-    if gap_below is not None:
-        return _Progress(gap_below.hi, topic.head, gap_below)
-    return _Progress(start, topic.head, None)
-
-
-def _announce(progress: _Progress, gap: Gap) -> bool:
+def _announce(progress: Progress, gap: Gap) -> bool:
     """Report loss at the cursor, unless something else has to be delivered first."""
     if progress.gap is not None or len(progress.found):
         return False
     progress.gap = gap
-    progress.cursor = min(gap.hi, progress.head)
+    progress.cursor = min(gap.hi, progress.stop)
     return True
 
 
 def _take(
-    progress: _Progress,
+    progress: Progress,
     piece: Piece,
     accepts: Callable[[bytes, int], bool] | None,
     *,
@@ -188,8 +206,8 @@ def _take(
     for at, seq in enumerate(piece.seqs):
         offset = piece.offsets[at]
         if offset is None:
-            progress.full = not _announce(progress, _rotten(piece, at))
-            if progress.full:
+            if not _announce(progress, _rotten(piece, at)):
+                progress.full = progress.damaged = True
                 return
             continue
         if seq <= progress.cursor:
@@ -216,7 +234,7 @@ def _rotten(piece: Piece, at: int) -> Gap:
     return Gap(piece.seqs[at], piece.seqs[end], "cap")
 
 
-def _page(topic: Topic, progress: _Progress, *, scanned: int) -> Page:
+def page_of(topic: Topic, progress: Progress, *, scanned: int) -> Page:
     head, cursor, gap = topic.head, progress.cursor, progress.gap
     tombstone = None
     if gap is not None:

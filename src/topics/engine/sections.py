@@ -35,8 +35,9 @@ class Sections:
                 yield bar
                 continue
             yield from self.bring_home()
-            if self.barred.get(topic_id) is bar:
-                raise Internal(bar)
+            still = self.barred.get(topic_id)
+            if isinstance(still, str):
+                raise Internal(still)
 
     def close(self, topic_ids: Sequence[int]) -> Op[Gate]:
         """Close the sections of these topics for everybody else, in the order of their ids.

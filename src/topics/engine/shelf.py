@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Protocol
 
 from topics.errors import RefusedToOpen
@@ -20,7 +20,7 @@ class Shelf(Protocol):
     found: list[StageInfo]
     """What lay here at the start."""
 
-    def write(self, key: StageKey, rows: Sequence[StagedRow], *, now_ms: int) -> StageInfo:
+    def write(self, key: StageKey, rows: Iterable[StagedRow], *, now_ms: int) -> StageInfo:
         """Keep these records in place of any under the same key; durable on return."""
         ...
 
@@ -46,7 +46,7 @@ class FileShelf:
         self.damaged: list[str] = []
         self.found: list[StageInfo] = []
 
-    def write(self, key: StageKey, rows: Sequence[StagedRow], *, now_ms: int) -> StageInfo:
+    def write(self, key: StageKey, rows: Iterable[StagedRow], *, now_ms: int) -> StageInfo:
         return stages.write_stage(self._fs, self._data_dir, key, rows, now_ms=now_ms)
 
     def read(self, key: StageKey) -> Stage | None:
@@ -95,10 +95,11 @@ class MemoryShelf:
         self.found: list[StageInfo] = []
         self._stages: dict[StageKey, Stage] = {}
 
-    def write(self, key: StageKey, rows: Sequence[StagedRow], *, now_ms: int) -> StageInfo:
-        nbytes = sum(len(row.data) + len(row.meta) for row in rows)
-        info = StageInfo(key, now_ms, len(rows), nbytes)
-        self._stages[key] = Stage(info, list(rows))
+    def write(self, key: StageKey, rows: Iterable[StagedRow], *, now_ms: int) -> StageInfo:
+        kept = list(rows)
+        nbytes = sum(len(row.data) + len(row.meta) for row in kept)
+        info = StageInfo(key, now_ms, len(kept), nbytes)
+        self._stages[key] = Stage(info, kept)
         return info
 
     def read(self, key: StageKey) -> Stage | None:

@@ -27,6 +27,8 @@ class Kept:
 
     def __init__(self, head: HeadLine, lines: list[TopicLine]) -> None:
         self.id = head.id
+        self.generation = head.generation
+        self.agnostic_lfn = head.agnostic_lfn
         self.groups = {position.key: position for position in head.groups}
         self.topic_ids = {line.id for line in lines}
         self.dropped = {(line.id, first) for line in lines for first, _ in line.dropped}
@@ -53,6 +55,7 @@ class Trimmer:
         self._dropped = dropped
         self._trimmed = fs.exists(f"{data_dir}/{layout.META}/{layout.TRIMMED}")
         self.log_bytes_trimmed = 0
+        self.release_stages: Callable[[int, int], Op[None]] = _no_stages
 
     def leftovers(self) -> list[GroupPosition]:
         """Groups of an earlier layout, all of whose frames are in every snapshot from now on.
@@ -81,6 +84,7 @@ class Trimmer:
             crashpoint("ckpt.trim")
             yield from self._drop_segments(older)
             yield from self._remove_topics(older.topic_ids | self._newest.topic_ids)
+            yield from self.release_stages(older.generation, older.agnostic_lfn)
         except OSError:
             return  # what is left is found again by the next checkpoint
 
@@ -169,6 +173,10 @@ class Trimmer:
             topic_id = layout.parse_deleted_topic(name)
             if topic_id is not None and topic_id not in needed:
                 yield from stepwise(remove_topic(self._store, topic_id))
+
+
+def _no_stages(generation: int, agnostic_lfn: int) -> Op[None]:
+    yield from ()
 
 
 def _unlink(fs: Fs, path: str) -> None:

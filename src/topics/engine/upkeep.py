@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from topics.core.facts import ClosedCleanly, Fact
 from topics.engine.checkpoint import Checkpointer
-from topics.engine.effects import Op, Pause, fulfil, run
+from topics.engine.effects import PAUSE, Op, Pause, fulfil, run
 from topics.engine.kernel import Kernel
 from topics.engine.relocation import relocate_old
 from topics.engine.settings import GIB
@@ -53,11 +53,21 @@ class Upkeep:
         """What is due now, as one operation that ends by itself; None when nothing is."""
         now_ms = self._kernel.clock.now_ms()
         self._next_poll_ms = now_ms + POLL_MS
-        if self._wants_checkpoint(now_ms):
-            return self._guarded(self._checkpoint_and_relocate())
-        if self._kernel.settings.cold_dir is not None:
-            return self._guarded(relocate_old(self._kernel))
+        checkpoint = self._wants_checkpoint(now_ms)
+        if checkpoint or self._kernel.chores or self._kernel.settings.cold_dir is not None:
+            return self._guarded(self._due(checkpoint=checkpoint))
         return None
+
+    def _due(self, *, checkpoint: bool) -> Op[None]:
+        yield from self._do_chores()
+        if checkpoint:
+            yield from self.checkpoint()
+        yield from relocate_old(self._kernel)
+
+    def _do_chores(self) -> Op[None]:
+        for chore in self._kernel.chores:
+            yield from chore()
+            yield PAUSE
 
     def _guarded(self, work: Op[None]) -> Op[None]:
         """Work whose failure is noted and tried again later; the log goes on serving."""
@@ -81,10 +91,6 @@ class Upkeep:
     def untrimmed_bytes(self) -> int:
         """Log bytes that no pair of snapshots allows to go yet, about."""
         return self.bytes_written() - self._bytes_at_checkpoint[1]
-
-    def _checkpoint_and_relocate(self) -> Op[None]:
-        yield from self.checkpoint()
-        yield from relocate_old(self._kernel)
 
     def checkpoint(self) -> Op[None]:
         written = self.bytes_written()
@@ -138,6 +144,7 @@ class Upkeep:
     def closing(self) -> Op[None]:
         """Last checkpoint, then exact heads on every shard: the last frames before the end."""
         kernel = self._kernel
+        yield from self._guarded(self._do_chores())
         if kernel.dirty or kernel.must_checkpoint:
             yield from self._guarded(self.checkpoint())
         heads: list[list[tuple[int, int]]] = [[] for _ in range(self._shards)]

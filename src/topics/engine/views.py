@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from heapq import merge
 
 from topics.core.facts import SeqSkipped
@@ -39,6 +39,7 @@ class Views:
 
     def state(self, name: str, *, touch: bool = True) -> Op[TopicState]:
         topic = self._kernel.topic(name)
+        yield from self._kernel.catch_up(topic)
         yield from self._kernel.retain(topic)
         now_ms = self._kernel.clock.now_ms()
         if touch:
@@ -134,7 +135,7 @@ class Views:
         lo, hi = max(from_seq, SEQ_BASE), min(to_seq, topic.head)
         runs: list[Hole] = []
         following = hi + 1
-        for a, b, kind in _merged(dead_runs(topic, lo, hi)):
+        for a, b, kind in merged(dead_runs(topic, lo, hi)):
             if len(runs) == MAX_HOLES:
                 following = a
                 break
@@ -168,10 +169,19 @@ def _gaps(topic: Topic) -> list[Gap]:
     return [Gap(lo, hi, *causes[kind]) for lo, hi, kind in announced]  # type: ignore[arg-type]
 
 
-def dead_runs(topic: Topic, lo: int, hi: int) -> Iterator[tuple[int, int, HoleKind]]:
-    """Dead seqs of `lo..hi` in order; neighbours of one kind may come apart."""
+def dead_runs(
+    topic: Topic, lo: int, hi: int, *, marked: Iterable[tuple[int, int]] | None = None
+) -> Iterator[tuple[int, int, HoleKind]]:
+    """Dead seqs of `lo..hi` in order; neighbours of one kind may come apart.
+
+    `marked` are the runs that only delete bytes know of, from a caller who has seen the indexes;
+    without it they are looked up, which reads files.
+    """
     floor = topic.evict_floor - 1
-    deleted = (_kind(a, b, "deleted") for a, b in _deleted(topic, lo, hi))
+    found = _deleted(topic, lo, hi)
+    if marked is not None:
+        found = merge(topic.deleted.between(lo, hi), marked)
+    deleted = (_kind(a, b, "deleted") for a, b in found)
     skipped = ((a, b, _RUN_KIND[kind]) for a, b, kind in topic.runs.between(lo, hi))
     lost = _lost(topic, lo, min(hi, floor))
     return merge(deleted, skipped, lost)
@@ -217,7 +227,7 @@ def _between_deletes(topic: Topic, lo: int, hi: int) -> Iterator[tuple[int, int]
         yield lo, hi
 
 
-def _merged(
+def merged(
     runs: Iterator[tuple[int, int, HoleKind]],
 ) -> Iterator[tuple[int, int, HoleKind]]:
     last: tuple[int, int, HoleKind] | None = None

@@ -143,7 +143,9 @@ class Appender:
                 created = True
                 continue
             same_key = self._keys_under_way.get((topic.id, key)) if key is not None else None
-            if same_key is not None:
+            if topic.id in kernel.sections.barred:
+                yield from kernel.sections.enter(topic.id)
+            elif same_key is not None:
                 yield same_key
             elif topic.config.discard == "reject" and kernel.due_eviction(topic) is not None:
                 yield from kernel.retain(topic)  # admission counts what TTL leaves

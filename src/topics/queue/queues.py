@@ -8,13 +8,14 @@ stays leased until the delete is applied, and goes back to be handed out if it c
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from topics.core.batch import RecordBatch
 from topics.core.config import MAX_LEASE_MS, MIN_LEASE_MS
 from topics.core.facts import LeaseChanged
 from topics.core.leases import LeaseBook
 from topics.core.topic import Topic
-from topics.engine.effects import Op, Sleep
+from topics.engine.effects import Gate, Op, Sleep
 from topics.engine.engine import Engine
 from topics.errors import BatchTooLarge, InvalidRequest, NotAQueue, TopicFull, TopicsError
 from topics.queue.claiming import Claimer, Pass, claim_pass
@@ -29,6 +30,13 @@ GENERATION_SHIFT = 40
 REDRIVE_PAGE = 256
 
 
+class Cohort(NamedTuple):
+    """Claims of one window, and the gate that opens once they were served."""
+
+    claimers: list[Claimer]
+    served: Gate
+
+
 class Queues:
     """All queues of one engine."""
 
@@ -37,7 +45,7 @@ class Queues:
         self._kernel = engine.kernel
         self._max_claim = max_claim
         self._lease_id = self._kernel.generation << GENERATION_SHIFT
-        self._cohorts: dict[int, list[Claimer]] = {}
+        self._cohorts: dict[int, Cohort] = {}
 
     def next_lease_id(self) -> int:
         """Ids never repeat: not after a restart, not for a queue created again."""
@@ -65,14 +73,19 @@ class Queues:
         """Claims that arrive within a window are served together, at its end."""
         cohort = self._cohorts.get(topic.id)
         if cohort is not None:
-            cohort.append(claimer)
-            yield Sleep(jitter_ms / 1000)
+            cohort.claimers.append(claimer)
+            yield cohort.served
             return
-        self._cohorts[topic.id] = [claimer]
+        cohort = self._cohorts[topic.id] = Cohort([claimer], Gate())
         yield Sleep(jitter_ms / 1000)
-        yield from self._serve(topic, self._cohorts.pop(topic.id))
+        del self._cohorts[topic.id]
+        try:
+            yield from self._serve(topic, cohort.claimers)
+        finally:
+            cohort.served.open()
 
     def _serve(self, topic: Topic, cohort: Sequence[Claimer]) -> Op[None]:
+        yield from self._kernel.catch_up(topic)
         yield from self._kernel.retain(topic)
         now_ms = self._sweep(topic)
         done = claim_pass(topic, cohort, now_ms=now_ms, next_lease_id=self.next_lease_id)

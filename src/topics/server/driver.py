@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from typing import Any, Protocol, TypeVar
 
-from topics.engine.effects import Io, Op, Pause, Sleep, Wait
+from topics.engine.effects import Gate, Io, Op, Pause, Sleep, Wait
 from topics.errors import Internal, TopicsError
 from topics.storage.wal.submission import Submission
 
@@ -120,10 +120,15 @@ class Driver:
             case Io():
                 future = task.pool.submit(wait.work)
                 future.add_done_callback(lambda done: self._io_done(task, done))
+            case Gate():
+                wait.when_open(lambda: self._later(task))
             case Sleep():
                 self._loop.call_later(wait.seconds, self._resume, task, None)
             case Pause():
-                self._loop.call_soon(self._resume, task, None)
+                self._later(task)
+
+    def _later(self, task: _Task) -> None:
+        self._loop.call_soon(self._resume, task, None)
 
     def _io_done(self, task: _Task, future: Future[Any]) -> None:
         error = future.exception()

@@ -25,11 +25,11 @@ from topics.engine import directory
 from topics.engine.clock import Clock, SystemClock
 from topics.engine.engine import Engine
 from topics.engine.opening import Opening, open_entered
-from topics.errors import LogFailed, RefusedToOpen, TopicsError
+from topics.errors import InvalidSetting, LogFailed, RefusedToOpen, TopicsError
 from topics.http.limits import Limits
 from topics.http.listener import Listener, tls_context
 from topics.http.service import HttpLimits, Service
-from topics.server.config import ServerConfig
+from topics.server.config import ServerConfig, TlsFiles
 from topics.server.driver import Driver
 from topics.server.wiring import build_app
 from topics.storage.fs import RealFs
@@ -86,6 +86,7 @@ class Server:
 
     async def run(self) -> int:
         """Serve until told to stop; returns the exit code."""
+        self._tls = _load_tls(self._config.tls)
         fs = RealFs()
         entered = directory.enter(fs, self._data_dir, self._clock)
         try:
@@ -107,9 +108,12 @@ class Server:
 
     async def _bind(self) -> None:
         config = self._config
-        if config.tls is not None:
-            self._tls = tls_context(Path(config.tls.cert), Path(config.tls.key))
-        host, port = await self._listener.open(config.host, config.port, tls=self._tls)
+        try:
+            host, port = await self._listener.open(config.host, config.port, tls=self._tls)
+        except OSError as error:
+            why = error.strerror or str(error)
+            message = f"cannot listen on {config.host}:{config.port}: {why}"
+            raise OSError(error.errno, message) from error
         _log.info("listening on %s:%d", host, port)
         if config.port_file is not None:
             _write_port_file(config.port_file, host, port)
@@ -117,17 +121,19 @@ class Server:
     def _watch_signals(self) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             self._loop.add_signal_handler(number, self.stopping.set)
-        if self._tls is not None:
-            self._loop.add_signal_handler(signal.SIGHUP, self._reload_tls)
+        self._loop.add_signal_handler(signal.SIGHUP, self._reload_tls)
 
     def _reload_tls(self) -> None:
         tls = self._config.tls
-        assert tls is not None
-        assert self._tls is not None
+        if tls is None or self._tls is None:
+            _log.info("SIGHUP: there is no TLS certificate to reload")
+            return
         try:
+            # A bad pair would leave the context in use half changed, so it is tried out first.
+            _load_tls(tls)
             self._tls.load_cert_chain(tls.cert, tls.key)
-            _log.info("TLS certificate reloaded")
-        except (OSError, ssl.SSLError) as error:
+            _log.info("TLS certificate reloaded; open connections keep theirs")
+        except (InvalidSetting, OSError) as error:
             _log.error("TLS certificate not reloaded, the old one stays: %s", error)
 
     def _recover(self, fs: RealFs, entered: directory.Directory) -> Engine:
@@ -232,6 +238,19 @@ class Server:
         return 0
 
 
+def _load_tls(files: TlsFiles | None) -> ssl.SSLContext | None:
+    if files is None:
+        return None
+    try:
+        return tls_context(Path(files.cert), Path(files.key))
+    except OSError as error:  # SSL errors are among them
+        raise InvalidSetting(
+            "TOPICS_TLS_CERT and TOPICS_TLS_KEY",
+            allowed="PEM files of a certificate chain and its private key",
+            got=f"{files.cert!r} and {files.key!r}: {error}",
+        ) from error
+
+
 def _write_port_file(path: str, host: str, port: int) -> None:
     """Whole or not at all: a reader never sees half an address."""
     temporary = f"{path}.tmp"
@@ -255,5 +274,6 @@ async def _serve(config: ServerConfig) -> int:
     try:
         return await Server(config).run()
     except RefusedToOpen as error:
+        _log.critical("refused to start: %s", error)
         print(error.line(), file=sys.stderr)
         return EXIT_REFUSED

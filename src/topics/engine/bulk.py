@@ -1,0 +1,317 @@
+"""Large pages: planned as a whole, then read in slices, a bounded amount of work at a time.
+
+What a slice costs is one step on a pool thread: read, verify, and whatever the caller makes of the
+frames. Where the bytes lie is looked up on the owner's thread right before each step, because a
+checkpoint may move them from the log to a segment at any time; a step that comes too late is
+repeated. A record that turns out to be unreadable in every copy ends the read, and is remembered,
+so that the next plan announces it; a plan forgets it when it can be read again.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Final, TypeVar
+
+import msgspec
+import numpy as np
+
+from topics.core.runs import RunSet
+from topics.core.tail import Tail
+from topics.core.topic import Topic
+from topics.engine.bulk_plan import Bounds, BulkPlan, BulkPlanner
+from topics.engine.effects import Io, Op
+from topics.engine.history import Resident, SegmentHistory
+from topics.engine.kernel import Kernel
+from topics.engine.reading import Query, Reader
+from topics.errors import Internal
+from topics.storage.frame_columns import Frames, Positions, unreadable
+from topics.storage.frames import verify
+from topics.storage.segments.segment import AnySegment
+from topics.storage.segments.store import SegmentStore
+from topics.storage.sources import OFFSET_BITS, OFFSET_MASK, Sources
+
+T = TypeVar("T")
+
+SLICE_RECORDS: Final = 2048
+SLICE_BYTES: Final = 1 << 20
+SPAN_SLACK: Final = 4096
+"""Unwanted bytes between two frames that are cheaper to read along than to skip."""
+MAX_EXAMINED: Final = 1_000_000
+"""Records a filter looks at for one page."""
+_TRIES: Final = 4
+_MAX_ROTTEN: Final = 1024
+
+Fetch = Callable[[], Frames]
+
+
+class UnreadableRecord(Internal):
+    """The stored bytes of a record are damaged in every copy."""
+
+    def __init__(self, topic: str, seq: int) -> None:
+        super().__init__(f"record {seq} of topic {topic!r} cannot be read")
+        self.seq = seq
+
+
+class _Rotten(Exception):
+    def __init__(self, position: int) -> None:
+        super().__init__(position)
+        self.position = position
+
+
+class BulkPage(msgspec.Struct):
+    """A plan whose filter has been applied: `plan.runs` are the records to deliver."""
+
+    plan: BulkPlan
+    filtered: int = 0
+
+
+class BulkReader:
+    def __init__(self, kernel: Kernel, reader: Reader) -> None:
+        self._kernel = kernel
+        self._reader = reader
+        self._planner = BulkPlanner(kernel)
+
+    # Planning
+
+    def plan(self, topic: Topic, query: Query, start: int, bounds: Bounds) -> Op[BulkPage]:
+        """Settle what the page after `start` holds."""
+        yield from self._forget_healed(topic)
+        accepts = query.accepts_in(topic)
+        if accepts is None:
+            return BulkPage((yield from self._planner.plan(topic, query, start, bounds)))
+        wide = Bounds(MAX_EXAMINED, 1 << 62)
+        while True:
+            plan = yield from self._planner.plan(topic, query, start, wide)
+            try:
+                return (yield from self._narrowed(plan, accepts, bounds))
+            except UnreadableRecord:
+                continue  # it is known now: the next plan goes only as far as it
+
+    def _narrowed(
+        self, plan: BulkPlan, accepts: Callable[[bytes, int], bool], bounds: Bounds
+    ) -> Op[BulkPage]:
+        """The plan with only those records the filter accepts, as many as fit."""
+        kept, used, examined = RunSet(), 0, 0
+        last = plan.last
+
+        def names(frames: Frames) -> list[tuple[bool, int]]:
+            buf, starts, lengths = frames
+            return [
+                (accepts(buf, start), length)
+                for start, length in zip(starts.tolist(), lengths.tolist(), strict=True)
+            ]
+
+        for seqs in slices(plan.runs):
+            left = seqs
+            while len(left):
+                found = yield from self.step(plan.topic, left, names)
+                for seq, (accepted, size) in zip(left.tolist(), found, strict=False):
+                    if accepted and kept.size and used + size > bounds.nbytes:
+                        return _narrow(plan, kept, examined, seq - 1)
+                    examined += 1
+                    if accepted:
+                        kept.add(seq, seq)
+                        used += size
+                        if kept.size == bounds.records:
+                            return _narrow(plan, kept, examined, seq)
+                left = left[len(found) :]
+        return _narrow(plan, kept, examined, last)
+
+    def _forget_healed(self, topic: Topic) -> Op[None]:
+        """Try again what could not be read before."""
+        known = self._planner.rotten.get(topic.id)
+        if known is None:
+            return
+        still = RunSet()
+        for lo, hi in list(known):
+            found = yield from self._reader.records(topic, range(lo, hi + 1))
+            for seq in range(lo, hi + 1):
+                if seq not in found and topic.is_live(seq):
+                    still.add(seq, seq)
+        if len(still):
+            self._planner.rotten[topic.id] = still
+        else:
+            self._planner.rotten.pop(topic.id, None)
+
+    def _remember(self, topic: Topic, seq: int) -> None:
+        if len(self._planner.rotten) >= _MAX_ROTTEN:
+            self._planner.rotten.clear()
+        self._planner.rotten.setdefault(topic.id, RunSet()).add(seq, seq)
+
+    # Reading
+
+    def step(self, topic: Topic, seqs: Positions, work: Callable[[Frames], T]) -> Op[T]:
+        """Apply `work`, on a pool thread, to the verified frames of the first of `seqs`.
+
+        How many those are the result has to tell: as many as lie together and make a slice.
+        """
+        for attempt in range(1, _TRIES + 1):
+            try:
+                fetch = self._locate(topic, seqs)
+                result: T = yield Io(lambda fetch=fetch: work(fetch()))  # type: ignore[misc]
+            except _Rotten as rotten:
+                seq = int(seqs[rotten.position])
+                self._remember(topic, seq)
+                raise UnreadableRecord(topic.name, seq) from rotten
+            except (OSError, KeyError) as error:
+                # KeyError: the log file went after its records had moved to a segment.
+                if attempt == _TRIES:
+                    raise Internal(
+                        f"records of topic {topic.name!r} could not be read: {error}"
+                    ) from error
+            else:
+                return result
+        raise AssertionError("unreachable")
+
+    def _locate(self, topic: Topic, seqs: Positions) -> Fetch:
+        history, first = topic.history, int(seqs[0])
+        if first <= history.last:
+            assert isinstance(history, SegmentHistory)
+            part = next((part for part in history.parts if part.last >= first), None)
+            if part is None or part.first > first:
+                raise KeyError(first)  # dropped since the plan was made
+            seqs = seqs[: int(np.searchsorted(seqs, part.last, "right"))]
+            if not isinstance(part, Resident):
+                store = self._kernel.segments
+                assert store is not None
+                return partial(_from_segment, store, topic.id, part, seqs)
+            tail = part.tail
+        else:
+            tail = topic.tail
+        if not tail.first <= first < tail.end:
+            raise KeyError(first)
+        return _from_slots(self._kernel.sources, topic.id, tail, seqs)
+
+
+def slices(runs: list[tuple[int, int]], size: int = SLICE_RECORDS) -> Iterator[Positions]:
+    """The seqs of ascending runs, so many at a time."""
+    gathered: list[Positions] = []
+    room = size
+    for lo, hi in runs:
+        at = lo
+        while at <= hi:
+            end = min(hi, at + room - 1)
+            gathered.append(np.arange(at, end + 1))
+            room -= end - at + 1
+            at = end + 1
+            if not room:
+                yield np.concatenate(gathered)
+                gathered, room = [], size
+    if gathered:
+        yield np.concatenate(gathered)
+
+
+def _narrow(plan: BulkPlan, kept: RunSet, examined: int, last: int) -> BulkPage:
+    holes = plan.holes
+    if last < plan.last:
+        at = bisect_right(holes, last, key=lambda hole: hole[0])
+        holes = [(lo, min(hi, last), kind) for lo, hi, kind in holes[:at]]
+    narrowed = msgspec.structs.replace(
+        plan,
+        runs=list(kept),
+        holes=holes,
+        last=last,
+        damaged=plan.damaged and last == plan.last,
+    )
+    page = BulkPage(narrowed, filtered=examined - kept.size)
+    narrowed.check(page.filtered)
+    return page
+
+
+# Bytes. These run on pool threads and touch no state of the engine.
+
+
+def _fitting(lengths: Positions) -> int:
+    """How many frames make a slice; one always does."""
+    return max(int(np.searchsorted(np.cumsum(lengths), SLICE_BYTES, "right")), 1)
+
+
+def _spans(starts: Positions, lengths: Positions) -> list[tuple[int, int]]:
+    """Positions of neighbours that are read together: from, to (exclusive)."""
+    between = starts[1:] - (starts + lengths)[:-1]
+    cuts = np.flatnonzero((between < 0) | (between > SPAN_SLACK)) + 1
+    edges = [0, *cuts.tolist(), len(starts)]
+    return list(zip(edges[:-1], edges[1:], strict=True))
+
+
+def _together(
+    starts: Positions, lengths: Positions, read: Callable[[int, int, int], bytes]
+) -> Frames:
+    """The frames in one buffer; `read` gets the first position of a span, its start and size."""
+    bufs: list[bytes] = []
+    places = np.empty_like(starts)
+    done = 0
+    for a, b in _spans(starts, lengths):
+        base = int(starts[a])
+        size = int(starts[b - 1] + lengths[b - 1]) - base
+        buf = read(a, base, size)
+        bufs.append(buf)
+        places[a:b] = starts[a:b] - base + done
+        done += size
+    return Frames(bufs[0] if len(bufs) == 1 else b"".join(bufs), places, lengths)
+
+
+def _from_segment(store: SegmentStore, topic_id: int, part: AnySegment, seqs: Positions) -> Frames:
+    entries = store.idx(topic_id, part).columns[seqs - part.first]
+    lengths = entries["length"].astype(np.int64)
+    count = _fitting(lengths)
+    seqs, lengths = seqs[:count], lengths[:count]
+    starts = entries["offset"][:count].astype(np.int64)
+    frames = _together(
+        starts, lengths, lambda _, base, size: store.read(topic_id, part, base, size)
+    )
+    bad = unreadable(frames, topic_id=topic_id, seqs=seqs)
+    return _mended(store, topic_id, part, seqs, frames, bad) if bad else frames
+
+
+def _mended(
+    store: SegmentStore,
+    topic_id: int,
+    part: AnySegment,
+    seqs: Positions,
+    frames: Frames,
+    bad: list[int],
+) -> Frames:
+    """The frames again, each bad one from another copy."""
+    buf, starts, lengths = frames
+    whole = [buf[a : a + n] for a, n in zip(starts.tolist(), lengths.tolist(), strict=True)]
+    for at in bad:
+        position = int(seqs[at]) - part.first
+        (frame,) = store.frames(topic_id, part, position, position + 1)
+        if not frame:
+            raise _Rotten(at)
+        whole[at] = frame
+    sizes = np.array([len(frame) for frame in whole])
+    return Frames(b"".join(whole), np.cumsum(sizes) - sizes, sizes)
+
+
+def _from_slots(sources: Sources, topic_id: int, tail: Tail, seqs: Positions) -> Fetch:
+    """Reads slots of a tail; what it needs of the tail is copied now."""
+    a, b = int(seqs[0]) - tail.first, min(int(seqs[-1]) + 1, tail.end) - tail.first
+    slots = seqs[: int(np.searchsorted(seqs, tail.first + b, "left"))] - tail.first - a
+    locations = np.array(tail.locations[a:b], np.int64)[slots]
+    lengths = np.array(tail.lengths[a:b], np.int64)[slots]
+    count = _fitting(lengths)
+    if locations[0] >> OFFSET_BITS != locations[count - 1] >> OFFSET_BITS:
+        same = (locations >> OFFSET_BITS) == (locations[0] >> OFFSET_BITS)
+        count = min(count, int(np.argmin(same)))
+    locations, lengths = locations[:count], lengths[:count]
+    source = sources.get(int(locations[0]) >> OFFSET_BITS)
+
+    def read(first: int, base: int, size: int) -> bytes:
+        buf = source.view(base, size)
+        if buf is not None:
+            return buf
+        buf = source.pread(base, size)
+        for at in range(first, count):
+            place, length = int(starts[at]) - base, int(lengths[at])
+            if place >= size:
+                break
+            if not verify(buf, place, length, topic_id=topic_id, seq=int(seqs[at])):
+                raise _Rotten(at)
+        return buf
+
+    starts = locations & OFFSET_MASK
+    return lambda: _together(starts, lengths, read)

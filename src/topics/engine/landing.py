@@ -1,0 +1,372 @@
+"""The commit of staged records: all topics or none, whatever fails and whenever.
+
+    close     the append sections of the topics: no seq is given out there by anybody else
+    barrier   a durable frame on each of their shards: every earlier record is safe, and so are
+              the ceilings of reserved seqs
+    point     one durable frame on shard 0 names the stages, the topics and their seqs. Before it
+              nothing has happened; after it everything has, and replay completes what is missing
+    append    the records go into the log of each topic, durable
+    publish   all topics show them in one step; the sections open
+
+A failure before the point leaves nothing. If nobody can tell whether the point was reached, because
+its write or sync failed, the topics take no writes until a restart finds out. A failure behind it
+strands the landing: nothing is shown, the topics take no writes, and what is missing is appended
+as soon as the log takes it, or by replay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from topics.core.batch import RecordBatch
+from topics.core.config import TopicConfig
+from topics.core.facts import Appended, CheckpointMarked, Fact, HeadReserved, StageCommitted
+from topics.core.topic import Topic
+from topics.engine.arenas import Arenas
+from topics.engine.effects import Gate, Op
+from topics.engine.kernel import CONTROL_BYTES, Kernel
+from topics.engine.lifecycle import Lifecycle
+from topics.errors import Internal, InvalidRequest, LogFailed, Throttled
+from topics.storage.crashpoints import crashpoint
+from topics.storage.frames import encode, encode_append
+from topics.storage.wal.shard import ShardState
+from topics.storage.wal.submission import Submission
+
+PIECE_BYTES = 4 << 20
+"""About how many bytes of records go into the log at once."""
+BARRIER_ID = 0
+"""A mark that belongs to no checkpoint."""
+
+
+class Commit(msgspec.Struct, frozen=True):
+    """Which stages of which epoch."""
+
+    app: str
+    epoch: int
+    parts: tuple[tuple[int, int], ...]
+
+
+class Piece(msgspec.Struct):
+    """Some records of one topic; `run` says where the log holds them, once it does."""
+
+    topic: Topic
+    first_seq: int
+    ts: int
+    batch: RecordBatch
+    run: Appended | None = None
+
+
+class Landing(msgspec.Struct):
+    """A commit from its point on."""
+
+    fact: StageCommitted
+    topics: list[Topic]
+    pieces: list[Piece]
+    lfn: int = 0  # of the commit point
+    is_certain: bool = True  # False: only a restart can tell whether the point was reached
+
+    @property
+    def topic_ids(self) -> list[int]:
+        return [topic.id for topic in self.topics]
+
+
+class PieceSubmission(Submission):
+    """A piece on its way through the log."""
+
+    __slots__ = ("piece", "run")
+
+    piece: Piece
+    run: Appended
+
+
+class Stranded(Internal):
+    """The commit stands, or may stand, but its records cannot be shown yet."""
+
+    def __init__(self, landing: Landing, cause: Internal | None) -> None:
+        fact = landing.fact
+        super().__init__(
+            f"the commit of epoch {fact.epoch} of app {fact.app!r} "
+            + (
+                f"waits until the log takes its records ({cause})"
+                if landing.is_certain
+                else f"may or may not have happened ({cause}); restart to find out"
+            )
+        )
+        self.landing = landing
+
+
+class Lander:
+    def __init__(self, kernel: Kernel, lifecycle: Lifecycle, arenas: Arenas) -> None:
+        self._kernel = kernel
+        self._lifecycle = lifecycle
+        self._arenas = arenas
+
+    def land(self, commit: Commit, batches: Mapping[str, RecordBatch]) -> Op[Landing]:
+        """Commit these records; raises `Stranded` when they cannot be shown yet."""
+        sections = self._kernel.sections
+        topics, gate = yield from self._close(batches)
+        try:
+            yield from self._admit(topics, batches)
+            yield from self._barrier(topics, batches)
+            crashpoint("stage.barrier")
+            landing = self._plan(commit, topics, batches)
+            frames = _encode_point(landing)
+        except BaseException:
+            sections.open(gate)
+            raise
+        sections.begin_landing(gate)
+        if not self._kernel.in_memory:
+            yield from self._point(landing, frames, gate)
+            crashpoint("stage.committed")
+        yield from self._complete(landing, gate)
+        return landing
+
+    def resume(self, landing: Landing) -> Op[None]:
+        """Try again to append what is missing; raises `Stranded` when the log still refuses."""
+        gate = Gate()
+        self._kernel.sections.unstrand(landing.topic_ids, gate)
+        yield from self._complete(landing, gate)
+
+    # Before the point
+
+    def _close(self, batches: Mapping[str, RecordBatch]) -> Op[tuple[list[Topic], Gate]]:
+        """The topics, made where they are missing, and closed to everybody else."""
+        kernel = self._kernel
+        while True:
+            for name in batches:
+                _refuse_ephemeral(kernel.catalog.by_name.get(name))
+            topics = []
+            for name in batches:
+                topic = kernel.catalog.by_name.get(name)
+                if topic is None:
+                    topic = yield from self._lifecycle.create(name, TopicConfig())
+                topics.append(topic)
+            gate = yield from kernel.sections.close([topic.id for topic in topics])
+            # A wait may have brought a drop or a new configuration.
+            if all(_is_usable(topic, kernel.catalog.by_name.get(topic.name)) for topic in topics):
+                return topics, gate
+            kernel.sections.open(gate)
+
+    def _admit(self, topics: Sequence[Topic], batches: Mapping[str, RecordBatch]) -> Op[None]:
+        """What a write to each of the topics would have to pass."""
+        kernel = self._kernel
+        if kernel.log_is_too_long:
+            raise kernel.backlog()
+        for topic_id in (0, *(topic.id for topic in topics)):
+            kernel.require_room(topic_id, CONTROL_BYTES)
+        for topic in topics:
+            yield from kernel.retain(topic)
+        for topic in topics:
+            batch = batches[topic.name]
+            topic.admit(len(batch), batch.nbytes)
+        limit = kernel.settings.max_total_bytes
+        if limit and kernel.catalog.bytes + sum(b.nbytes for b in batches.values()) > limit:
+            raise Throttled("max_total_bytes", maximum=limit)
+
+    def _barrier(self, topics: Sequence[Topic], batches: Mapping[str, RecordBatch]) -> Op[None]:
+        kernel = self._kernel
+        if kernel.in_memory:
+            return
+        now_ms = kernel.clock.now_ms()
+        by_shard: dict[int, list[Fact]] = {}
+        for topic in topics:
+            facts = by_shard.setdefault(kernel.committer.shard_of(topic.id), [])
+            ceiling = topic.handed_out + len(batches[topic.name])
+            if topic.config.durability == "disk" and ceiling > topic.reserved:
+                facts.append(HeadReserved(topic.id, max(now_ms, topic.last_ts), ceiling))
+        submissions = [
+            kernel.submit_to(
+                shard, facts or [CheckpointMarked(now_ms, BARRIER_ID, ())], durable=True
+            )
+            for shard, facts in by_shard.items()
+        ]
+        for submission in submissions:
+            if not submission.done:
+                yield submission
+        for submission in submissions:
+            if submission.error is not None:
+                raise submission.error
+
+    def _plan(
+        self, commit: Commit, topics: list[Topic], batches: Mapping[str, RecordBatch]
+    ) -> Landing:
+        """Give out the seqs. Behind the barrier nothing is on its way to these topics."""
+        now_ms = self._kernel.clock.now_ms()
+        pieces: list[Piece] = []
+        given: list[tuple[int, int, int]] = []
+        answer: dict[str, dict[str, int]] = {}
+        for topic in topics:
+            assert not topic.pending, "the barrier waits for every earlier write"
+            first, count = topic.head + 1, len(batches[topic.name])
+            ts = max(now_ms, topic.last_ts)
+            given.append((topic.id, first, count))
+            last = first + count - 1
+            answer[topic.name] = {"first_seq": first, "last_seq": last, "count": count}
+            for at, batch in _pieces(batches[topic.name]):
+                pieces.append(Piece(topic, first + at, ts, batch))
+        fact = StageCommitted(
+            now_ms,
+            commit.app,
+            commit.epoch,
+            commit.parts,
+            tuple(given),
+            msgspec.json.encode(answer),
+        )
+        return Landing(fact, topics, pieces)
+
+    # The point
+
+    def _point(self, landing: Landing, frames: bytes, gate: Gate) -> Op[None]:
+        kernel = self._kernel
+        if kernel.committer.state(0) is ShardState.FAILED:
+            self._call_off(gate)
+            raise LogFailed(shard=0, reason="it failed before this commit")
+        submission = Submission(0, frames, 1, durable=True, on_done=self._note)
+        kernel.committer.submit(submission)
+        if not submission.done:
+            yield submission
+        error = submission.error
+        if isinstance(error, LogFailed):
+            landing.is_certain = False
+            raise self._strand(landing, gate, error) from error
+        if error is not None:  # not one byte of it was kept
+            self._call_off(gate)
+            raise error
+        landing.lfn = submission.last_lfn
+
+    def _note(self, submission: Submission) -> None:
+        if submission.error is None:
+            self._kernel.applied[submission.shard] = submission.last_lfn
+
+    def _call_off(self, gate: Gate) -> None:
+        self._kernel.sections.end_landing(gate)
+        self._kernel.sections.open(gate)
+
+    def _strand(self, landing: Landing, gate: Gate, cause: Internal | None) -> Stranded:
+        stranded = Stranded(landing, cause)
+        self._kernel.sections.strand(gate, str(stranded))
+        return stranded
+
+    # Behind the point
+
+    def _complete(self, landing: Landing, gate: Gate) -> Op[None]:
+        error = yield from self._append(landing)
+        if error is not None:
+            raise self._strand(landing, gate, error) from error
+        crashpoint("stage.appended")
+        self._publish(landing)
+        crashpoint("stage.published")
+        self._kernel.sections.end_landing(gate)
+        self._kernel.sections.open(gate)
+
+    def _append(self, landing: Landing) -> Op[Internal | None]:
+        """Log every piece that is not yet; returns what stopped one of them.
+
+        The last piece on each shard asks for the sync, which covers those before it. Behind one
+        that failed nothing more goes to its shard: seqs would be missing in between.
+        """
+        kernel = self._kernel
+        waiting = [piece for piece in landing.pieces if piece.run is None]
+        last = {kernel.committer.shard_of(piece.topic.id): piece for piece in waiting}
+        sent: list[PieceSubmission] = []
+        stopped: dict[int, Internal] = {}
+        for piece in waiting:
+            shard = kernel.committer.shard_of(piece.topic.id)
+            if shard in stopped:
+                continue
+            submission = self._submit(piece, shard, durable=piece is last[shard])
+            sent.append(submission)
+            if not submission.done and not kernel.committer.room(shard, PIECE_BYTES):
+                yield submission
+            if submission.error is not None:
+                stopped[shard] = submission.error
+        for submission in sent:
+            if not submission.done:
+                yield submission
+        return next((s.error for s in sent if s.error is not None), None)
+
+    def _submit(self, piece: Piece, shard: int, *, durable: bool) -> PieceSubmission:
+        kernel, topic = self._kernel, piece.topic
+        frames, run = encode_append(
+            topic.id,
+            piece.first_seq,
+            piece.ts,
+            piece.batch,
+            durable=topic.config.durability == "fsync",
+        )
+        submission = PieceSubmission(
+            shard, frames, run.count, durable=durable, on_done=self._appended
+        )
+        submission.piece, submission.run = piece, run
+        if kernel.in_memory:
+            self._arenas.take(submission, topic.id, frames, run.last_seq)
+            kernel.finish_unlogged(submission)
+        else:
+            kernel.committer.submit(submission)
+        return submission
+
+    def _appended(self, submission: Submission) -> None:
+        assert isinstance(submission, PieceSubmission)
+        self._note(submission)
+        if submission.error is None:
+            run = submission.run
+            run.base = (submission.source_id << 32) + submission.offset
+            submission.piece.run = run
+
+    def _publish(self, landing: Landing) -> None:
+        kernel = self._kernel
+        for piece in landing.pieces:
+            assert piece.run is not None
+            kernel.catalog.apply(piece.run, generation=kernel.generation)
+        kernel.catalog.apply(landing.fact, generation=kernel.generation)
+        for topic in landing.topics:
+            kernel.dirty.add(topic.id)
+            if kernel.in_memory:
+                self._arenas.release(topic.id, topic.earliest)
+            kernel.changed(topic)
+
+
+def _encode_point(landing: Landing) -> bytes:
+    try:
+        return encode(landing.fact, durable=True)
+    except ValueError as error:
+        raise InvalidRequest(
+            f"a commit of {len(landing.fact.parts)} parts over {len(landing.topics)} topics is too "
+            "large to be logged as one; use fewer, larger parts"
+        ) from error
+
+
+def _refuse_ephemeral(topic: Topic | None) -> None:
+    if topic is not None and topic.config.durability == "ephemeral":
+        raise InvalidRequest(
+            f"topic {topic.name!r} is ephemeral: it cannot take part in a commit that survives a "
+            "crash; stage for another topic or change its durability"
+        )
+
+
+def _is_usable(topic: Topic, holder: Topic | None) -> bool:
+    return topic is holder and topic.config.durability != "ephemeral"
+
+
+def _pieces(batch: RecordBatch) -> Iterator[tuple[int, RecordBatch]]:
+    """A batch in parts of bounded size, each with the place of its first record."""
+    start = size = 0
+    for at, data in enumerate(batch.datas):
+        if size >= PIECE_BYTES:
+            yield start, _cut(batch, start, at)
+            start, size = at, 0
+        size += len(data) + (len(batch.metas[at]) if batch.metas else 0)
+    yield start, _cut(batch, start, len(batch))
+
+
+def _cut(batch: RecordBatch, start: int, end: int) -> RecordBatch:
+    if start == 0 and end == len(batch):
+        return batch
+    return RecordBatch(
+        batch.datas[start:end],
+        None if batch.metas is None else batch.metas[start:end],
+        None if batch.tags is None else batch.tags[start:end],
+        None if batch.nodes is None else batch.nodes[start:end],
+    )
