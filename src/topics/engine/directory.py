@@ -67,7 +67,7 @@ def enter(fs: Fs, path: str, clock: Clock) -> Directory:
 def look_into(fs: Fs, path: str) -> Directory:
     """Enter for reading only: no lock, no write."""
     _refuse_foreign(fs, path)
-    found = _read_format(fs, path)
+    found = _read_format(fs, path) if fs.exists(path) else None
     if found is None:
         raise RefusedToOpen(
             "format", message=f"{path} holds no topics store; create it by writing to it", file=path

@@ -216,6 +216,19 @@ def _scan(found: Found, *, salvage: bool) -> None:
         )
         found.warnings += group.warnings
     require_whole_generation(found.scans)
+    _require_run_of_snapshot(found)
+
+
+def _require_run_of_snapshot(found: Found) -> None:
+    """A run's log files outlive its snapshots: without any, what it logged afterwards is lost."""
+    newest = max((scan.newest_generation for scan in found.scans), default=0)
+    if found.snapshot is not None and newest < found.snapshot.head.generation:
+        wal = f"{found.path}/{layout.WAL}"
+        raise RefusedToOpen(
+            "wal_missing",
+            message=f"{wal} has no log file of the run that wrote the newest snapshot; restore it",
+            file=wal,
+        )
 
 
 def _start(position: GroupPosition | None) -> Position | None:
