@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 
-class RecordBatch(msgspec.Struct):
+class RecordBatch(msgspec.Struct, gc=False):
     """The drafts of one write to one topic, as parallel columns of equal length.
 
     A column that no record uses is None rather than a list of absences, so that the common batch

@@ -30,7 +30,7 @@ class Match(msgspec.Struct, frozen=True, gc=False):
         return tag.startswith(self.value) if self.is_prefix else tag == self.value
 
 
-class Appended(msgspec.Struct):
+class Appended(msgspec.Struct, gc=False):
     """Records `first_seq ..` of one topic, as parallel columns.
 
     `base + offsets[i]` locates the frame of record i: the upper 32 bits name a byte source, the

@@ -43,11 +43,11 @@ def _datas(values: list[Any]) -> list[bytes]:
     """Each value as the JSON to store."""
     if len(values) == 1:
         return [_json(values[0])]
-    ready = [isinstance(value, _RAW) for value in values]
-    if not any(ready):
-        return encode_all(values)
-    if all(ready):
+    ready = {issubclass(kind, _RAW) for kind in set(map(type, values))}
+    if ready == {True}:
         return compact_all(values)
+    if ready == {False}:
+        return encode_all(values)
     return [_json(value) for value in values]
 
 

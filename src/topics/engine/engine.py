@@ -58,6 +58,7 @@ class Engine:
         self.put = self.lifecycle.put
         self.drop = self.lifecycle.drop
         self.append = self._appender.append
+        self.append_at_once = self._appender.append_at_once
         self.delete = self._deleter.delete
         self.delete_seqs = self._deleter.delete_seqs
         self.read = self._reader.read

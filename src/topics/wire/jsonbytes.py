@@ -142,7 +142,7 @@ def compact_all(raws: list[Any], max_depth: int = MAX_DEPTH) -> list[bytes]:
     texts: list[bytes] = [raw if type(raw) is bytes else bytes(raw) for raw in raws]
     if not texts:
         return texts
-    if any(len(raw) > 2 * max_depth and _is_deeper(raw, max_depth) for raw in texts):
+    if max(map(len, texts)) > 2 * max_depth and any(_is_deeper(raw, max_depth) for raw in texts):
         raise _too_deep(max_depth)
     try:
         for _ in map(_skim, texts):

@@ -76,6 +76,7 @@ class Shard:
         self._beacons = files.Beacons(writer.store_mark)
         self._reason = ""
         self._sync_limit_ns = settings.disk_sync_ms * 1_000_000
+        self._max_unsynced = settings.max_unsynced
         self._probe_at_ns = 0
         self._next = Successor(fs, directory, writer, handles)
         self._batches = 0
@@ -137,8 +138,8 @@ class Shard:
     def sync_is_due(self) -> bool:
         """Whether the tail was too old or too long for comfort when it was last written."""
         return (
-            self._tail - self.synced[1] >= self._settings.max_unsynced
-            or self._wrote_at_ns - self._dirty_since_ns >= self._sync_limit_ns
+            self._wrote_at_ns - self._dirty_since_ns >= self._sync_limit_ns
+            or self._tail - self.synced[1] >= self._max_unsynced
         )
 
     @property
