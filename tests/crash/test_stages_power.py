@@ -1,0 +1,97 @@
+"""ST01: a stage and a commit over three shards, ended at every step and at every call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import get_args
+
+import pytest
+from tests.crash.stage_stores import Sink, check_after, new_store, open_sharded
+
+from topics.testing import CrashMode, FaultFs, PowerOff, SimDisk, WatchFs, stop_at
+
+STORE = new_store()
+MODES: tuple[CrashMode, ...] = get_args(CrashMode)
+POINTS = ("stage.file", "stage.barrier", "stage.committed", "stage.appended", "stage.published")
+
+ENDS: dict[str, Callable[[SimDisk], None]] = {"kill": SimDisk.kill}
+for number, mode in enumerate(MODES):
+    ENDS[mode] = partial(SimDisk.crash, seed=number, mode=mode)
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("point", POINTS)
+def test_st01_an_end_at_a_crash_point_leaves_all_or_nothing(point: str, end: str) -> None:
+    disk, sink = STORE.clone(), Sink()
+    log = open_sharded(disk.mount())
+    with stop_at(point, partial(ENDS[end], disk)) as stop:
+        sink.run(log)
+    assert stop.reached
+    check_after(disk, sink)
+
+
+@pytest.mark.parametrize("nth", [2, 3])
+def test_st01_an_end_in_a_later_stage_keeps_the_earlier_ones(nth: int) -> None:
+    disk, sink = STORE.clone(), Sink()
+    log = open_sharded(disk.mount())
+    with stop_at("stage.file", partial(disk.crash, mode="none"), nth=nth) as stop:
+        sink.run(log)
+    assert stop.reached
+    assert len(sink.staged) == nth - 1
+    again = open_sharded(disk.mount())
+    assert again._engine.staging.bytes > 0
+    again.close()
+    check_after(disk, sink)
+
+
+def calls_of_a_run() -> range:
+    """The numbers of the file-system calls that staging and committing make."""
+    disk = STORE.clone()
+    fs = FaultFs(disk.mount())
+    log = open_sharded(fs)
+    first = len(fs.trace) + 1
+    Sink().run(log)
+    return range(first, len(fs.trace) + 1)
+
+
+CALLS = calls_of_a_run()
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_st01_an_end_at_any_call_leaves_all_or_nothing(call: int) -> None:
+    some = MODES[call % len(MODES)]
+    for end in (SimDisk.kill, ENDS["none"], partial(SimDisk.crash, seed=call, mode=some)):
+        disk, sink = STORE.clone(), Sink()
+        fs = FaultFs(disk.mount())
+        log = open_sharded(WatchFs(fs))
+        fs.stop_before(call, partial(end, disk))
+        with pytest.raises(PowerOff):
+            sink.run(log)
+        check_after(disk, sink)
+
+
+def test_st01_a_second_end_while_recovering_changes_nothing() -> None:
+    for point in ("rec.snapshot", "rec.scan", "rec.newgen", "rec.skip"):
+        disk, sink = STORE.clone(), Sink()
+        log = open_sharded(disk.mount())
+        with stop_at("stage.committed", partial(disk.crash, mode="none")):
+            sink.run(log)
+        with stop_at(point, partial(disk.crash, mode="none")) as stop:
+            open_sharded(disk.mount())
+        assert stop.reached
+        check_after(disk, sink)
+
+
+def test_st01_a_rebuilt_commit_survives_checkpoints_and_the_loss_of_the_newest_snapshot() -> None:
+    disk, sink = STORE.clone(), Sink()
+    log = open_sharded(disk.mount())
+    log.checkpoint()
+    with stop_at("stage.committed", partial(disk.crash, mode="none")):
+        sink.run(log)
+    again = open_sharded(disk.mount())
+    again.checkpoint()  # puts the records that came from the stages into segments
+    disk.crash(mode="none")
+    newest = max(path for path in disk.paths() if "/meta/snapshot" in path)
+    disk.flip(newest, 100)
+    check_after(disk, sink)
