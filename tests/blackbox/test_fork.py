@@ -93,3 +93,29 @@ os.kill(os.getpid(), 9)
     assert ended.returncode == -9
     with topics.open(tmp_path / "data") as log:
         assert [record.data for record in log.read("t").records] == [1, 2]
+
+
+def test_a_child_that_outlives_its_parent_does_not_keep_the_lock(tmp_path: Path) -> None:
+    program = """
+import os, sys, topics
+log = topics.open(sys.argv[1])
+log.append("t", {"data": 1})
+if not os.fork():
+    print("child", flush=True)
+    sys.stdin.read()
+    os._exit(0)
+os.wait()
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path / "data")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as parent:
+        assert parent.stdin is not None
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == b"child\n"
+        parent.kill()
+        assert parent.wait() == -9
+        with topics.open(tmp_path / "data") as log:
+            assert len(log.read("t").records) == 1
+        parent.stdin.close()  # lets the child go

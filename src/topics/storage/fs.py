@@ -19,6 +19,7 @@ import sys
 from functools import cache
 from typing import Protocol, TypeAlias
 from uuid import UUID
+from weakref import WeakSet
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 """What can be written: anything that is already bytes, without copying it first."""
@@ -257,11 +258,13 @@ class RealLock:
     """An exclusive `flock`.
 
     It is released by closing, never by unlocking: a forked child that closes its copy must not
-    take the lock away from its parent.
+    take the lock away from its parent. A child closes it at once, or the lock would outlive the
+    parent for as long as any child does.
     """
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
+        _locks.add(self)
 
     def read(self) -> bytes:
         return os.pread(self._fd, os.fstat(self._fd).st_size, 0)
@@ -274,6 +277,17 @@ class RealLock:
         fd, self._fd = self._fd, _CLOSED_FD
         if fd != _CLOSED_FD:
             os.close(fd)
+
+
+_locks: WeakSet[RealLock] = WeakSet()
+
+
+def _close_locks() -> None:
+    for lock in list(_locks):
+        lock.close()
+
+
+os.register_at_fork(after_in_child=_close_locks)
 
 
 class RealFs:
