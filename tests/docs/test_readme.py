@@ -1,0 +1,68 @@
+"""What the README prints runs as printed."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text()
+SAMPLES = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+COMMANDS = re.findall(r"^\.venv/bin/topics .*?(?= +#|$)", README, re.MULTILINE)
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def run(sample: str, folder: Path) -> str:
+    return subprocess.run(
+        [sys.executable, "-c", sample], cwd=folder, capture_output=True, text=True, check=True
+    ).stdout
+
+
+def test_the_five_lines_run_as_printed(tmp_path: Path) -> None:
+    (sample,) = SAMPLES
+    promised = re.search(r"This prints `(.*?)`", README)
+    assert promised is not None
+    assert run(sample, tmp_path) == promised[1] + "\n"
+
+
+def test_the_five_lines_keep_what_they_wrote(tmp_path: Path) -> None:
+    (sample,) = SAMPLES
+    run(sample, tmp_path)
+    assert run(sample, tmp_path) == ("[(1, {'id': 1, 'eur': 40}), (2, {'id': 1, 'eur': 40})]\n")
+
+
+def test_the_five_lines_are_few() -> None:
+    (sample,) = SAMPLES
+    assert len([line for line in sample.splitlines() if line]) == 5
+
+
+def test_the_commands_run_as_printed(tmp_path: Path) -> None:
+    run(SAMPLES[0], tmp_path)
+    assert len(COMMANDS) == 3
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    for command in COMMANDS:
+        words = shlex.split(command.removeprefix(".venv/bin/"))
+        told = subprocess.run(
+            words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+        )
+        assert told.stdout, command
+        assert told.stderr == "", command
+
+
+def test_every_target_that_is_named_exists() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = set(re.findall(r"^make ([a-z-]+)", README, re.MULTILINE))
+    assert {"demo", "test"} <= named <= targets
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text()):
+        if "://" not in target:
+            assert (page.parent / target).exists(), f"{page.name} points to {target}"
