@@ -13,6 +13,7 @@ from topics.engine.effects import Op
 from topics.engine.engine import Engine
 from topics.errors import NotReady, ShuttingDown, Throttled, TopicsError
 from topics.http.auth import KeyId, Keyring
+from topics.queue import Queues
 from topics.storage.wal.shard import ShardState
 
 T = TypeVar("T")
@@ -57,6 +58,8 @@ class Service:
     streams_per_key: dict[KeyId, int] = field(default_factory=dict)
     queue_depth_peak: int = 0
     delivery: Delivery | None = None
+    queues: Queues | None = None
+    max_claim: int = 1000
     pressure: Callable[[], float] = lambda: 0.0
 
     @property
@@ -100,6 +103,7 @@ class Service:
     def attach(self, engine: Engine, delivery: Delivery | None = None) -> None:
         """Recovery is complete: requests are served from now on."""
         self.delivery = delivery
+        self.queues = Queues(engine, max_claim=self.max_claim)
         self.engine = engine
         self.replay_progress = 1.0
 

@@ -15,9 +15,10 @@ import signal
 import ssl
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
+
+import msgspec
 
 from topics.delivery.live import Delivery
 from topics.delivery.turns import LoopTimers
@@ -31,6 +32,7 @@ from topics.http.listener import Listener, tls_context
 from topics.http.service import HttpLimits, Service
 from topics.server.config import ServerConfig, TlsFiles
 from topics.server.driver import Driver
+from topics.server.routers import RouterPump
 from topics.server.wiring import build_app
 from topics.storage.fs import RealFs
 from topics.storage.wal.grouped import GroupedCommitter
@@ -82,6 +84,7 @@ class Server:
         self._tls: ssl.SSLContext | None = None
         self._upkeep: asyncio.TimerHandle | None = None
         self._maintaining = False
+        self._forwarding: RouterPump | None = None
         self.stopping = asyncio.Event()
 
     async def run(self) -> int:
@@ -138,7 +141,7 @@ class Server:
 
     def _recover(self, fs: RealFs, entered: directory.Directory) -> Engine:
         opening = Opening(
-            replace(self._config.engine, wal_shards=self._shards),
+            msgspec.structs.replace(self._config.engine, wal_shards=self._shards),
             self._clock,
             make_committer=self._committer,
             prealloc_start=PREALLOCATED,
@@ -175,6 +178,7 @@ class Server:
             max_sessions=self.service.limits.max_watch_sessions,
         )
         self.service.attach(engine, delivery)
+        self._forwarding = RouterPump(engine, self._driver, self._loop)
         self._schedule_upkeep()
         _log.info("ready: %d topics", len(engine.kernel.catalog.by_id))
 

@@ -11,8 +11,10 @@ what.
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Final, TypeAlias
+
+import msgspec
 
 from topics.engine.settings import RANGES, EngineSettings
 
@@ -160,7 +162,7 @@ class Setting:
         return f"{self.meaning} [{self.variable}; default: {self.default_text}]"
 
 
-_ENGINE_DEFAULTS: Final = asdict(EngineSettings())
+_ENGINE_DEFAULTS: Final = msgspec.structs.asdict(EngineSettings())
 
 
 def _engine_number(name: str, meaning: str, *, shown_default: str | None = None) -> Setting:

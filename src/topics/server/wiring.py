@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from topics.http import cursors_api, probes_api, records_api, topics_api, watch_api, ws_api
+from topics.http import (
+    cursors_api,
+    pages_api,
+    probes_api,
+    queues_api,
+    records_api,
+    routers_api,
+    stages_api,
+    topics_api,
+    watch_api,
+    ws_api,
+)
 from topics.http.app import App
 from topics.http.routing import Routes
 from topics.http.service import Service
@@ -15,6 +26,10 @@ def build_app(service: Service) -> App:
     topics_api.register(routes, records_api.WRITE)
     records_api.register(routes)
     cursors_api.register(routes)
+    pages_api.register(routes)
+    stages_api.register(routes)
+    queues_api.register(routes)
+    routers_api.register(routes)
     watch_api.register(routes)
     ws_api.register(routes)
     return App(service, routes)
