@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import errno
 import os
-import socket
 from contextlib import suppress
-from dataclasses import dataclass
+
+import msgspec
 
 from topics.engine.clock import Clock
 from topics.errors import DirectoryLocked, RefusedToOpen
@@ -34,8 +34,7 @@ _OURS = frozenset(
 )
 
 
-@dataclass
-class Directory:
+class Directory(msgspec.Struct):
     """A data directory that was entered. `format` is None for one that is still to be born."""
 
     path: str
@@ -108,9 +107,7 @@ def _take_lock(fs: Fs, path: str, clock: Clock) -> Lock:
         raise DirectoryLocked(
             lock_path, pid=owner.pid, host=owner.host, since_ms=owner.started_ms
         ) from error
-    owner = identity.LockOwner(
-        os.getpid(), socket.gethostname(), clock.now_ms(), fs.boot_id().hex()
-    )
+    owner = identity.LockOwner(os.getpid(), os.uname().nodename, clock.now_ms(), fs.boot_id().hex())
     lock.replace(identity.encode_lock(owner))
     return lock
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from topics.core.facts import Fact
 from topics.engine import directory
@@ -42,8 +43,7 @@ READ_ONLY_TRIES = 5
 MakeCommitter = Callable[[list[Shard]], Committer]
 
 
-@dataclass(frozen=True)
-class Opening:
+class Opening(msgspec.Struct, frozen=True):
     """How to open: what differs between an embedded log and a server."""
 
     settings: EngineSettings

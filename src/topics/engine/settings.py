@@ -6,7 +6,7 @@ never replaced by a guess.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+import msgspec
 
 from topics.errors import InvalidRequest
 
@@ -39,8 +39,7 @@ RANGES: dict[str, tuple[int, int]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class EngineSettings:
+class EngineSettings(msgspec.Struct, frozen=True):
     """How one engine runs. `wal_shards=0` lets the engine choose."""
 
     cold_dir: str | None = None
@@ -81,4 +80,4 @@ class EngineSettings:
             raise InvalidRequest(f"wal_repair must be 'salvage' or None, got {self.wal_repair!r}")
 
 
-SETTING_NAMES = frozenset(field.name for field in fields(EngineSettings))
+SETTING_NAMES = frozenset(EngineSettings.__struct_fields__)

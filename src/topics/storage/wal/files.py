@@ -8,8 +8,9 @@ full of zeros, which is what makes "zeros to the end" mean "nothing was written 
 import errno
 import struct
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+import msgspec
 
 from topics.core.facts import Beacon, FileHeader
 from topics.storage import frames, identity, layout
@@ -24,8 +25,7 @@ _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NO_ALLOCATION = frozenset({errno.EOPNOTSUPP, errno.ENOTSUP})
 
 
-@dataclass(frozen=True)
-class Writer:
+class Writer(msgspec.Struct, frozen=True):
     """Who writes a group: what every header of its files repeats."""
 
     store_id: bytes

@@ -1,7 +1,8 @@
 """Starting to write: one fresh file in every group of the configured layout."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from topics.errors import RefusedToOpen
 from topics.storage import layout
@@ -16,8 +17,7 @@ FIRST_LINK = Link(1, 0, 0)
 """Where a group begins that never had a file."""
 
 
-@dataclass(frozen=True)
-class Generation:
+class Generation(msgspec.Struct, frozen=True):
     """One run of the program as its log files name it."""
 
     store_id: bytes

@@ -11,9 +11,10 @@ beside a running owner starts over, an owner cannot see it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple, TypeVar
+
+import msgspec
 
 from topics.core.facts import FileHeader
 from topics.errors import RefusalReason, RefusedToOpen
@@ -26,8 +27,7 @@ from topics.storage.wal.submission import Position
 T = TypeVar("T")
 
 
-@dataclass
-class Group:
+class Group(msgspec.Struct):
     """One directory of log files."""
 
     key: str
@@ -35,7 +35,7 @@ class Group:
     first_lfns: list[int]
     """The files by their first frame, oldest first."""
     current: identity.Current | None = None
-    warnings: list[str] = field(default_factory=list)
+    warnings: list[str] = msgspec.field(default_factory=list)
 
     def path(self, first_lfn: int) -> str:
         return f"{self.directory}/{layout.wal_name(first_lfn)}"

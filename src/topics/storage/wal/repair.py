@@ -10,7 +10,8 @@ overwritten. If acked writes could be among them, the file is not touched but re
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from topics.errors import RefusedToOpen
 from topics.storage import layout
@@ -19,8 +20,7 @@ from topics.storage.fs import TMP_SUFFIX, Fs, parent_of, read_exact, write_all
 from topics.storage.wal.settings import MIB
 
 
-@dataclass(frozen=True)
-class Repair:
+class Repair(msgspec.Struct, frozen=True):
     """What to do to the newest file of a group; harmless to repeat."""
 
     path: str

@@ -20,8 +20,9 @@ One file at a time is in memory. Nothing is written: `Repair` says what recovery
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
+
+import msgspec
 
 from topics.core.facts import ClosedCleanly, Fact
 from topics.errors import RefusedToOpen
@@ -50,15 +51,14 @@ _CHUNK_FRAMES = 32_768
 _TOPICS_NAMED = 10
 
 
-@dataclass
-class GenerationScan:
+class GenerationScan(msgspec.Struct):
     """What one run of the program logged in a group."""
 
     generation: int
     shard: int
     shards: int
     boot_id: bytes
-    entries: list[tuple[int, Fact]] = field(default_factory=list)
+    entries: list[tuple[int, Fact]] = msgspec.field(default_factory=list)
     """Facts in log order, each with the lfn of its last frame. Beacons are left out."""
     frames: int = 0
     """How many frames these are, beacons included."""
@@ -72,8 +72,7 @@ class GenerationScan:
         return fact if isinstance(fact, ClosedCleanly) else None
 
 
-@dataclass
-class GroupScan:
+class GroupScan(msgspec.Struct):
     """A group read to its valid end."""
 
     group: Group
@@ -81,11 +80,11 @@ class GroupScan:
     """Where the last whole submission ends."""
     next_link: Link
     """How the first file of the next generation hangs on this group."""
-    generations: list[GenerationScan] = field(default_factory=list)
-    sources: dict[int, LogFile] = field(default_factory=dict)
+    generations: list[GenerationScan] = msgspec.field(default_factory=list)
+    sources: dict[int, LogFile] = msgspec.field(default_factory=dict)
     """Source id of each file that was read."""
     repair: Repair | None = None
-    damaged: list[str] = field(default_factory=list)
+    damaged: list[str] = msgspec.field(default_factory=list)
     """Files that lost frames to salvage; to be copied aside before anything else is written."""
     bytes_scanned: int = 0
     torn_bytes: int = 0

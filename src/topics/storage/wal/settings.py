@@ -1,12 +1,11 @@
 """Knobs of the write-ahead log."""
 
-from dataclasses import dataclass
+import msgspec
 
 MIB = 1 << 20
 
 
-@dataclass(frozen=True)
-class WalSettings:
+class WalSettings(msgspec.Struct, frozen=True):
     """How the log batches, syncs and allocates. Checked when built: a bad value stops the start."""
 
     disk_sync_ms: int = 10
@@ -31,7 +30,7 @@ class WalSettings:
     """How often a full shard looks whether there is room again."""
 
     def __post_init__(self) -> None:
-        for name, value in vars(self).items():
+        for name, value in msgspec.structs.asdict(self).items():
             if value < 0 or (value == 0 and name not in {"cache_bytes", "disk_sync_ms"}):
                 raise ValueError(f"{name} must be positive, got {value}")
         if self.file_bytes > 2**31:
