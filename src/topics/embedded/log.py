@@ -194,9 +194,8 @@ class Log:
             if page.tombstone is not None:
                 yield page.tombstone
             yield from page.records
-            moved = page.next_from_seq != cursor or page.tombstone is not None
             cursor = page.next_from_seq
-            if page.caught_up and not (moved and page.records):
+            if page.caught_up:
                 with self._lock:
                     if not self._await_append(topic, page.head_seq, wait):
                         return

@@ -36,7 +36,10 @@ def open_log(
     opening = Opening(chosen, clock)
     if read_only:
         return View(RealFs(), where, opening)
-    return Log(open_engine(RealFs(), where, opening), background=background)
+    log = Log(open_engine(RealFs(), where, opening), background=background)
+    if chosen.wal_repair is not None:
+        log.checkpoint()  # what was salvaged must not depend on the damaged file again
+    return log
 
 
 def settings_of(given: dict[str, Any]) -> EngineSettings:
