@@ -220,7 +220,11 @@ class SegmentHistory:
         store, topic_id = self._store, self._topic_id
         idx = yield Io(lambda: store.idx(topic_id, part))
         j = _cut_to_room(idx, i, min(j, i + _READ_RECORDS), room)
-        frames = yield Io(lambda: store.frames(topic_id, part, i, j))
+        frames: list[bytes | None] = yield Io(lambda: store.frames(topic_id, part, i, j))
+        if not idx.has_dead(i, j) and None not in frames:
+            sizes = [entry[1] - _UNCOUNTED - entry[5] for entry in idx.entries(i, j)]
+            seqs = range(part.first + i, part.first + j)
+            return Piece(seqs, sizes, frames, [0] * len(frames), seqs[-1])  # type: ignore[arg-type]  # no None
         piece = Piece([], [], [], [], part.first + j - 1)
         for seq, entry, frame in zip(
             range(part.first + i, part.first + j), idx.entries(i, j), frames, strict=True
@@ -241,6 +245,8 @@ def _between(seqs: array[int], lo: int, hi: int) -> array[int]:
 
 def _cut_to_room(idx: Idx, i: int, j: int, room: int) -> int:
     """Where to stop so that the frames fetched are not many more than `room` bytes."""
+    if idx.offset(j - 1) + idx.length(j - 1) - idx.offset(i) <= room:
+        return j  # frames take more than what is counted of them
     sizes = (max(entry[1] - _UNCOUNTED - entry[5], 0) for entry in idx.entries(i, j))
     for position, total in enumerate(accumulate(sizes), i):
         if total > room:

@@ -148,6 +148,10 @@ class Idx:
         ]
         return Usage(len(sizes), sum(sizes))
 
+    def has_dead(self, i: int, j: int) -> bool:
+        """Whether any of entries `i` to `j - 1` is deleted or a hole."""
+        return DEAD in self.raw[i * ENTRY_SIZE + DEAD_AT : j * ENTRY_SIZE : ENTRY_SIZE]
+
     def dead_bytes(self) -> bytearray:
         """The delete byte of every entry, as a copy."""
         return self.raw[DEAD_AT::ENTRY_SIZE]
