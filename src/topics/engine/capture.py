@@ -119,7 +119,6 @@ def _line(topic: Topic, volatile: RunSet, lfn: int) -> TopicLine:
             count, nbytes = count - lost, nbytes - size
             ledger["lost_crash"] += lost
             runs.add(lo, hi, SeqSkipped.POWER_LOSS)
-    logged = topic.config.durability != "ephemeral"
     return TopicLine(
         name=topic.name,
         id=topic.id,
@@ -142,10 +141,12 @@ def _line(topic: Topic, volatile: RunSet, lfn: int) -> TopicLine:
         delete_version=topic.delete_version,
         deleted_runs=list(topic.deleted),
         exact_from=topic.exact_from,
-        cursors=[(name, seq, ts) for name, (seq, ts) in topic.cursors.items()] if logged else [],
-        keys=[(k, e.first_seq, e.count, e.head, e.ts) for k, e in topic.keys.items()]
-        if logged
-        else [],
+        cursors=[(name, seq, ts) for name, (seq, ts) in topic.cursors.items()],
+        keys=[
+            (k, e.first_seq, e.count, e.head, e.ts)
+            for k, e in topic.keys.items()
+            if e.first_seq not in volatile  # they go with their records
+        ],
         runs=list(runs),
         segs=[],
         dropped=[],

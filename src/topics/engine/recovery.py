@@ -36,7 +36,7 @@ from topics.storage import identity, layout
 from topics.storage.crashpoints import crashpoint
 from topics.storage.fs import Fs, parent_of
 from topics.storage.handles import Handles
-from topics.storage.segments.drop import drop_unreferenced
+from topics.storage.segments.drop import drop_unreferenced, find_retired
 from topics.storage.segments.repair import repair_all, trim
 from topics.storage.segments.segment import COLD, ActiveSegment, AnySegment, Segment
 from topics.storage.segments.store import CopyState, SegmentStore, finish
@@ -106,6 +106,7 @@ def find_state(
     )
     found = Found(fs, path, store_format, catalog, sources, handles, store)
     try:
+        find_retired(store)
         _load_snapshot(found)
         crashpoint("rec.snapshot")
         _scan(found, salvage=settings.wal_repair == "salvage")

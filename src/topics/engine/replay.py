@@ -29,7 +29,7 @@ from topics.core.facts import (
     TopicCreated,
     TopicDropped,
 )
-from topics.core.topic import Topic
+from topics.core.topic import SEQ_BASE, Topic
 from topics.engine.history import SegmentHistory
 from topics.engine.originals import Copier, Originals
 from topics.errors import RefusedToOpen
@@ -130,6 +130,8 @@ class Replay:
         if topic is None and not isinstance(fact, TopicCreated):
             self._check_unknown(topic_id)
             return
+        if topic_id in self._dropped and not isinstance(fact, TopicCreated | TopicDropped):
+            return  # its files may be gone already; what others need of it is indexed
         self.boot_ids[topic_id] = boot_id
         match fact:
             case Appended():
@@ -218,7 +220,8 @@ class Replay:
         missing = [
             (topic, first, count)
             for topic_id, first, count in fact.topics
-            if (topic := self._catalog.by_id.get(topic_id)) is not None
+            if topic_id not in self._dropped
+            and (topic := self._catalog.by_id.get(topic_id)) is not None
             and topic.head < first + count - 1
         ]
         if missing:
@@ -237,7 +240,9 @@ class Replay:
                 continue
             topic.reserved = head
             if topic.config.durability == "ephemeral":
-                topic.head = topic.handed_out = max(topic.head, head)
+                topic.apply_skipped(
+                    SeqSkipped(topic_id, closed.ts, SEQ_BASE, head, SeqSkipped.POWER_LOSS)
+                )
 
 
 def _without_front(run: Appended, count: int) -> Appended:

@@ -36,3 +36,34 @@ def test_bytes_that_an_ephemeral_restart_lost_leave_the_gauge() -> None:
     store.log.create("a", durability="ephemeral")
     store.restart()
     assert store.kernel.catalog.bytes == 0
+
+
+def test_a_key_of_an_ephemeral_write_is_gone_after_a_restart_in_another_class() -> None:
+    store = Store()
+    store.log.create("a", durability="ephemeral")
+    store.log.append("a", {"data": 1}, idempotency_key="k")
+    store.log.create("a", durability="disk")
+    store.log.checkpoint()
+    store.kill()
+    assert not store.log.append("a", {"data": 1}, idempotency_key="k").deduped
+
+
+def test_a_key_outlives_a_checkpoint_taken_while_its_topic_was_ephemeral() -> None:
+    store = Store()
+    store.log.create("a", durability="disk")
+    store.log.append("a", {"data": 1}, idempotency_key="k")
+    store.log.create("a", durability="ephemeral")
+    store.log.checkpoint()
+    store.log.create("a", durability="disk")
+    store.kill()
+    assert store.log.append("a", {"data": 1}, idempotency_key="k").deduped
+
+
+def test_the_ledger_adds_up_when_an_idle_ephemeral_topic_is_logged_again() -> None:
+    store = Store()
+    store.log.create("a", durability="ephemeral")
+    store.kill()
+    store.restart()
+    store.log.create("a", durability="disk")
+    store.kill()
+    assert store.log.audit("a").adds_up

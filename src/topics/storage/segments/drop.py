@@ -78,6 +78,15 @@ def retire_topic(store: SegmentStore, topic_id: int) -> Generator[None, None, No
     store.retired(topic_id)
 
 
+def find_retired(store: SegmentStore) -> None:
+    """Note which topic directories already have their deleted name."""
+    for root in store.roots:
+        for name in _names(store, f"{root}/{layout.TOPICS}"):
+            topic_id = layout.parse_deleted_topic(name)
+            if topic_id is not None:
+                store.retired(topic_id, root=root)
+
+
 def remove_topic(store: SegmentStore, topic_id: int) -> Generator[None, None, list[OSError]]:
     """Remove the deleted directories of a topic with all they hold; return what could not be."""
     errors: list[OSError] = []
@@ -100,7 +109,7 @@ def remove_topic(store: SegmentStore, topic_id: int) -> Generator[None, None, li
                 _sync_dir(store, f"{root}/{layout.TOPICS}", errors)
         yield
     if not errors:
-        store.dropped_topics.discard(topic_id)
+        store.dropped_topics.difference_update([(root, topic_id) for root in store.roots])
     return errors
 
 

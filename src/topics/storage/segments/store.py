@@ -116,8 +116,9 @@ class SegmentStore:
         self.distrusted: set[Key] = set()
         """Segments with a failed sync: what lies past their recorded lengths may never reach the
         disk, so they must not grow any more in this process."""
-        self.dropped_topics: set[int] = set()
-        """Topics whose directories have their deleted name; routed copies may still need them."""
+        self.dropped_topics: set[tuple[str, int]] = set()
+        """Topics whose directory below a root has its deleted name; routed copies may still need
+        them. Per root: a crash may come between the renames."""
         self.unsynced_dirs: set[str] = set()
         """Directories with new names that no `sync_dir` has covered yet."""
         self.cold_reads = 0
@@ -142,7 +143,7 @@ class SegmentStore:
         if tier == COLD:
             assert self.cold_dir is not None
             root = self.cold_dir
-        return _files(root, topic_id, first, topic_id in self.dropped_topics)
+        return _files(root, topic_id, first, (root, topic_id) in self.dropped_topics)
 
     def check(self, topic_id: int, seg: AnySegment) -> Copies:
         """Compare the files of both tiers with what is registered."""
@@ -204,12 +205,13 @@ class SegmentStore:
             for path in self.files(topic_id, first, tier)[1:]:
                 self.handles.forget(path)
 
-    def retired(self, topic_id: int) -> None:
-        """The topic's directories have their deleted name from now on."""
+    def retired(self, topic_id: int, *, root: str | None = None) -> None:
+        """The topic's directories, or the one below `root`, have their deleted name from now on."""
         for known_topic, first in list(self._tiers):
             if known_topic == topic_id:
                 self.forget_place(topic_id, first)
-        self.dropped_topics.add(topic_id)
+        roots = self.roots if root is None else (root,)
+        self.dropped_topics.update((root, topic_id) for root in roots)
 
     def idx(self, topic_id: int, seg: AnySegment) -> Idx:
         """The index entries of a segment, one per seq, sure to describe its `.data`.

@@ -1,0 +1,41 @@
+"""A topic that was dropped leaves the log in peace."""
+
+import pytest
+from tests.unit.engine.builders import Store
+
+from topics.storage.crashpoints import installed
+from topics.testing import PowerOff
+
+
+def test_frames_of_a_dropped_topic_whose_files_are_gone_do_not_stop_a_start() -> None:
+    store = Store()
+    store.log.create("a", durability="fsync", cap_records=2)
+    store.append("a", 1, 2, tag="t")
+    store.log.checkpoint()
+    store.append("a", 3, 4)
+    store.log.delete("a", match="t")
+    store.log.drop("a")
+    store.kill()
+    assert store.log.topics() == []
+
+
+def test_a_drop_that_had_renamed_only_one_tier_is_finished_by_the_next_start() -> None:
+    store = Store()
+    store.settings |= {"cold_dir": "/cold", "hot_retain_segments": 1}
+    store.restart()
+    store.log.create("a", durability="fsync", cap_records=40)
+    store.append("a", *range(20))
+    store.log.checkpoint()
+    store.log.checkpoint()
+    store.log.maintain()
+
+    def die(point: str) -> None:
+        if point == "topic.renamed":
+            raise PowerOff(point)
+
+    with installed(die), pytest.raises(PowerOff):
+        store.log.drop("a")
+    store.kill()
+    assert store.log.topics() == []
+    store.log.create("a")
+    assert store.log.state("a").head_seq == 0
