@@ -2,6 +2,7 @@
 
     def test_something(server): httpx.get(server.url + "/v0/health")
     def test_settings(server_factory): server_factory(env={"TOPICS_WAL_SHARDS": "2"})
+    def test_no_start(shared_server): ...    # one for the whole file; use topics of your own
 
 `server_factory` starts any number of servers, each in its own directory unless told otherwise, and
 ends them all after the test. Nothing of the caller's environment that begins with TOPICS_ gets in.
@@ -14,6 +15,7 @@ import signal
 import ssl
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -24,6 +26,7 @@ import pytest
 
 PATIENCE_S = 30.0
 _POLL_S = 0.01
+_COMPILED = Path(tempfile.gettempdir()) / f"topics-compiled-{os.getuid()}"
 
 
 class ServerProcess:
@@ -46,6 +49,9 @@ class ServerProcess:
         assert self.process is None or self.process.poll() is not None, "it still runs"
         self._port_file.unlink(missing_ok=True)
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("TOPICS_")}
+        # Compiling the package takes longer than starting it: the processes of a run share that.
+        inherited.pop("PYTHONDONTWRITEBYTECODE", None)
+        inherited["PYTHONPYCACHEPREFIX"] = str(_COMPILED)
         settings = {
             "TOPICS_HOST": "127.0.0.1",
             "TOPICS_PORT": "0",
@@ -191,6 +197,14 @@ def server_factory(tmp_path: Path) -> Iterator[ServerFactory]:
     yield make
     for server in started:
         server.end()
+
+
+@pytest.fixture(scope="module")
+def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A server with the default settings for all tests of a file; never stop or restart it."""
+    server = ServerProcess(tmp_path_factory.mktemp("shared"), {}, ()).start()
+    yield server
+    server.end()
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from functools import partial
-from typing import Final, TypeVar
+from itertools import pairwise
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -26,7 +26,8 @@ from topics.engine.history import Resident, SegmentHistory
 from topics.engine.kernel import Kernel
 from topics.engine.reading import Query, Reader
 from topics.errors import Internal
-from topics.storage.frame_columns import Frames, Positions, unreadable
+from topics.storage.frame_columns import Frames, Positions, headers, unreadable
+from topics.storage.frame_header import JSON_LEN_SIZE
 from topics.storage.frames import verify
 from topics.storage.segments.segment import AnySegment
 from topics.storage.segments.store import SegmentStore
@@ -97,11 +98,9 @@ class BulkReader:
         last = plan.last
 
         def names(frames: Frames) -> list[tuple[bool, int]]:
-            buf, starts, lengths = frames
-            return [
-                (accepts(buf, start), length)
-                for start, length in zip(starts.tolist(), lengths.tolist(), strict=True)
-            ]
+            sizes = headers(frames)["data_len"].astype(np.int64) - JSON_LEN_SIZE
+            accepted = [accepts(frames.buf, start) for start in frames.starts.tolist()]
+            return list(zip(accepted, sizes.tolist(), strict=True))
 
         for seqs in slices(plan.runs):
             left = seqs
@@ -176,7 +175,7 @@ class BulkReader:
             if not isinstance(part, Resident):
                 store = self._kernel.segments
                 assert store is not None
-                return partial(_from_segment, store, topic.id, part, seqs)
+                return _SegmentSlice(store, topic.id, part, seqs).fetch
             tail = part.tail
         else:
             tail = topic.tail
@@ -233,7 +232,7 @@ def _spans(starts: Positions, lengths: Positions) -> list[tuple[int, int]]:
     between = starts[1:] - (starts + lengths)[:-1]
     cuts = np.flatnonzero((between < 0) | (between > SPAN_SLACK)) + 1
     edges = [0, *cuts.tolist(), len(starts)]
-    return list(zip(edges[:-1], edges[1:], strict=True))
+    return list(pairwise(edges))
 
 
 def _together(
@@ -253,38 +252,38 @@ def _together(
     return Frames(bufs[0] if len(bufs) == 1 else b"".join(bufs), places, lengths)
 
 
-def _from_segment(store: SegmentStore, topic_id: int, part: AnySegment, seqs: Positions) -> Frames:
-    entries = store.idx(topic_id, part).columns[seqs - part.first]
-    lengths = entries["length"].astype(np.int64)
-    count = _fitting(lengths)
-    seqs, lengths = seqs[:count], lengths[:count]
-    starts = entries["offset"][:count].astype(np.int64)
-    frames = _together(
-        starts, lengths, lambda _, base, size: store.read(topic_id, part, base, size)
-    )
-    bad = unreadable(frames, topic_id=topic_id, seqs=seqs)
-    return _mended(store, topic_id, part, seqs, frames, bad) if bad else frames
+class _SegmentSlice(NamedTuple):
+    """Records of one segment."""
 
+    store: SegmentStore
+    topic_id: int
+    part: AnySegment
+    seqs: Positions
 
-def _mended(
-    store: SegmentStore,
-    topic_id: int,
-    part: AnySegment,
-    seqs: Positions,
-    frames: Frames,
-    bad: list[int],
-) -> Frames:
-    """The frames again, each bad one from another copy."""
-    buf, starts, lengths = frames
-    whole = [buf[a : a + n] for a, n in zip(starts.tolist(), lengths.tolist(), strict=True)]
-    for at in bad:
-        position = int(seqs[at]) - part.first
-        (frame,) = store.frames(topic_id, part, position, position + 1)
-        if not frame:
-            raise _Rotten(at)
-        whole[at] = frame
-    sizes = np.array([len(frame) for frame in whole])
-    return Frames(b"".join(whole), np.cumsum(sizes) - sizes, sizes)
+    def fetch(self) -> Frames:
+        entries = self.store.idx(self.topic_id, self.part).columns[self.seqs - self.part.first]
+        lengths = entries["length"].astype(np.int64)
+        count = _fitting(lengths)
+        starts = entries["offset"][:count].astype(np.int64)
+        frames = _together(starts, lengths[:count], self._read)
+        bad = unreadable(frames, topic_id=self.topic_id, seqs=self.seqs[:count])
+        return self._mended(frames, bad) if bad else frames
+
+    def _read(self, _first: int, base: int, size: int) -> bytes:
+        return self.store.read(self.topic_id, self.part, base, size)
+
+    def _mended(self, frames: Frames, bad: list[int]) -> Frames:
+        """The frames again, each bad one from another copy."""
+        buf, starts, lengths = frames
+        whole = [buf[a : a + n] for a, n in zip(starts.tolist(), lengths.tolist(), strict=True)]
+        for at in bad:
+            position = int(self.seqs[at]) - self.part.first
+            (frame,) = self.store.frames(self.topic_id, self.part, position, position + 1)
+            if not frame:
+                raise _Rotten(at)
+            whole[at] = frame
+        sizes = np.array([len(frame) for frame in whole])
+        return Frames(b"".join(whole), np.cumsum(sizes) - sizes, sizes)
 
 
 def _from_slots(sources: Sources, topic_id: int, tail: Tail, seqs: Positions) -> Fetch:

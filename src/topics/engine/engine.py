@@ -15,6 +15,7 @@ from topics.engine.forwarding import Forwarder
 from topics.engine.history import SegmentHistory
 from topics.engine.kernel import Kernel
 from topics.engine.lifecycle import Lifecycle
+from topics.engine.paging import Pages
 from topics.engine.planning import Planner
 from topics.engine.reading import Reader
 from topics.engine.routing import Routing
@@ -66,6 +67,7 @@ class Engine:
         self.stage = self.staging.stage
         self.commit = self.staging.commit
         self.plan = Planner(kernel).plan
+        self.pages = Pages(kernel, self._reader)
         self.records = self._reader.records
         self.page = self._reader.page
 

@@ -14,7 +14,7 @@ committed stages stay until no snapshot needs them any more: replay completes a 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
@@ -187,23 +187,40 @@ class Staging:
 
     # Committing
 
-    def commit(self, app: str, epoch: int, parts: Sequence[tuple[int, int]]) -> Op[StageCommit]:
-        """Append every named stage to its topics, all visible or none, across crashes."""
+    def commit(
+        self,
+        app: str,
+        epoch: int,
+        parts: Sequence[tuple[int, int]],
+        *,
+        allow: Callable[[str], None] = lambda topic: None,
+    ) -> Op[StageCommit]:
+        """Append every named stage to its topics, all visible or none, across crashes.
+
+        `allow` is asked about every topic before anything is appended or told; it may raise.
+        """
         keys = _keys(app, epoch, parts)
         yield from self._prepare(app)
         yield from self._turns.take_both(app, epoch)
         try:
-            return (yield from self._commit(app, epoch, keys))
+            return (yield from self._commit(app, epoch, keys, allow))
         finally:
             self._turns.give_back_both(app, epoch)
 
-    def _commit(self, app: str, epoch: int, keys: list[StageKey]) -> Op[StageCommit]:
+    def _commit(
+        self, app: str, epoch: int, keys: list[StageKey], allow: Callable[[str], None]
+    ) -> Op[StageCommit]:
         known = self._committed_app(app, epoch)
         if known is not None:
-            return StageCommit(app, epoch, True, _decode_result(known.result))
+            given = _decode_result(known.result)
+            for topic in given:
+                allow(topic)
+            return StageCommit(app, epoch, True, given)
         stages = yield from self._read(keys)
         parts = tuple((key.part, key.attempt) for key in keys)
         batches = by_topic(stages)
+        for topic in batches:
+            allow(topic)
         stages.clear()
         try:
             landing = yield from self._lander.land(Commit(app, epoch, parts), batches)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 from topics.errors import TopicsError
-from topics.values import Ack, Created, Holes, Page, Tombstone, TopicState
+from topics.values import Ack, Created, Holes, Page, Tombstone, TopicState, Value
 from topics.wire.shapes import Health, Ready
 from topics.wire.tokens import lease_token
 
@@ -49,6 +49,11 @@ def _ms(duration: float) -> float:
 def present(shape: msgspec.Struct, spent: bytes) -> bytes:
     """A body in the order of its shape's fields, closed by `spent` (see `performance`)."""
     return closed(_encode(shape), spent)
+
+
+def shown(value: Value, spent: bytes) -> bytes:
+    """A result of the Python API as it names its own fields."""
+    return closed(_encode(value.to_dict()), spent)
 
 
 def closed(body: bytes, spent: bytes) -> bytes:

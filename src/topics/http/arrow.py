@@ -1,0 +1,201 @@
+"""Records as Arrow streams, in both directions.
+
+A page goes out as one IPC stream: its schema carries what the JSON body would say besides the
+records, so all of that is known before the first batch. Batches are made on pool threads from
+stored frames, one slice at a time and only as fast as the client reads.
+
+A reader takes the end of a connection for the end of the stream, whether or not that was meant. A
+stream that cannot be completed therefore ends in bytes that no reader accepts.
+
+pyarrow is an extra: nothing here needs it until Arrow is asked for.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+from collections.abc import Iterator
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from topics.engine.bulk import slices
+from topics.engine.paging import VersionedBulk
+from topics.errors import InvalidRequest, NotAcceptable, TopicsError
+from topics.http.call import Call
+from topics.http.messages import Headers, Stream
+from topics.http.pages_api import ARROW_STREAM
+from topics.storage.frame_columns import Frames, Positions
+from topics.wire.jsonbytes import compact_all
+from topics.wire.rendering import Include
+from topics.wire.requests import Drafts, StageRequest
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+INSTALL: Final = "pip install 'topics[arrow]'"
+_END: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+_BROKEN: Final = b"\xff\xff\xff\xff\xff\xff\xff\xff"
+"""The start of a message of impossible size."""
+
+_encode = msgspec.json.Encoder().encode
+_log = logging.getLogger("topics.http")
+
+
+@cache
+def is_available() -> bool:
+    """Whether this server can speak Arrow."""
+    return importlib.util.find_spec("pyarrow") is not None
+
+
+def require() -> None:
+    """Refuse a request for Arrow that cannot be served here."""
+    if not is_available():
+        raise NotAcceptable(
+            ARROW_STREAM.decode(),
+            offered=f"application/json, or install Arrow on the server: {INSTALL}",
+        )
+
+
+# Pages
+
+
+def metadata(found: VersionedBulk) -> dict[bytes, bytes]:
+    """What the schema says of the page; every value but the topic's name is JSON."""
+    plan = found.bulk.plan
+    tombstone = found.tombstone
+    coverage = {
+        "from": plan.first,
+        "to": plan.last,
+        "records": plan.records,
+        "filtered": found.bulk.filtered,
+        "runs": plan.holes,
+    }
+    return {
+        b"topic": plan.topic.name.encode(),
+        b"epoch": b"%d" % plan.epoch,
+        b"next_from_seq": b"%d" % plan.last,
+        b"caught_up": b"true" if found.caught_up else b"false",
+        b"tombstone": _encode(None if tombstone is None else tombstone.to_dict()),
+        b"coverage": _encode(coverage),
+    }
+
+
+class ArrowAnswer:
+    """Sends one page, a slice at a time. Nothing is read ahead of the client."""
+
+    def __init__(self, call: Call, found: VersionedBulk, include: Include) -> None:
+        self._runner = call.service.runner
+        self._reader = call.engine.pages.bulk
+        self._found = found
+        self._include = include
+        self._slices: Iterator[Positions] = slices(found.bulk.plan.runs)
+        self._left: Positions | None = next(self._slices, None)
+        self._busy = False
+        self._stream: Stream | None = None
+
+    def begin(self, call: Call, headers: Headers) -> None:
+        """Send the head and the schema; the rest follows by itself."""
+        from topics.storage.frame_arrow import SCHEMA  # noqa: PLC0415 - needs pyarrow
+
+        stream = call.reply.stream(content_type=ARROW_STREAM, headers=headers)
+        if stream.closed or call.request.method == "HEAD":
+            return
+        self._stream = stream
+        stream.on_drain = self._continue
+        stream.write(SCHEMA.with_metadata(metadata(self._found)).serialize().to_pybytes())
+        self._continue()
+
+    def _continue(self) -> None:
+        stream = self._stream
+        if stream is None or self._busy or stream.closed:
+            return
+        if self._left is None:
+            self._stream = None
+            stream.write(_END)
+            stream.close()
+            return
+        self._busy = True
+        topic = self._found.bulk.plan.topic
+        self._runner.start(self._reader.step(topic, self._left, self._batch), self._send)
+
+    def _batch(self, frames: Frames) -> tuple[int, bytes]:
+        """On a pool thread: one message, and how many records it holds."""
+        from topics.storage.frame_arrow import record_batch  # noqa: PLC0415
+
+        include = self._include
+        batch = record_batch(frames, with_tags=include.tags, with_meta=include.meta)
+        return len(frames), batch.serialize().to_pybytes()
+
+    def _send(self, made: tuple[int, bytes] | None, error: TopicsError | None) -> None:
+        self._busy = False
+        stream, left = self._stream, self._left
+        assert stream is not None
+        assert left is not None
+        if made is None:
+            _log.error(
+                "an Arrow stream of %s breaks off: %s", self._found.bulk.plan.topic.name, error
+            )
+            self._stream = None
+            stream.write(_BROKEN)
+            stream.close()
+            return
+        count, message = made
+        self._left = left[count:] if count < len(left) else next(self._slices, None)
+        if stream.write(message):
+            self._continue()
+
+
+# Stages
+
+
+def decode_stage(body: bytes) -> StageRequest:
+    """Records to stage from one IPC stream: `topic`, `data`, and `node`, `tag`, `meta` if given."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    try:
+        with pa.ipc.open_stream(body) as reader:
+            table = reader.read_all()
+        table.validate(full=True)
+        topics = _texts(table, "topic")
+        datas = _texts(table, "data")
+    except (pa.ArrowException, OSError, KeyError) as error:
+        raise InvalidRequest(f"the body is not a usable Arrow stream: {error}") from error
+    if topics is None or datas is None:
+        raise InvalidRequest("the Arrow stream needs the columns topic and data")
+    if None in topics:
+        raise InvalidRequest("every record needs a topic")
+    metas = _texts(table, "meta")
+    return StageRequest(
+        [topic for topic in topics if topic is not None],
+        Drafts(
+            compact_all([b"null" if data is None else data.encode() for data in datas], _DEPTH),
+            None if metas is None else _metas(metas),
+            _texts(table, "tag"),
+            _texts(table, "node"),
+        ),
+    )
+
+
+_DEPTH: Final = 124
+"""Levels a payload may nest: those of a body less the three around it in JSON."""
+
+
+def _texts(table: pa.Table, name: str) -> list[str | None] | None:
+    """A column as text; None when there is none, or nothing in it."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    if name not in table.schema.names:
+        return None
+    column = table.column(name)
+    if column.null_count == len(column) and name not in ("topic", "data"):
+        return None
+    texts: list[str | None] = column.cast(pa.string()).to_pylist()
+    return texts
+
+
+def _metas(texts: list[str | None]) -> list[bytes]:
+    present: list[Any] = [text.encode() for text in texts if text is not None]
+    stored = iter(compact_all(present, _DEPTH))
+    return [b"" if text is None or (meta := next(stored)) == b"null" else meta for text in texts]

@@ -1,0 +1,66 @@
+"""Staged writes: keep records aside part by part, then commit an epoch once.
+
+Bodies may be large, so they are decoded on a pool thread. A key has to be allowed every topic of a
+stage, when it is staged and again when it is committed: the two calls may come from different keys.
+"""
+
+from __future__ import annotations
+
+from topics.engine.effects import Io, Op
+from topics.engine.staging import StageRows
+from topics.errors import UnsupportedMediaType
+from topics.http.auth import Scope
+from topics.http.call import Call
+from topics.http.pages_api import ARROW_STREAM
+from topics.http.records_api import batch_of
+from topics.http.routing import Endpoint, Resource, Routes
+from topics.values import Staged
+from topics.wire import requests, responses
+from topics.wire.query import path_u64
+from topics.wire.requests import StageRequest
+
+
+def stage(call: Call) -> None:
+    is_arrow = call.header(b"content-type").startswith(ARROW_STREAM)
+    body = call.request.body if is_arrow else call.json_body()
+    app, *numbers = call.names
+    epoch, part, attempt = map(path_u64, ("epoch", "part", "attempt"), numbers)
+
+    def kept() -> Op[Staged]:
+        sent: StageRequest = yield Io(lambda: _decode(body, is_arrow=is_arrow))
+        for topic in dict.fromkeys(sent.topics):
+            call.allow_body_name(topic)
+        rows = StageRows(sent.topics, batch_of(sent.drafts))
+        return (yield from call.engine.stage(app, epoch, part, attempt, rows))
+
+    call.run(kept(), lambda done: call.answer(responses.shown(done, call.spent())))
+
+
+def _decode(body: bytes, *, is_arrow: bool) -> StageRequest:
+    if not is_arrow:
+        return requests.decode_stage(body)
+    from topics.http import arrow  # noqa: PLC0415 - brings in numpy
+
+    if not arrow.is_available():
+        raise UnsupportedMediaType(
+            content_type=f"{ARROW_STREAM.decode()} (install it on the server: {arrow.INSTALL})"
+        )
+    return arrow.decode_stage(body)
+
+
+def commit(call: Call) -> None:
+    sent = requests.decode_commit(call.json_body())
+    app, number = call.names
+    call.run(
+        call.engine.commit(app, path_u64("epoch", number), sent.parts, allow=call.allow_body_name),
+        lambda done: call.answer(responses.shown(done, call.spent())),
+    )
+
+
+def register(routes: Routes) -> None:
+    for path, handler in (
+        ("/v0/stages/*/*/*/*", stage),
+        ("/v0/stages/*/*/commit", commit),
+    ):
+        resource = Resource({"POST": Endpoint(handler, Scope.WRITE)}, other_scope=Scope.WRITE)
+        routes.add(path, resource)
