@@ -1,0 +1,285 @@
+"""Staged writes over HTTP: kept aside, then visible all at once and exactly once."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from itertools import count
+from typing import Any
+
+import httpx
+import pyarrow as pa
+import pytest
+from tests.blackbox.conftest import ServerFactory, ServerProcess
+
+ARROW = "application/vnd.apache.arrow.stream"
+_apps = count()
+
+
+@pytest.fixture
+def http(shared_server: ServerProcess) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=shared_server.url) as client:
+        client.delete("/v0/topics/t").raise_for_status()
+        client.delete("/v0/topics/u").raise_for_status()
+        yield client
+
+
+@pytest.fixture
+def app() -> str:
+    return f"app-{next(_apps)}"
+
+
+def row(topic: str, data: object, **more: object) -> dict[str, object]:
+    return {"topic": topic, "data": data, **more}
+
+
+def stage(http: httpx.Client, path: str, *rows: dict[str, object]) -> httpx.Response:
+    return http.post(f"/v0/stages/{path}", json={"records": list(rows)})
+
+
+def commit(http: httpx.Client, path: str, *parts: list[int]) -> httpx.Response:
+    return http.post(f"/v0/stages/{path}/commit", json={"parts": list(parts)})
+
+
+def datas(http: httpx.Client, topic: str) -> list[Any]:
+    answer = http.post(f"/v0/topics/{topic}/diff", json={})
+    if answer.status_code == 404:
+        return []
+    return [record["data"] for record in answer.json()["records"]]
+
+
+def as_stream(table: pa.Table) -> bytes:
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
+
+
+def test_a_stage_answers_with_exactly_these_fields(http: httpx.Client, app: str) -> None:
+    answer = stage(http, f"{app}/1/0/7", row("t", {"a": 1}), row("t", 2, meta=[1]))
+    assert answer.status_code == 200, answer.text
+    body = answer.json()
+    assert set(body.pop("performance")) == {"server_total_ms"}
+    assert body == {"app": app, "epoch": 1, "part": 0, "attempt": 7, "records": 2, "bytes": 11}
+
+
+def test_staged_records_are_invisible_until_their_commit(http: httpx.Client, app: str) -> None:
+    stage(http, f"{app}/1/1/0", row("t", "b"), row("u", "c"))
+    stage(http, f"{app}/1/0/0", row("t", "a"))
+    assert datas(http, "t") == []
+    answer = commit(http, f"{app}/1", [1, 0], [0, 0])
+    assert answer.status_code == 200, answer.text
+    body = answer.json()
+    body.pop("performance")
+    assert body == {
+        "app": app,
+        "epoch": 1,
+        "deduped": False,
+        "topics": {
+            "t": {"first_seq": 1, "last_seq": 2, "count": 2},
+            "u": {"first_seq": 1, "last_seq": 1, "count": 1},
+        },
+    }
+    assert datas(http, "t") == ["a", "b"], "in order of part and row"
+
+
+def test_only_the_named_attempts_count(http: httpx.Client, app: str) -> None:
+    stage(http, f"{app}/1/0/0", row("t", "loser"))
+    stage(http, f"{app}/1/0/1", row("t", "winner"))
+    commit(http, f"{app}/1", [0, 1]).raise_for_status()
+    assert datas(http, "t") == ["winner"]
+
+
+def test_the_same_stage_again_replaces_it(http: httpx.Client, app: str) -> None:
+    stage(http, f"{app}/1/0/0", row("t", "old"), row("t", "older"))
+    stage(http, f"{app}/1/0/0", row("t", "new"))
+    commit(http, f"{app}/1", [0, 0]).raise_for_status()
+    assert datas(http, "t") == ["new"]
+
+
+def test_a_committed_epoch_is_answered_again_and_not_appended(http: httpx.Client, app: str) -> None:
+    stage(http, f"{app}/3/0/0", row("t", 1))
+    first = commit(http, f"{app}/3", [0, 0]).json()
+    second = commit(http, f"{app}/3", [0, 0]).json()
+    assert second["deduped"] is True
+    assert second["topics"] == first["topics"]
+    staged = stage(http, f"{app}/3/0/0", row("t", 1)).json()
+    assert staged["deduped"] is True
+    assert datas(http, "t") == [1]
+
+
+def test_a_lower_epoch_is_stale(http: httpx.Client, app: str) -> None:
+    commit(http, f"{app}/3").raise_for_status()
+    for answer in (stage(http, f"{app}/2/0/0", row("t", 1)), commit(http, f"{app}/2")):
+        assert answer.status_code == 409
+        error = answer.json()["error"]
+        assert error["code"] == "stale_epoch"
+        assert error["detail"] == {"app": app, "epoch": 2, "last_epoch": 3}
+
+
+def test_a_missing_stage_leaves_everything_undone(http: httpx.Client, app: str) -> None:
+    stage(http, f"{app}/1/0/0", row("t", 1))
+    answer = commit(http, f"{app}/1", [0, 0], [1, 0])
+    assert answer.status_code == 404
+    assert answer.json()["error"]["code"] == "not_found"
+    assert datas(http, "t") == []
+    commit(http, f"{app}/1", [0, 0]).raise_for_status()
+
+
+@pytest.mark.parametrize(
+    "path", ["{app}/x/0/0", "{app}/1/-1/0", "{app}/1/0/18446744073709551616", ".bad/1/0/0"]
+)
+def test_a_bad_path_is_refused(http: httpx.Client, app: str, path: str) -> None:
+    answer = stage(http, path.format(app=app), row("t", 1))
+    assert answer.status_code == 400
+    assert answer.json()["error"]["code"] == "invalid_request"
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        ({}, 400, "invalid_request"),
+        ({"records": [{"data": 1}]}, 400, "invalid_request"),
+        ({"records": [{"topic": "t"}]}, 400, "invalid_request"),
+        ({"records": [{"topic": ".bad", "data": 1}]}, 400, "invalid_request"),
+        ({"records": [{"topic": "t", "data": "x" * 1_048_577}]}, 400, "record_too_large"),
+        ({"records": [{"topic": "t", "data": 1, "tag": "x" * 257}]}, 400, "invalid_request"),
+    ],
+)
+def test_a_bad_record_is_refused_at_staging(
+    http: httpx.Client, app: str, body: object, status: int, code: str
+) -> None:
+    answer = http.post(f"/v0/stages/{app}/1/0/0", json=body)
+    assert answer.status_code == status
+    assert answer.json()["error"]["code"] == code
+
+
+def test_a_body_needs_its_content_type(http: httpx.Client, app: str) -> None:
+    answer = http.post(f"/v0/stages/{app}/1/0/0", content=b'{"records":[]}')
+    assert answer.status_code == 415
+    answer = http.post(f"/v0/stages/{app}/1/commit", content=b'{"parts":[]}')
+    assert answer.status_code == 415
+    assert http.get(f"/v0/stages/{app}/1/0/0").status_code == 405
+
+
+def test_nothing_can_be_staged_and_committed(http: httpx.Client, app: str) -> None:
+    assert stage(http, f"{app}/1/0/0").json()["records"] == 0
+    assert commit(http, f"{app}/1", [0, 0]).json()["topics"] == {}
+
+
+def test_ephemeral_topics_are_refused(http: httpx.Client, app: str) -> None:
+    http.put("/v0/topics/t", json={"durability": "ephemeral"}).raise_for_status()
+    stage(http, f"{app}/1/0/0", row("t", 1))
+    assert commit(http, f"{app}/1", [0, 0]).status_code == 400
+
+
+# Arrow
+
+
+def test_an_arrow_stream_stages_the_same_records(http: httpx.Client, app: str) -> None:
+    table = pa.table(
+        {
+            "topic": ["t", "u", "t"],
+            "data": ['{"a": 1}', None, '"ä"'],
+            "tag": ["x", None, None],
+            "node": [None, "n", None],
+            "meta": ["[1]", None, "null"],
+            "seq": [9, 9, 9],
+        }
+    )
+    answer = http.post(
+        f"/v0/stages/{app}/1/0/0", content=as_stream(table), headers={"content-type": ARROW}
+    )
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["records"] == 3
+    commit(http, f"{app}/1", [0, 0]).raise_for_status()
+    body = {"include_tags": True}
+    first, second = http.post("/v0/topics/t/diff", json=body).json()["records"]
+    assert (first["data"], first["$tag"], first["meta"]) == ({"a": 1}, "x", [1])
+    assert second["data"] == "ä"
+    assert "meta" not in second
+    (other,) = http.post("/v0/topics/u/diff", json=body).json()["records"]
+    assert other["data"] is None
+    assert other["$node"] == "n"
+
+
+def test_what_records_gave_can_be_staged_again(http: httpx.Client, app: str) -> None:
+    http.post("/v0/topics/t", json={"records": [{"data": n, "tag": "a"} for n in range(5)]})
+    page = http.get("/v0/topics/t/records", headers={"accept": ARROW})
+    table = pa.ipc.open_stream(page.content).read_all()
+    copy = table.append_column("topic", pa.array(["u"] * 5))
+    http.post(
+        f"/v0/stages/{app}/1/0/0", content=as_stream(copy), headers={"content-type": ARROW}
+    ).raise_for_status()
+    commit(http, f"{app}/1", [0, 0]).raise_for_status()
+    assert datas(http, "u") == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"nonsense",
+        as_stream(pa.table({"data": ["1"]})),
+        as_stream(pa.table({"topic": ["t"]})),
+        as_stream(pa.table({"topic": [None], "data": ["1"]})),
+        as_stream(pa.table({"topic": ["t"], "data": ["{not json"]})),
+        as_stream(pa.table({"topic": ["t"], "data": [[1]]})),
+        as_stream(pa.table({"topic": ["t"], "data": ["1"]}))[:-40],
+    ],
+)
+def test_a_bad_arrow_stream_is_refused(http: httpx.Client, app: str, content: bytes) -> None:
+    answer = http.post(f"/v0/stages/{app}/1/0/0", content=content, headers={"content-type": ARROW})
+    assert answer.status_code == 400, answer.text
+    assert answer.json()["error"]["code"] == "invalid_request"
+
+
+# Keys, limits, restarts
+
+
+def test_a_key_needs_every_topic_of_a_stage_and_of_its_commit(
+    server_factory: ServerFactory,
+) -> None:
+    server = server_factory(env={"TOPICS_API_KEYS": "all,mine:rw:mine.,reader:r"})
+
+    def by(key: str) -> httpx.Client:
+        return httpx.Client(base_url=server.url, headers={"authorization": f"Bearer {key}"})
+
+    with by("all") as root, by("mine") as limited, by("reader") as reader:
+        refused = stage(limited, "app/1/0/0", row("mine.a", 1), row("other", 2))
+        assert refused.status_code == 403
+        assert refused.json()["error"]["detail"] == {"topic": "other"}
+        assert stage(reader, "app/1/0/0").status_code == 403
+        stage(root, "app/1/0/0", row("mine.a", 1), row("other", 2)).raise_for_status()
+        refused = commit(limited, "app/1", [0, 0])
+        assert refused.status_code == 403
+        assert refused.json()["error"]["detail"] == {"topic": "other"}
+        assert datas(root, "mine.a") == []
+        commit(root, "app/1", [0, 0]).raise_for_status()
+        assert commit(limited, "app/1", [0, 0]).status_code == 403
+
+
+def test_stages_beyond_the_byte_limit_are_throttled(server_factory: ServerFactory) -> None:
+    server = server_factory(env={"TOPICS_MAX_STAGE_BYTES": "100"})
+    with httpx.Client(base_url=server.url) as http:
+        stage(http, "app/1/0/0", row("t", "x" * 80)).raise_for_status()
+        answer = stage(http, "app/1/1/0", row("t", "x" * 80))
+        assert answer.status_code == 429
+        assert answer.json()["error"]["detail"]["limit"] == "max_stage_bytes"
+        assert answer.headers["retry-after"] == "1"
+        stage(http, "app/1/0/0", row("t", "y" * 90)).raise_for_status()
+
+
+def test_commits_and_stages_survive_a_kill(server: ServerProcess) -> None:
+    with httpx.Client(base_url=server.url) as http:
+        stage(http, "app/1/0/0", row("t", 1), row("u", 2)).raise_for_status()
+        done = commit(http, "app/1", [0, 0]).json()
+        stage(http, "app/2/0/0", row("t", 3)).raise_for_status()
+    server.restart()
+    with httpx.Client(base_url=server.url) as http:
+        again = commit(http, "app/1", [0, 0]).json()
+        assert again["deduped"] is True
+        assert again["topics"] == done["topics"]
+        commit(http, "app/2", [0, 0]).raise_for_status()
+        assert datas(http, "t") == [1, 3]
+        assert datas(http, "u") == [2]
