@@ -7,7 +7,17 @@ from functools import partial
 from typing import get_args
 
 import pytest
-from tests.crash.stage_stores import Sink, check_after, new_store, open_sharded
+from tests.crash.stage_stores import (
+    APP,
+    PARTS,
+    TOPICS,
+    Sink,
+    check_after,
+    new_store,
+    open_sharded,
+    records,
+    rows,
+)
 
 from topics.testing import CrashMode, FaultFs, PowerOff, SimDisk, WatchFs, stop_at
 
@@ -69,6 +79,42 @@ def test_st01_an_end_at_any_call_leaves_all_or_nothing(call: int) -> None:
         with pytest.raises(PowerOff):
             sink.run(log)
         check_after(disk, sink)
+
+
+def test_st01_writes_that_were_not_yet_synced_are_safe_once_a_commit_builds_on_them() -> None:
+    disk, sink = STORE.clone(), Sink()
+    log = open_sharded(disk.mount())
+    acks = {topic: log.append(topic, {"data": "just before"}) for topic in TOPICS}
+    with stop_at("stage.committed", partial(disk.crash, mode="none")):
+        sink.run(log)
+    shown = records(open_sharded(disk.mount()))
+    for topic, ack in acks.items():
+        assert shown[topic][1][ack.first_seq].data == "just before"
+    disk.kill()
+    check_after(disk, sink)
+
+
+def stage_both(fs: FaultFs) -> int:
+    """Stage both parts; returns the number of the first call that syncs a name of the second."""
+    log = open_sharded(fs)
+    done = 0
+    for part, attempt in PARTS:
+        done = len(fs.trace)
+        log.stage(APP, 2, part, rows(2, part), attempt=attempt)
+    return done + 1 + [call.op for call in fs.trace[done:]].index("sync_dir")
+
+
+def test_st01_a_stage_found_by_a_restart_is_as_safe_as_one_just_staged() -> None:
+    disk = STORE.clone()
+    fs = FaultFs(disk.mount())
+    fs.stop_before(stage_both(FaultFs(STORE.clone().mount())), disk.kill)
+    with pytest.raises(PowerOff):
+        stage_both(fs)
+    again = open_sharded(disk.mount())  # finds the second part, by a name that could vanish
+    with stop_at("stage.committed", partial(disk.crash, mode="none", names="none")) as stop:
+        again.commit(APP, 2, PARTS)
+    assert stop.reached
+    check_after(disk, Sink())
 
 
 def test_st01_a_second_end_while_recovering_changes_nothing() -> None:

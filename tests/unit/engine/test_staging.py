@@ -288,6 +288,43 @@ def test_a_stage_that_could_not_be_written_is_not_there(op: Any) -> None:  # noq
     assert datas(log, "t") == ["new"]
 
 
+class FailingCommitter(InlineCommitter):
+    """Refuses one submission that carries many bytes, as a lack of descriptors would."""
+
+    fails = True
+
+    def submit(self, submission: Submission) -> None:
+        if self.fails and len(submission.frames) > PIECE_BYTES // 2:
+            self.fails = False
+            submission.error = Internal("nothing was written")
+            submission.done = True
+            submission.on_done(submission)
+        else:
+            super().submit(submission)
+
+
+def test_behind_a_piece_that_failed_nothing_more_goes_to_its_shard() -> None:
+    disk, settings = SimDisk(), EngineSettings(cache_bytes=64 << 10)
+    opening = Opening(settings, ManualClock(), make_committer=FailingCommitter)
+    log = Log(open_engine(disk.mount(), "/data", opening))
+    big = "x" * (PIECE_BYTES // 5)
+    log.stage("etl", 1, 0, [row("t", f"{n}{big}") for n in range(12)])
+    with pytest.raises(Internal, match="waits until the log takes its records"):
+        log.commit("etl", 1, [(0, 0)])
+    assert datas(log, "t") == []
+    assert log.commit("etl", 1, [(0, 0)]).deduped
+    disk.kill()
+    again = on_disk(disk)
+    assert again.state("t").count == 12
+
+
+def test_the_seqs_of_a_commit_are_reserved_like_those_of_a_write() -> None:
+    log = on_disk()
+    log.stage("etl", 1, 0, [row("t", n) for n in range(1000)])
+    log.commit("etl", 1, [(0, 0)])
+    assert log._engine.kernel.catalog.by_name["t"].reserved >= 1000
+
+
 # Several operations at once, as in a server
 
 
