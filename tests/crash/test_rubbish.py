@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from tests.crash.stores import contents, fill, opened, viewed
 import topics
 from topics.errors import DirectoryLocked, RefusalReason, RefusedToOpen
 from topics.storage.checksum import h64
-from topics.testing import FaultFs, PowerOff, SimDisk
+from topics.testing import FaultFs, Op, PowerOff, SimDisk
 
 Tree = dict[str, tuple[bytes, int, int]]
 
@@ -189,28 +190,59 @@ def test_another_store_s_log_file_is_noticed(store: Path, tmp_path: Path) -> Non
 # A place where nothing can be written
 
 
-@pytest.fixture
-def read_only_mount(store: Path) -> Iterator[Path]:
-    mounted = ["mount", "--bind", str(store.parent), str(store.parent)]
-    if subprocess.run(mounted, check=False, capture_output=True).returncode:
-        pytest.skip("this account may not mount")
+WRITES: tuple[Op, ...] = ("lock", "pwrite", "truncate", "fallocate", "mkdirs", "rename", "unlink")
+
+
+@contextmanager
+def unwritable(directory: Path) -> Iterator[bool]:
+    """Make a directory one that this process may not write to; False where that cannot be had."""
+    if os.geteuid():
+        folders = [path for path in (directory, *directory.rglob("*")) if path.is_dir()]
+        for folder in folders:
+            folder.chmod(0o500)
+        yield True
+        for folder in folders:
+            folder.chmod(0o700)
+        return
+    # Nothing is forbidden to root but a file system that cannot be written to.
+    place = str(directory)
+    bound = subprocess.run(["mount", "--bind", place, place], check=False, capture_output=True)
+    if bound.returncode:
+        yield False
+        return
     try:
-        subprocess.run(["mount", "-o", "remount,ro,bind", str(store.parent)], check=True)
-        yield store
+        subprocess.run(["mount", "-o", "remount,ro,bind", place], check=True)
+        yield True
     finally:
-        subprocess.run(["umount", str(store.parent)], check=True)
+        subprocess.run(["umount", place], check=True)
 
 
-def test_a_read_only_file_system_is_refused_for_writing_and_serves_readers(
-    read_only_mount: Path,
-) -> None:
-    error = refused(read_only_mount)
-    assert error.reason == "io_error"
-    assert "Read-only file system" in str(error)
-    assert "permissions" in str(error)
-    assert refused(read_only_mount.parent / "new").reason == "io_error"
-    with topics.open(read_only_mount, read_only=True) as log:
-        assert log.read("fsync").records
+def test_an_unwritable_place_is_refused_for_writing_and_serves_readers(store: Path) -> None:
+    with unwritable(store.parent) as could_be_made:
+        if could_be_made:
+            for place in (store, store.parent / "new"):
+                error = refused(place)
+                assert error.reason == "io_error"
+                assert re.search("Read-only file system|Permission denied", str(error))
+                assert "permissions" in str(error)
+        with topics.open(store, read_only=True) as log:
+            assert log.read("fsync").records
+
+
+def test_a_read_only_file_system_is_refused_for_writing_and_serves_readers() -> None:
+    disk = SimDisk()
+    with opened(disk) as log:
+        fill(log)
+    before, files = contents(viewed(disk)), disk.contents()
+    fs = FaultFs(disk)
+    for op in WRITES:
+        fs.fail(op, errno.EROFS, always=True)
+    with pytest.raises(RefusedToOpen) as caught:
+        opened(fs)
+    assert caught.value.reason == "io_error"
+    assert "Read-only file system" in str(caught.value)
+    assert disk.contents() == files
+    assert contents(viewed(fs)) == before
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.ENOSPC])
