@@ -14,7 +14,7 @@ past the recorded lengths do not exist. What reached the segments durably is kep
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import msgspec
@@ -75,6 +75,11 @@ class Checkpointer:
         self._trimmer = trimmer
         self._store: SegmentStore = kernel.segments
         self.snapshot_id = snapshot_id  # of the newest one
+
+    @property
+    def is_settled(self) -> Callable[[int, int], bool]:
+        """Whether a segment, by topic id and first seq, is sealed for every snapshot on disk."""
+        return self._trimmer.is_settled
 
     def checkpoint(self) -> Op[None]:
         """One whole checkpoint; raises `Internal` or `OSError` when it was given up."""

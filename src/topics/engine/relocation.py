@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from functools import partial
 
 import msgspec
@@ -24,8 +24,11 @@ from topics.storage.segments.tiering import (
 )
 
 
-def relocate_old(kernel: Kernel) -> Op[None]:
-    """Copy, verify, flip and remove every segment that is due; errors leave it hot for now."""
+def relocate_old(kernel: Kernel, is_settled: Callable[[int, int], bool]) -> Op[None]:
+    """Copy, verify, flip and remove every segment that is due; errors leave it hot for now.
+
+    `is_settled(topic_id, first_seq)` tells which segments no snapshot on disk expects to grow.
+    """
     store, settings = kernel.segments, kernel.settings
     if store is None or settings.cold_dir is None:
         return
@@ -41,7 +44,7 @@ def relocate_old(kernel: Kernel) -> Op[None]:
             retain_bytes=settings.hot_retain_bytes,
         )
         for seg in due:
-            if topic.id in kernel.catalog.by_id:
+            if topic.id in kernel.catalog.by_id and is_settled(topic.id, seg.first):
                 yield from _move(kernel, store, topic, seg)
             yield PAUSE
 

@@ -32,6 +32,7 @@ class Kept:
         self.groups = {position.key: position for position in head.groups}
         self.topic_ids = {line.id for line in lines}
         self.dropped = {(line.id, first) for line in lines for first, _ in line.dropped}
+        self.sealed = {(line.id, seg.first) for line in lines for seg in line.segs}
 
 
 class Trimmer:
@@ -55,6 +56,7 @@ class Trimmer:
         self._dropped = dropped
         self._trimmed = fs.exists(f"{data_dir}/{layout.META}/{layout.TRIMMED}")
         self.log_bytes_trimmed = 0
+        self._settled: set[tuple[int, int]] = set()
         self.release_stages: Callable[[int, int], Op[None]] = _no_stages
 
     def leftovers(self) -> list[GroupPosition]:
@@ -69,9 +71,17 @@ class Trimmer:
         """Dead segments of a topic whose files may still be there."""
         return list(self._dropped.get(topic_id, ()))
 
+    def is_settled(self, topic_id: int, first: int) -> bool:
+        """Whether every snapshot on disk knows the segment as sealed.
+
+        Only such a one may move: a snapshot in which it still grows looks for it where it grew.
+        """
+        return (topic_id, first) in self._settled
+
     def trim(self, head: HeadLine, lines: list[TopicLine]) -> Op[None]:
         """A new snapshot is durable: let go of what only older ones needed."""
         older, self._newest = self._newest, Kept(head, lines)
+        self._settled = (older or self._newest).sealed
         self._dropped = {line.id: list(line.dropped) for line in lines if line.dropped}
         if older is None:
             return

@@ -62,7 +62,7 @@ class Upkeep:
         yield from self._do_chores()
         if checkpoint:
             yield from self.checkpoint()
-        yield from relocate_old(self._kernel)
+        yield from relocate_old(self._kernel, self._checkpointer.is_settled)
 
     def _do_chores(self) -> Op[None]:
         for chore in self._kernel.chores:
