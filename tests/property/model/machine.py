@@ -1,0 +1,618 @@
+"""The state machine: random operations on the real engine, each held against the model.
+
+A rule first changes the model, then the engine, then compares. If the program dies on the way, the
+state the model reached is one that may come back, and the one before it is another. What the
+engine writes by itself is told by its crash points: at a checkpoint's barrier every topic was
+looked through for expired records and everything so far is durable.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, ClassVar, Concatenate, ParamSpec
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from tests.property.model.observe import Seen, differences, look
+from tests.property.model.oracle import Cfg, Draft, Model, Refused, Write
+from tests.property.model.reading import (
+    Reading,
+    Selector,
+    check_cursors,
+    check_holes,
+    check_views,
+    drain,
+    read_since,
+)
+from tests.property.model.stores import PowerCut, SimStore, Store, small_world
+from tests.property.model.tracks import CLEAN, How, Track
+
+from topics.core.topic import Topic
+from topics.embedded.log import Log
+from topics.engine.settings import EngineSettings
+from topics.errors import TopicsError
+from topics.storage import crashpoints, layout
+from topics.testing import ManualClock, PowerOff, SimDisk
+from topics.values import Ack
+
+P = ParamSpec("P")
+KILL: How = frozenset({"kill"})
+POWER: How = frozenset({"power"})
+
+names = st.sampled_from(["a", "b", "q"])
+tags = st.sampled_from([None, "", "t", "t1", "t*", "u"])
+nodes = st.sampled_from([None, "n1", "n2"])
+drafts = st.builds(
+    Draft,
+    text=st.text("x", max_size=24),
+    tag=tags,
+    node=nodes,
+    meta=st.none() | st.text("m", max_size=8),
+)
+batches = st.lists(drafts, min_size=1, max_size=5)
+keys = st.none() | st.sampled_from(["k1", "k2", "k3", "k4", "k5"])
+selectors = st.builds(
+    Selector, st.sampled_from(["t", "t1", "t*", "u", "", "zz"]), is_prefix=st.booleans()
+)
+readings = st.builds(
+    Reading,
+    after=st.integers(0, 400),
+    limit=st.sampled_from([1, 2, 3, 7, 256]),
+    budget=st.sampled_from([1, 10, 40, 1 << 20]),
+    nodes=st.sampled_from([(), ("n1",), ("n1", "n2")]),
+    match=st.none() | selectors,
+)
+configs = st.builds(
+    Cfg,
+    durability=st.sampled_from(["ephemeral", "memory", "disk", "fsync"]),
+    ttl_ms=st.sampled_from([0, 0, 50, 1000]),
+    cap_records=st.sampled_from([0, 0, 1, 3, 6]),
+    cap_bytes=st.sampled_from([0, 0, 25, 70]),
+    discard=st.sampled_from(["old", "old", "reject"]),
+    idempotency_window_ms=st.sampled_from([120_000, 200]),
+    dedupe_node=st.booleans(),
+)
+cuts = st.builds(
+    PowerCut,
+    seed=st.integers(0, 1 << 16),
+    mode=st.sampled_from(["none", "all", "prefix", "subset", "zero", "garble"]),
+    names=st.sampled_from(["none", "all", "prefix"]),
+)
+ends = st.none() | cuts
+shard_counts = st.integers(1, 3)
+engine_settings = st.fixed_dictionaries(
+    {
+        "wal_shards": shard_counts,
+        "segment_max_events": st.sampled_from([1, 2, 4]),
+        "segment_max_age_ms": st.sampled_from([0, 1000]),
+        "hot_retain_segments": st.sampled_from([1, 2]),
+        "disk_sync_ms": st.sampled_from([0, 10, 60_000]),
+        "checkpoint_ms": st.sampled_from([1, 60_000]),
+        "max_idempotency_keys": st.sampled_from([3, 262_144]),
+        "cache_bytes": st.just(1 << 16),
+        "checkpoint_bytes": st.just(1 << 16),
+    }
+)
+
+
+class SlicingClock(ManualClock):
+    """A clock on which looking takes time: upkeep then stops after each piece of work."""
+
+    look_ms = 0
+
+    def monotonic(self) -> float:
+        self._elapsed_ms += self.look_ms
+        return super().monotonic()
+
+
+def step(
+    body: Callable[Concatenate[EngineMachine, P], None],
+) -> Callable[Concatenate[EngineMachine, P], None]:
+    """A step during which the program may die, and after which model and engine agree."""
+
+    @functools.wraps(body)
+    def run(machine: EngineMachine, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        machine.is_sound = False
+        try:
+            body(machine, *args, **kwargs)
+        except PowerOff:
+            machine.died()
+        else:
+            for track in machine.tracks.values():
+                track.acknowledge()
+        machine.compare()
+        machine.is_sound = True
+
+    return run
+
+
+class EngineMachine(RuleBasedStateMachine):
+    """Operations of the embedded engine. Subclasses choose where it keeps its bytes."""
+
+    make_store: ClassVar[Callable[[], Store]]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.store = type(self).make_store()
+        self.clock = SlicingClock()
+        self.tracks: dict[str, Track] = {}
+        self.newest_id = 0
+        self.bomb: PowerCut | None = None
+        self._small = small_world()
+        self._small.__enter__()
+        crashpoints.install(self._on_crashpoint)
+        self.log: Log | None = None
+        self.is_sound = True  # the last step went well
+
+    def teardown(self) -> None:
+        try:
+            if self.log is not None and self.is_sound:
+                self._finish()
+        finally:
+            crashpoints.install(None)
+            self._small.__exit__(None, None, None)
+            self.store.discard(self.log)
+
+    @step
+    def _finish(self) -> None:
+        """Whatever a run did, its log can be read to the end."""
+        for name, track in self.tracks.items():
+            track.expire(self.now)
+            drain(self.running, name, track.now, Reading())
+            check_views(self.running, name, track.now)
+
+    def _on_crashpoint(self, name: str) -> None:
+        if name == "ckpt.barrier":
+            for track in self.tracks.values():
+                track.expire(self.now)
+                track.sync()
+
+    # The engine
+
+    @property
+    def running(self) -> Log:
+        assert self.log is not None
+        return self.log
+
+    @property
+    def now(self) -> int:
+        return self.clock.now_ms()
+
+    def topic(self, name: str) -> Topic:
+        return self.running._engine.kernel.catalog.by_name[name]
+
+    @initialize(
+        settings=engine_settings,
+        use_cold=st.booleans(),
+        look_ms=st.sampled_from([0, 0, 3]),
+        first=configs,
+    )
+    def start(self, settings: dict[str, Any], use_cold: bool, look_ms: int, first: Cfg) -> None:
+        cold_dir = self.store.cold_dir if use_cold else None
+        self.options = {**settings, "cold_dir": cold_dir}
+        self.settings = EngineSettings(**self.options)
+        self.log = self.store.open(self.settings, self.clock)
+        self.clock.look_ms = look_ms
+        self.create("a", first)
+
+    def compare(self) -> None:
+        """Engine and model agree on everything that can be seen without a call."""
+        catalog = self.running._engine.kernel.catalog
+        assert set(catalog.by_name) == set(self.tracks)
+        for name, track in self.tracks.items():
+            found = list(differences(look(catalog.by_name[name]), track.now))
+            assert not found, f"topic {name}: " + "; ".join(found)
+            track.remember()
+        assert catalog.bytes == sum(topic.bytes for topic in catalog)
+
+    def made_durable(self, name: str) -> None:
+        """A sync covered this topic's shard: with it everything logged there before."""
+        for track in self.tracks.values():
+            track.acknowledge()
+        shards = self.settings.wal_shards
+        shard = layout.shard_of(self.tracks[name].topic_id, shards)
+        for track in self.tracks.values():
+            if layout.shard_of(track.topic_id, shards) == shard:
+                track.sync()
+
+    # Topics
+
+    @rule(name=names, cfg=configs)
+    @step
+    def configure(self, name: str, cfg: Cfg) -> None:
+        self.create(name, cfg)
+
+    def create(self, name: str, cfg: Cfg) -> None:
+        cfg = _typed(name, cfg)
+        track = self.tracks.get(name)
+        if track is None:
+            self.begin(name, cfg)
+            created = self.running.create(name, **cfg.as_fields())
+            assert created.created
+            self.begun(name)
+            return
+        if cfg != track.now.cfg:
+            track.expire(self.now)
+            track.next().configure(cfg)
+        created = self.running.create(name, **cfg.as_fields())
+        assert not created.created
+        if len(track.states) > 1:
+            self.made_durable(name)
+
+    def begin(self, name: str, cfg: Cfg) -> Track:
+        model = Model(cfg, max_keys=self.settings.max_idempotency_keys)
+        track = self.tracks[name] = Track([model], may_be_absent=True)
+        return track
+
+    def begun(self, name: str) -> None:
+        track, topic = self.tracks[name], self.topic(name)
+        assert topic.epoch > self.newest_id, "an epoch came again"
+        self.newest_id = track.topic_id = topic.id
+        track.may_be_absent = False
+        self.made_durable(name)
+        track.durable = 0  # what was appended in the same call is as safe as its class makes it
+
+    @rule(name=names, if_empty=st.booleans())
+    @step
+    def drop(self, name: str, if_empty: bool) -> None:
+        track = self.tracks.get(name)
+        if track is None:
+            assert not self.running.drop(name, if_empty=if_empty).deleted
+            return
+        track.expire(self.now)
+        if if_empty and track.now.live:
+            assert self._refusal(self.running.drop, name, if_empty=True) == "topic_not_empty"
+            return
+        track.may_be_absent = True
+        assert self.running.drop(name, if_empty=if_empty).deleted
+        self.made_durable(name)
+        del self.tracks[name]
+
+    # Writing
+
+    @rule(
+        name=names,
+        batch=batches,
+        key=keys,
+        expect=st.sampled_from([None, None, None, 0, 1]),
+        node=nodes,
+    )
+    @step
+    def append(
+        self, name: str, batch: list[Draft], key: str | None, expect: int | None, node: str | None
+    ) -> None:
+        track = self.tracks.get(name)
+        head = track.now.head if track else 0
+        expect_head = None if expect is None else head + expect
+        batch = [Draft(d.text, d.tag, d.node or node, d.meta) for d in batch]
+
+        def call() -> Ack:
+            return self.running.append(
+                name,
+                [draft.as_argument() for draft in batch],
+                node=node,
+                idempotency_key=key,
+                expect_head=expect_head,
+                config=_typed(name, Cfg()).as_fields(),
+            )
+
+        try:
+            expected = self._write(name, batch, key, expect_head)
+        except Refused as refused:
+            self._expect_refusal(refused.code, call)
+            return
+        ack = call()
+        assert ack.created == (track is None)
+        assert Write(ack.first_seq, ack.last_seq, ack.head_seq, ack.deduped) == expected
+        if track is None:
+            self.begun(name)
+        elif track.now.cfg.durability == "fsync" and not ack.deduped:
+            self.made_durable(name)
+
+    def _write(
+        self, name: str, batch: list[Draft], key: str | None, expect_head: int | None
+    ) -> Write:
+        """The model's side of a write: its answer, or why it must be refused."""
+        track = self.tracks.get(name)
+        if track is None:
+            if expect_head:
+                raise Refused("head_mismatch")
+            track = self.begin(name, _typed(name, Cfg()))
+        if key is not None:
+            entry = track.now.find_key(self.now, key)
+            if entry is not None:
+                return Write(entry.first, entry.first + entry.count - 1, entry.head, deduped=True)
+        if expect_head is not None and expect_head != track.now.head:
+            raise Refused("head_mismatch")
+        if track.now.cfg.discard == "reject":
+            track.expire(self.now)
+            track.now.admit(batch)
+        state = track.next()
+        state.expire(self.now)
+        return state.write(self.now, batch, key)
+
+    @rule(
+        name=names,
+        before=st.none() | st.integers(0, 60),
+        match=st.none() | selectors,
+        far=st.booleans(),
+    )
+    @step
+    def delete(self, name: str, before: int | None, match: Selector | None, far: bool) -> None:
+        track = self.tracks.get(name)
+        if track is None:
+            assert self._refusal(self.running.delete, name, before_seq=1) == "topic_not_found"
+            return
+        if before is None and match is None:
+            return
+        if before is not None and far:
+            before += track.now.earliest
+        track.expire(self.now)
+        hit = track.now.selected(before, match.accepts if match else lambda tag: True)
+        if hit:
+            self._remove(track, hit)
+        argument = None if match is None else match.argument
+        result = self.running.delete(name, before_seq=before, match=argument)
+        assert result.deleted == len(hit)
+        if hit:
+            assert result.count == len(track.now.live)
+            assert track.now.delete_version > track.newest_version
+            track.newest_version = track.now.delete_version
+            if track.now.cfg.durability == "fsync":
+                self.made_durable(name)
+
+    def _remove(self, track: Track, hit: list[int]) -> None:
+        state = track.next()
+        state.delete(hit)
+        generation = self.running._engine.kernel.generation
+        if state.delete_version >> 32 == generation:
+            state.delete_version += 1
+        else:
+            state.delete_version = generation << 32 | 1
+        state.version_is_logged = state.cfg.durability != "ephemeral"
+
+    def _expect_refusal(self, code: str, call: Callable[[], object]) -> None:
+        assert self._refusal(call) == code
+
+    def _refusal(self, call: Callable[..., object], *args: object, **kwargs: object) -> str:
+        try:
+            call(*args, **kwargs)
+        except TopicsError as error:
+            return error.code
+        raise AssertionError("the engine accepted what it must refuse")
+
+    # Reading
+
+    @rule(
+        name=names,
+        reading=readings,
+    )
+    @step
+    def read(self, name: str, reading: Reading) -> None:
+        track = self.tracks.get(name)
+        if track is None:
+            assert self._refusal(self.running.read, name) == "topic_not_found"
+            return
+        track.expire(self.now)
+        cursor = reading.after % (track.now.head + 3)
+        drain(self.running, name, track.now, replace(reading, after=cursor))
+
+    @rule(name=names, age_ms=st.integers(-5, 2000))
+    @step
+    def read_from_a_time(self, name: str, age_ms: int) -> None:
+        track = self.tracks.get(name)
+        if track is not None:
+            track.expire(self.now)
+            read_since(self.running, name, track.now, max(0, track.now.ts - age_ms))
+
+    @rule(name=names, lo=st.integers(0, 40), width=st.integers(0, 40))
+    @step
+    def look_around(self, name: str, lo: int, width: int) -> None:
+        for track in self.tracks.values():
+            track.expire(self.now)
+        shown = self.running.topics()
+        assert [topic.topic for topic in shown] == sorted(self.tracks)
+        if name in self.tracks:
+            model = self.tracks[name].now
+            check_views(self.running, name, model)
+            check_holes(self.running, name, model, lo, lo + width)
+            check_cursors(self.running, name, model, self.now)
+
+    # Cursors
+
+    @rule(name=names, cursor=st.sampled_from(["c1", "c2"]), back=st.integers(-1, 12))
+    @step
+    def set_cursor(self, name: str, cursor: str, back: int) -> None:
+        track = self.tracks.get(name)
+        if track is None:
+            return
+        seq = track.now.head - back
+        if not 0 <= seq <= track.now.head:
+            refused = self._refusal(self.running.set_cursor, name, cursor, seq)
+            assert refused == "invalid_request"
+            return
+        state = track.next()
+        state.cursors[cursor] = (seq, self.now)
+        self._note_cursor(state, cursor)
+        track.expire(self.now)  # the answer tells how far the cursor is behind
+        assert self.running.set_cursor(name, cursor, seq).seq == seq
+        if state.cfg.durability == "fsync":
+            self.made_durable(name)
+
+    @rule(name=names, cursor=st.sampled_from(["c1", "c2"]))
+    @step
+    def drop_cursor(self, name: str, cursor: str) -> None:
+        track = self.tracks.get(name)
+        if track is None:
+            return
+        present = cursor in track.now.cursors
+        if present:
+            state = track.next()
+            del state.cursors[cursor]
+            self._note_cursor(state, cursor)
+        assert self.running.drop_cursor(name, cursor) == present
+        if present and track.now.cfg.durability == "fsync":
+            self.made_durable(name)
+
+    def _note_cursor(self, state: Model, cursor: str) -> None:
+        soft = state.soft_cursors - {cursor}
+        state.soft_cursors = soft | {cursor} if state.cfg.durability == "ephemeral" else soft
+
+    # Time and upkeep
+
+    @rule(ms=st.sampled_from([1, 30, 60, 201, 1001, 5000, 61_000]))
+    def let_time_pass(self, ms: int) -> None:
+        self.clock.advance(ms)
+
+    @rule(ms=st.sampled_from([1, 40, 900, 10_000]))
+    def set_the_clock_back(self, ms: int) -> None:
+        self.clock.set(self.now - ms)
+
+    @rule()
+    @step
+    def checkpoint(self) -> None:
+        self.running.checkpoint()
+
+    @rule()
+    @step
+    def maintain(self) -> None:
+        self.running.maintain()
+
+    @rule()
+    @step
+    def sync(self) -> None:
+        self.running.sync()
+        for track in self.tracks.values():
+            track.sync()
+
+    # Ends and new beginnings
+
+    @precondition(lambda self: self.store.can_restart)
+    @rule(shards=shard_counts)
+    @step
+    def restart(self, shards: int) -> None:
+        self.running.close()
+        for track in self.tracks.values():
+            track.sync()
+        self._reopen(CLEAN, shards)
+
+    @precondition(lambda self: self.store.can_restart)
+    @rule(shards=shard_counts, doubt=st.booleans())
+    @step
+    def kill(self, shards: int, doubt: bool) -> None:
+        self.store.end(self.running, None)
+        self._reopen(KILL, shards, doubt=doubt)
+
+    @precondition(lambda self: self.store.can_lose_power)
+    @rule(shards=shard_counts, cut=cuts, doubt=st.booleans())
+    @step
+    def lose_power(self, shards: int, cut: PowerCut, doubt: bool) -> None:
+        self.store.end(self.running, cut)
+        self._reopen(POWER, shards, doubt=doubt)
+
+    @precondition(lambda self: self.store.can_lose_power)
+    @rule(calls=st.integers(1, 40), end=ends)
+    def die_soon(self, calls: int, end: PowerCut | None) -> None:
+        """Plant a bomb: some later step is cut off before its n-th file call."""
+        assert isinstance(self.store, SimStore)
+        self.bomb = end
+        self.store.arm(calls, end)
+
+    @precondition(lambda self: self.store.can_lose_power)
+    @rule(first=ends, calls=st.integers(1, 60), second=ends)
+    @step
+    def die_twice(self, first: PowerCut | None, calls: int, second: PowerCut | None) -> None:
+        """End the program, and the next one while it recovers."""
+        assert isinstance(self.store, SimStore)
+        self.store.end(self.running, first)
+        how = KILL if first is None else POWER
+        try:
+            abandoned = self.store.open_with_bomb(self.settings, self.clock, calls, second)
+        except PowerOff:
+            how |= KILL if second is None else POWER
+        else:
+            self.store.end(abandoned, None)
+            how |= KILL
+        self._reopen(how, self.settings.wal_shards)
+
+    @precondition(lambda self: self.store.can_restart)
+    @rule()
+    def look_from_outside(self) -> None:
+        """A read-only view shows what a recovery would, and disturbs nobody."""
+        view = self.store.view(self.settings, self.clock)
+        assert view is not None
+        for name, track in self.tracks.items():
+            model = track.now.copy()
+            model.expire(self.now)
+            if model.cfg.durability == "ephemeral":
+                continue
+            shown = [record.seq for record in view.read(name, limit=1000).records]
+            after = view.read(name).next_from_seq
+            assert shown == [
+                seq
+                for seq in model.live
+                if seq not in model.volatile and seq <= max(after, *shown, 0)
+            ]
+        view.close()
+
+    def died(self) -> None:
+        """A bomb went off in a step: the model's newest states may or may not be there."""
+        for track in self.tracks.values():
+            track.expire(self.now)
+        self._reopen(KILL if self.bomb is None else POWER, self.settings.wal_shards)
+
+    def _reopen(self, how: How, shards: int, *, doubt: bool = False) -> None:
+        """Open again; every topic must be in a state it may be in."""
+        self.settings = EngineSettings(**{**self.options, "wal_shards": shards})
+        image = self.store.disk.clone() if doubt and isinstance(self.store, SimStore) else None
+        self.log = self.store.open(self.settings, self.clock)
+        catalog = self.running._engine.kernel.catalog
+        for name, track in list(self.tracks.items()):
+            topic = catalog.by_name.get(name)
+            if topic is None:
+                assert track.may_be_absent, f"topic {name} is gone"
+                del self.tracks[name]
+                continue
+            self.newest_id = track.topic_id = max(track.topic_id, topic.id)
+            self._resume(track, look(topic), how)
+        if image is not None:
+            self._doubt_the_snapshot(image)
+
+    def _resume(self, track: Track, seen: Seen, how: How) -> None:
+        track.states = [track.recover(seen, how)]
+        track.may_be_absent = False
+        track.newest_version = max(track.newest_version, track.now.delete_version)
+        track.sync()
+
+    def _doubt_the_snapshot(self, image: SimDisk) -> None:
+        """Without its newest snapshot the same directory gives the same records."""
+        assert isinstance(self.store, SimStore)
+        meta = f"{self.store.path}/{layout.META}"
+        found = image.listdir(meta) if image.exists(meta) else []
+        numbers = sorted(n for n in map(layout.parse_snapshot, found) if n is not None)
+        if not numbers or (len(numbers) == 1 and layout.TRIMMED in found):
+            return
+        image.unlink(layout.snapshot_path(self.store.path, numbers[-1]))
+        other = SimStore(image).open(self.settings, self.clock)
+        for name, track in self.tracks.items():
+            if track.now.cfg.durability == "ephemeral":
+                continue
+            topic = other._engine.kernel.catalog.by_name[name]
+            ours = look(self.topic(name))
+            theirs = look(topic)
+            assert [s for s, f in ours.fate.items() if f == "live"] == [
+                s for s, f in theirs.fate.items() if f == "live"
+            ], f"topic {name} differs without its newest snapshot"
+            drain(other, name, _expired(track.now, self.now), Reading())
+
+
+def _expired(model: Model, now: int) -> Model:
+    model = model.copy()
+    model.expire(now)
+    return model
+
+
+def _typed(name: str, cfg: Cfg) -> Cfg:
+    return Cfg(**{**cfg.as_fields(), "type": "queue" if name == "q" else "log"})

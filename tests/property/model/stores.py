@@ -1,0 +1,155 @@
+"""Where the engine of a model run keeps its bytes, and how its process ends."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from unittest import mock
+
+from topics.embedded.log import Log
+from topics.embedded.view import View
+from topics.engine.engine import Engine, memory_engine
+from topics.engine.opening import Opening, open_engine
+from topics.engine.settings import EngineSettings
+from topics.storage.fs import Fs, RealFs
+from topics.storage.wal.settings import WalSettings
+from topics.testing import CrashMode, FaultFs, ManualClock, NameMode, SimDisk
+
+DISK_BLOCK = 4
+MAX_DISK_BLOCK = 16
+EPHEMERAL_BLOCK = 8
+LOG_FILE_BYTES = 2048
+
+
+@contextmanager
+def small_world() -> Iterator[None]:
+    """Blocks of seqs and log files so small that a short run goes through many of them."""
+    changed: dict[str, object] = {
+        "lifecycle.FIRST_CEILING": {"disk": DISK_BLOCK, "ephemeral": EPHEMERAL_BLOCK},
+        "writing.RESERVE_BLOCK": DISK_BLOCK,
+        "writing.MAX_RESERVE_BLOCK": MAX_DISK_BLOCK,
+        "writing.EPHEMERAL_BLOCK": EPHEMERAL_BLOCK,
+        "opening.WalSettings": partial(WalSettings, file_bytes=LOG_FILE_BYTES),
+    }
+    with ExitStack() as stack:
+        for name, value in changed.items():
+            stack.enter_context(mock.patch(f"topics.engine.{name}", value))
+        yield
+
+
+@dataclass(frozen=True)
+class PowerCut:
+    """How the power goes."""
+
+    seed: int = 0
+    mode: CrashMode = "prefix"
+    names: NameMode = "prefix"
+
+
+class Store:
+    """A place for one log. `can_*` say which ends the machine may try."""
+
+    can_restart = True
+    can_lose_power = False
+    cold_dir: str | None = None
+
+    def open(self, settings: EngineSettings, clock: ManualClock) -> Log:
+        raise NotImplementedError
+
+    def view(self, settings: EngineSettings, clock: ManualClock) -> Log | None:
+        """A read-only look beside the owner."""
+        return None
+
+    def end(self, log: Log, cut: PowerCut | None) -> None:
+        """The process dies, and with `cut` the machine too."""
+        raise NotImplementedError
+
+    def discard(self, log: Log | None) -> None:
+        """The run is over."""
+
+
+class MemoryStore(Store):
+    can_restart = False
+
+    def open(self, settings: EngineSettings, clock: ManualClock) -> Log:
+        return Log(memory_engine(settings, clock))
+
+
+@dataclass
+class SimStore(Store):
+    """A simulated disk; the bomb ends the program before a chosen file call."""
+
+    can_lose_power = True
+    disk: SimDisk = field(default_factory=SimDisk)
+    fs: FaultFs | None = None
+    path = "/data"
+    cold_dir = "/cold"
+
+    def _opening(self, settings: EngineSettings, clock: ManualClock) -> Opening:
+        return Opening(settings, clock, prealloc_start=LOG_FILE_BYTES)
+
+    def open(self, settings: EngineSettings, clock: ManualClock) -> Log:
+        self.fs = FaultFs(self.disk.mount())
+        return Log(open_engine(self.fs, self.path, self._opening(settings, clock)))
+
+    def open_with_bomb(
+        self, settings: EngineSettings, clock: ManualClock, calls: int, cut: PowerCut | None
+    ) -> Log:
+        self.fs = FaultFs(self.disk.mount())
+        self.arm(calls, cut)
+        return Log(open_engine(self.fs, self.path, self._opening(settings, clock)))
+
+    def view(self, settings: EngineSettings, clock: ManualClock) -> Log | None:
+        return View(self.disk.mount(), self.path, self._opening(settings, clock))
+
+    def arm(self, calls: int, cut: PowerCut | None) -> None:
+        """End the program before the `calls`-th file call from now."""
+        assert self.fs is not None
+        self.fs.stop_before(len(self.fs.trace) + calls, partial(self._go, cut))
+
+    def _go(self, cut: PowerCut | None) -> None:
+        if cut is None:
+            self.disk.kill()
+        else:
+            self.disk.crash(cut.seed, cut.mode, names=cut.names)
+
+    def end(self, log: Log, cut: PowerCut | None) -> None:
+        del log
+        self._go(cut)
+
+
+class RealStore(Store):
+    """A directory of the real file system; a process death is an engine that nobody closes."""
+
+    def __init__(self) -> None:
+        self.root = tempfile.mkdtemp(prefix="topics-model-")
+        self.path = f"{self.root}/data"
+        self.cold_dir = f"{self.root}/cold"
+        self.fs: Fs = RealFs()
+
+    def open(self, settings: EngineSettings, clock: ManualClock) -> Log:
+        opening = Opening(settings, clock, prealloc_start=LOG_FILE_BYTES)
+        return Log(open_engine(self.fs, self.path, opening))
+
+    def view(self, settings: EngineSettings, clock: ManualClock) -> Log | None:
+        return View(self.fs, self.path, Opening(settings, clock))
+
+    def end(self, log: Log, cut: PowerCut | None) -> None:
+        del cut
+        abandon(log._engine)
+
+    def discard(self, log: Log | None) -> None:
+        if log is not None:
+            abandon(log._engine)
+        shutil.rmtree(self.root, ignore_errors=True)
+
+
+def abandon(engine: Engine) -> None:
+    """Drop every descriptor as the end of a process would; write nothing."""
+    for shard in getattr(engine.kernel.committer, "_shards", ()):
+        shard._file.close()
+    engine.release()

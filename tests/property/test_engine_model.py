@@ -1,0 +1,28 @@
+"""The engine against the reference model, in memory, on a simulated disk and on a real one.
+
+    pytest tests/property/test_engine_model.py                              some seconds
+    pytest tests/property/test_engine_model.py --hypothesis-profile=soak    until stopped
+
+A failure prints the steps that led to it and a `@reproduce_failure` line; put that line above the
+test class named in the report and run it alone.
+"""
+
+from tests.property.model.machine import EngineMachine
+from tests.property.model.stores import MemoryStore, RealStore, SimStore
+
+
+class InMemory(EngineMachine):
+    make_store = MemoryStore
+
+
+class OnSimulatedDisk(EngineMachine):
+    make_store = SimStore
+
+
+class OnRealFiles(EngineMachine):
+    make_store = RealStore
+
+
+TestInMemory = InMemory.TestCase
+TestOnSimulatedDisk = OnSimulatedDisk.TestCase
+TestOnRealFiles = OnRealFiles.TestCase
