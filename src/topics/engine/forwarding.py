@@ -209,13 +209,17 @@ class Forwarder:
         if klass == "fsync" and kernel.is_logged(source):
             shard = kernel.committer.shard_of(source.id)
             yield Io(partial(kernel.committer.sync, shard))
-        while klass in CEILING_BLOCK and dest.handed_out + plan.count > dest.reserved:
-            ceiling = dest.handed_out + plan.count + CEILING_BLOCK[klass]
-            ts = max(kernel.clock.now_ms(), dest.last_ts)
-            fact = HeadReserved(dest.id, ts, ceiling)
-            yield from kernel.commit([fact], topic_id=dest.id, durable=True)
         kernel.require_room(dest.id, CONTROL_BYTES)
-        yield from kernel.sections.enter(dest.id)
+        while True:  # each wait may undo what the other waited for
+            if klass in CEILING_BLOCK and dest.handed_out + plan.count > dest.reserved:
+                ceiling = dest.handed_out + plan.count + CEILING_BLOCK[klass]
+                ts = max(kernel.clock.now_ms(), dest.last_ts)
+                fact = HeadReserved(dest.id, ts, ceiling)
+                yield from kernel.commit([fact], topic_id=dest.id, durable=True)
+            elif dest.id in kernel.sections.barred:
+                yield from kernel.sections.enter(dest.id)
+            else:
+                return
 
     def _submit(self, router: Router, source: Topic, dest: Topic, plan: _Plan) -> PassSubmission:
         kernel = self._kernel
