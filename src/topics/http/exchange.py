@@ -1,0 +1,213 @@
+"""The life of one request, the same on every version of HTTP.
+
+    begin        headers are in: the gate, then coding and size of the announced body
+    feed         body bytes
+    complete     the body is in: the application runs
+    (reply)      one response, stream or upgrade
+    over         nothing more will happen; the application hears of it exactly once
+
+An early refusal answers before the body is in; the rest of that body is read and dropped.
+A subclass knows how to put an answer on its connection.
+"""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+from topics.http import refusals
+from topics.http.body import Body, plan_body
+from topics.http.coding import accepts_gzip, compress
+from topics.http.hub import Hub, log
+from topics.http.messages import Headers, Request, Response, Stream, Upgrade
+
+_CODED: Headers = ((b"content-encoding", b"gzip"), (b"vary", b"Accept-Encoding"))
+
+
+class Exchange(ABC):
+    """One request and its answer; also the `Reply` given to the application."""
+
+    __slots__ = ("_admitted", "_body", "_hub", "answered", "gone", "on_gone", "request", "status")
+
+    def __init__(self, hub: Hub, request: Request) -> None:
+        self._hub = hub
+        self.request = request
+        self.on_gone: Callable[[], None] | None = None
+        self.answered = False
+        self.gone = False
+        self.status: int | None = None
+        self._admitted = False
+        self._body: Body | None = None
+
+    # The request comes in
+
+    def begin(self, *, has_body: bool) -> None:
+        """Run the gate; afterwards `answered` says whether the request was refused."""
+        try:
+            refusal = self._hub.app.begin(self.request)
+        except Exception:
+            log.exception("the gate failed")
+            refusal = refusals.internal()
+        else:
+            self._admitted = refusal is None
+        if refusal is None and has_body:
+            plan = plan_body(self.request.headers, max_bytes=self._hub.limits.max_body_bytes)
+            if isinstance(plan, Response):
+                refusal = plan
+            else:
+                self._body = plan
+        if refusal is not None:
+            self(refusal)
+
+    def feed(self, data: bytes) -> None:
+        """Take a piece of the body, or drop it when an answer was given already."""
+        if self._body is not None and not self.answered:
+            refusal = self._body.feed(data)
+            if refusal is not None:
+                self._body = None
+                self(refusal)
+
+    @property
+    def received(self) -> int:
+        """Body bytes taken so far, as they arrived."""
+        return 0 if self._body is None else self._body.received
+
+    @property
+    def held_bytes(self) -> int:
+        """What the body costs in memory; nothing once it was refused."""
+        return 0 if self._body is None else self._body.held_bytes
+
+    def complete(self) -> bool:
+        """The body has ended; whether the request is now ready to `run`."""
+        if self.answered:
+            return False
+        if self._body is not None:
+            body = self._body.finish()
+            if isinstance(body, Response):
+                self(body)
+                return False
+            self.request.body = body
+        return True
+
+    def run(self) -> None:
+        """Hand the request to the application, whose failure becomes an answer too."""
+        try:
+            self._hub.app(self.request, self)
+        except Exception:
+            log.exception("handling %s failed", self.request.method)
+            if not self.answered:
+                self(refusals.internal())
+
+    # The answer goes out
+
+    def __call__(self, response: Response) -> None:
+        """Answer with a complete response."""
+        if not self._take_turn(response.status):
+            return
+        response.headers += self.request.echo
+        size = len(response.body)
+        if size < self._hub.limits.gzip_min_bytes or not self._may_compress(response):
+            self._send_response(response)
+        elif size < self._hub.limits.gzip_aside_bytes:
+            self._send_response(_coded(response, compress(response.body)))
+        else:
+            self._compress_aside(response)
+
+    def stream(self, status: int = 200, *, content_type: bytes, headers: Headers = ()) -> Stream:
+        """Answer with a body that is written over time."""
+        self._take_turn(status)
+        headers += self.request.echo
+        return self._open_stream(Response(status, content_type=content_type, headers=headers))
+
+    def upgrade(self) -> Upgrade:
+        """Answer by becoming a WebSocket."""
+        assert self.request.wants_websocket, "the client asked for no WebSocket"
+        self._take_turn(101)
+        return self._open_upgrade()
+
+    def _take_turn(self, status: int) -> bool:
+        assert not self.answered, "a request has one answer"
+        self.answered = True
+        self.status = status
+        self.on_gone = None
+        return not self.gone
+
+    def _may_compress(self, response: Response) -> bool:
+        accepted = self.request.headers.get(b"accept-encoding")
+        return (
+            accepted is not None
+            and accepts_gzip(accepted)
+            and all(name != b"content-encoding" for name, _ in response.headers)
+        )
+
+    def _compress_aside(self, response: Response) -> None:
+        """Compress a large body on a pool thread: on the loop it would stall everyone."""
+
+        def send(done: asyncio.Future[bytes]) -> None:
+            if not self.gone and not done.cancelled():
+                self._send_response(_coded(response, done.result()))
+
+        self._hub.loop.run_in_executor(None, compress, response.body).add_done_callback(send)
+
+    @abstractmethod
+    def _send_response(self, response: Response) -> None: ...
+
+    @abstractmethod
+    def _open_stream(self, head: Response) -> Stream: ...
+
+    @abstractmethod
+    def _open_upgrade(self) -> Upgrade: ...
+
+    # The end
+
+    def leave(self) -> None:
+        """The client has gone: tell whoever is still working on an answer."""
+        if self.gone:
+            return
+        self.gone = True
+        callback, self.on_gone = self.on_gone, None
+        if callback is not None:
+            call_safely(callback)
+        self.over()
+
+    def over(self) -> None:
+        """Report the end to the application, once."""
+        if self._admitted:
+            self._admitted = False
+            try:
+                self._hub.app.end(self.request, self.status)
+            except Exception:
+                log.exception("ending a request failed")
+
+
+def _coded(response: Response, body: bytes) -> Response:
+    return Response(
+        response.status,
+        body,
+        content_type=response.content_type,
+        headers=response.headers + _CODED,
+    )
+
+
+def call_safely(callback: Callable[[], None]) -> None:
+    """Run an application's callback; its bug ends in the log, not in the connection."""
+    try:
+        callback()
+    except Exception:
+        log.exception("a callback of the application failed")
+
+
+def drain_stream(stream: Stream) -> None:
+    """Say that a stream whose peer was behind has nothing left to send."""
+    if stream.behind:
+        stream.behind = False
+        if stream.on_drain is not None:
+            call_safely(stream.on_drain)
+
+
+def close_stream(stream: Stream) -> None:
+    """Mark a stream closed by its peer and say so, once."""
+    if not stream.closed:
+        stream.closed = True
+        callback = stream.on_close
+        if callback is not None:
+            call_safely(callback)

@@ -1,0 +1,437 @@
+"""HTTP/1.1 connections.
+
+Theory of operation. The reader (`h1_reader`) turns bytes into exchanges; each joins the line
+when its headers are complete. Answers leave in line order: the exchange at the head writes to
+the transport, the others keep their output until their turn. A request runs as soon as it is
+complete if it is at the head, or if all unanswered ones before it ask the same thing of the
+same target (a burst of writes to one topic then shares a commit); anything else waits, so that
+a pipelined read sees the write before it.
+
+Reading stops while any *hold* stands: the peer does not read, too much is pipelined, an
+upgrade is undecided, others want their turn of the loop. Input that has been received but not
+parsed is kept and parsed first when the last hold goes. The parser cannot be stopped inside
+the bytes it was given, so it is fed in slices unless they are known to be body.
+
+A connection is *deaf* once a request said it is the last, or was refused with its body unread:
+input is dropped from there on. After such a refusal the connection lingers half-closed, since
+closing with unread input would reset it and could destroy the answer.
+"""
+
+import asyncio
+from collections import deque
+
+from topics.http import refusals
+from topics.http.h1_exchange import H1Exchange
+from topics.http.h1_reader import HEAD, IDLE, H1Reader
+from topics.http.h1_wire import CONTINUE, upgrade_head
+from topics.http.hub import Hub
+from topics.http.messages import Request, Response, Upgrade
+from topics.http.websocket import WebSocket, accept_token
+
+_HOLD_OUTPUT, _HOLD_PIPELINE, _HOLD_UPGRADE, _HOLD_TURN = 1, 2, 4, 8
+
+_SLICE_BYTES = 16 * 1024
+
+
+class H1Connection(asyncio.Protocol):
+    """One client speaking HTTP/1.0 or 1.1."""
+
+    __slots__ = (
+        "_advancing",
+        "_corked",
+        "_eof",
+        "_held",
+        "_holds",
+        "_line",
+        "_lingering",
+        "_mark",
+        "_reader",
+        "_transport",
+        "_websocket",
+        "hub",
+    )
+
+    def __init__(self, hub: Hub, transport: asyncio.Transport, peer: str) -> None:
+        self.hub = hub
+        self._transport = transport
+        self._reader = H1Reader(self, peer)
+        self._line: deque[H1Exchange] = deque()
+        self._advancing = False
+        self._corked: list[bytes] | None = None
+        self._held = b""
+        self._holds = 0
+        self._eof = False
+        self._lingering = False
+        self._websocket: WebSocket | None = None
+        self._mark = 0  # progress when the sweep first saw the present wait
+        transport.set_write_buffer_limits(high=hub.limits.high_water_bytes, low=0)
+        hub.add(self)
+
+    # Bytes come in
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what arrived, answer what can be answered, write it all at once."""
+        if self._reader.deaf:
+            return
+        if self._holds or self._held:
+            self._held += data
+            return
+        self._corked = []
+        self._parse(data)
+        if self._corked:
+            self.uncork()
+        else:
+            self._corked = None
+
+    def _parse(self, data: bytes) -> None:
+        reader = self._reader
+        while data and not self._holds and not reader.deaf:
+            if len(data) <= _SLICE_BYTES or reader.is_all_body(data):
+                data = reader.feed(data)
+            else:
+                rest = data[_SLICE_BYTES:]
+                data = reader.feed(data[:_SLICE_BYTES]) + rest
+                if not reader.is_all_body(data):
+                    # A slice can hold hundreds of requests: let others have a turn.
+                    self._hold(_HOLD_TURN)
+                    self.hub.loop.call_soon(self._release, _HOLD_TURN)
+            if self._websocket is not None:
+                self._hand_over(data)
+                return
+        if data:
+            self._held = b"" if reader.deaf else data
+
+    # What the reader reports
+
+    def began(self, exchange: H1Exchange, flaw: Response | None) -> None:
+        """A request's headers are in: it joins the line and meets the gate."""
+        self._line.append(exchange)
+        if flaw is not None:
+            self.refuse(flaw)
+            return
+        exchange.begin(has_body=not exchange.read)
+        if exchange.expects_continue and not exchange.answered and self._line[0] is exchange:
+            self._write(CONTINUE)
+
+    def completed(self, exchange: H1Exchange) -> None:
+        """A whole request is in: run it if it need not wait."""
+        if not exchange.keep_alive:
+            self.stop_listening()
+        if not exchange.complete():
+            return
+        exchange.ready = True
+        if self._line[0] is exchange:
+            exchange.started = True
+            exchange.run()
+        else:
+            self._start_next()
+            self._bound_line()
+
+    def stopped_at_upgrade(self) -> None:
+        """The reader is at the end of HTTP, if the application agrees; wait for its word."""
+        undecided = self._line and self._line[-1].request.wants_websocket
+        if undecided and self._websocket is None:
+            self._hold(_HOLD_UPGRADE)
+
+    def refuse(self, response: Response) -> None:
+        """Answer input that is no request, after all that came before it; then hang up."""
+        exchange = self._reader.reading
+        if exchange is None:
+            nothing = Request("", b"/", {}, version="1.1", peer="")
+            exchange = H1Exchange(self, nothing, keep_alive=False)
+            exchange.read = False  # nobody knows where it would have ended
+            self._line.append(exchange)
+        exchange.keep_alive = False
+        self.stop_listening()
+        if not exchange.answered:
+            exchange(response)
+        elif exchange not in self._line:
+            self._hang_up(linger=True)  # it was refused before, and its body is no good either
+
+    def stop_listening(self) -> None:
+        """Drop all further input."""
+        self._reader.deaf = True
+        self._held = b""
+
+    # The line moves
+
+    def _start_next(self) -> None:
+        """Run complete requests that need not wait for those before them."""
+        exchange = self._startable()
+        while exchange is not None:
+            exchange.started = True
+            exchange.run()
+            exchange = self._startable()
+
+    def _startable(self) -> H1Exchange | None:
+        running: H1Exchange | None = None
+        for exchange in self._line:
+            if exchange.done:
+                continue
+            if not exchange.started:
+                free = running is None or exchange.alike(running)
+                return exchange if free and exchange.ready and not exchange.answered else None
+            running = exchange
+        return None
+
+    def advance(self) -> None:
+        """Retire finished exchanges from the head of the line and let the next ones move."""
+        line = self._line
+        if len(line) == 1 and line[0].keep_alive and not self._holds and not self._eof:
+            if line[0].done:
+                line.popleft()  # by far the most common case, and nothing else to see to
+            return
+        if self._advancing:
+            return  # the loop below is already at it; recursing would be as deep as the line
+        self._advancing = True
+        try:
+            while self._line and self._line[0].done:
+                finished = self._line.popleft()
+                if finished.request.wants_websocket:
+                    self._release(_HOLD_UPGRADE)
+                if not finished.keep_alive:
+                    self._hang_up(linger=not finished.read)
+                    return
+                if self._line:
+                    self._come_to_head(self._line[0])
+        finally:
+            self._advancing = False
+        self._bound_line()
+        if self._eof and not self._line and not self._held:
+            self._transport.close()
+
+    def _come_to_head(self, exchange: H1Exchange) -> None:
+        early, exchange.early = exchange.early, None
+        if early:
+            for data in early:
+                self._write(data)
+            self.uncork()
+            if not self._holds & _HOLD_OUTPUT:
+                exchange.drained()
+        if exchange.expects_continue and not exchange.read and not exchange.answered:
+            self._write(CONTINUE)
+        self._start_next()
+
+    def _bound_line(self) -> None:
+        limits = self.hub.limits
+        line = self._line
+        if len(line) > limits.max_pipelined or (
+            len(line) > 1
+            and sum(len(exchange.request.body) for exchange in line) > limits.max_pipelined_bytes
+        ):
+            self._hold(_HOLD_PIPELINE)
+        elif self._holds & _HOLD_PIPELINE:
+            self._release(_HOLD_PIPELINE)
+
+    def is_last(self, exchange: H1Exchange) -> bool:
+        """Whether nothing else has been asked after this."""
+        return self._line[-1] is exchange
+
+    def _hang_up(self, *, linger: bool) -> None:
+        self.uncork()
+        self.stop_listening()
+        self._reader.reading = None
+        if self._transport.is_closing():
+            return
+        if not linger or self._eof:
+            self._transport.close()
+            return
+        self._lingering = True
+        self._reader.since = None
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        self._holds = 0
+        self._transport.resume_reading()
+
+    # Bytes go out
+
+    def send(self, exchange: H1Exchange, data: bytes) -> None:
+        """Write on behalf of an exchange, now or when its turn comes."""
+        if self._line and self._line[0] is exchange:
+            self._write(data)
+        elif exchange.early is None:
+            exchange.early = [data]
+        else:
+            exchange.early.append(data)
+
+    def _write(self, data: bytes) -> None:
+        if self._corked is not None:
+            self._corked.append(data)
+        elif not self._transport.is_closing():
+            self._transport.write(data)
+
+    def uncork(self) -> None:
+        """Let collected output go, in one system call if the kernel takes it."""
+        corked, self._corked = self._corked, None
+        if corked and not self._transport.is_closing():
+            if len(corked) == 1:
+                self._transport.write(corked[0])
+            else:
+                self._transport.writelines(corked)
+
+    def backed_up(self, exchange: H1Exchange) -> bool:
+        """Whether an exchange should wait before it writes more."""
+        if self._holds & _HOLD_OUTPUT:
+            return True
+        return _size(exchange.early) > self.hub.limits.high_water_bytes
+
+    def queued_bytes(self, exchange: H1Exchange) -> int:
+        """Output that has not left for the kernel."""
+        return self._transport.get_write_buffer_size() + _size(exchange.early)
+
+    # Holds
+
+    def _hold(self, reason: int) -> None:
+        if not self._holds and not self._transport.is_closing():
+            self._transport.pause_reading()
+        self._holds |= reason
+
+    def _release(self, reason: int) -> None:
+        if not self._holds & reason or self._websocket is not None:
+            return
+        self._holds &= ~reason
+        if self._holds or self._transport.is_closing():
+            return
+        self._transport.resume_reading()
+        if self._held:
+            # On the next turn: this one may be deep inside a callback of the parser.
+            self.hub.loop.call_soon(self._parse_held)
+
+    def _parse_held(self) -> None:
+        if not self._holds and not self._reader.deaf:
+            held, self._held = self._held, b""
+            self.data_received(held)
+            if self._eof and not self._line and not self._held:
+                self._transport.close()
+
+    def pause_writing(self) -> None:
+        """The peer is not reading: neither do we."""
+        self._hold(_HOLD_OUTPUT)
+
+    def resume_writing(self) -> None:
+        """All output has left."""
+        self._release(_HOLD_OUTPUT)
+        if self._line:
+            self._line[0].drained()
+
+    # Becoming a WebSocket
+
+    def become_websocket(self, exchange: H1Exchange) -> Upgrade:
+        """Answer the handshake; the socket takes the connection over."""
+        socket = WebSocket(self.hub, self._transport, on_over=exchange.over)
+        if exchange.gone:
+            self.hub.loop.call_soon(socket.connection_lost, None)
+            return socket
+        token = accept_token(exchange.request)
+        self.send(exchange, upgrade_head(token, date=self.hub.date()))
+        self.uncork()
+        self._websocket = socket
+        if self._holds & _HOLD_UPGRADE:
+            # The parser has long stopped. Not now, though: the application has yet to set
+            # the callbacks of the socket it is about to be given.
+            self.hub.loop.call_soon(self._hand_over_held)
+        return socket
+
+    def _hand_over_held(self) -> None:
+        held, self._held = self._held, b""
+        self._hand_over(held)
+
+    def _hand_over(self, rest: bytes) -> None:
+        socket = self._websocket
+        assert socket is not None
+        self._line.clear()
+        self.hub.drop(self)
+        if self._transport.is_closing():
+            socket.connection_lost(None)
+            return
+        self._transport.set_protocol(socket)
+        socket.start(paused=bool(self._holds))
+        if rest:
+            socket.data_received(rest)
+
+    # The end
+
+    def eof_received(self) -> bool:
+        """The client will send no more; it may still be waiting for answers."""
+        self._eof = True
+        if self._lingering or not self._transport.can_write_eof():
+            return False
+        if self._reader.reading is not None:
+            self._abandon(self._reader.reading)
+        # Who watches a stream never half-closes: this client is gone.
+        if self._line and self._line[0].opened is not None:
+            return False
+        return bool(self._line or self._held)
+
+    def _abandon(self, exchange: H1Exchange) -> None:
+        self._reader.reading = None
+        if exchange in self._line:
+            self._line.remove(exchange)
+        exchange.leave()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell everyone who still works for this client."""
+        self.hub.drop(self)
+        self._held = b""
+        line, self._line = self._line, deque()
+        for exchange in line:
+            exchange.leave()
+        if self._websocket is not None:
+            self._websocket.connection_lost(exc)
+        self._reader.stop()
+
+    def abort(self) -> None:
+        """Close now."""
+        self._transport.abort()
+
+    def drain(self) -> None:
+        """Close when nothing is running; an answer still to come will say it is the last."""
+        if not self._line and self._reader.phase in (IDLE, HEAD):
+            self._transport.close()
+
+    # The sweep
+
+    def tick(self, now: float) -> None:
+        """Give up on a peer that has kept us waiting too long."""
+        if self._holds & _HOLD_OUTPUT:
+            self._check_stall(now)
+        elif self._holds or (self._reader.phase == IDLE and self._line):
+            self._reader.since = None  # whoever is waiting, it is not us
+        elif self._reader.since is None:
+            self._reader.since = now
+            self._mark = 0 if self._reader.reading is None else self._reader.reading.received
+        else:
+            self._check_wait(now, now - self._reader.since)
+
+    def _check_wait(self, now: float, waited: float) -> None:
+        limits = self.hub.limits
+        if self._lingering:
+            if waited > limits.linger_s:
+                self._transport.abort()
+        elif self._reader.phase == IDLE:
+            if waited > limits.idle_timeout_s:
+                self._transport.close()
+        elif self._reader.phase == HEAD:
+            if waited > limits.head_timeout_s:
+                self.refuse(refusals.too_slow("request head"))
+        elif waited > limits.body_timeout_s:
+            self._check_pace(now, waited)
+
+    def _check_pace(self, now: float, waited: float) -> None:
+        received = 0 if self._reader.reading is None else self._reader.reading.received
+        if received - self._mark < self.hub.limits.min_body_rate * waited:
+            self.refuse(refusals.too_slow("request body"))
+        else:
+            self._reader.since, self._mark = now, received
+
+    def _check_stall(self, now: float) -> None:
+        queued = self._transport.get_write_buffer_size()
+        streaming = bool(self._line) and self._line[0].opened is not None
+        if streaming or self._reader.since is None or queued != self._mark:
+            self._reader.since, self._mark = now, queued
+        elif now - self._reader.since > self.hub.limits.stall_timeout_s:
+            self._transport.abort()
+
+
+def _size(pieces: list[bytes] | None) -> int:
+    return sum(map(len, pieces)) if pieces else 0

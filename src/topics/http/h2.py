@@ -1,0 +1,478 @@
+"""HTTP/2 connections, cleartext or under TLS.
+
+Theory of operation. The `h2` library keeps the protocol's state; this file moves bytes and
+bounds what a peer can make us hold or do.
+
+Input is parsed in small slices and for a few milliseconds at a time: a kilobyte can carry a
+hundred requests, and everyone else waits meanwhile. Output is queued per stream (`h2_output`);
+frames of one turn of the loop leave in one write.
+
+Body windows are always given back at once, since a body is only useful when it is whole; what
+bounds memory is the sum over the connection (`h2_max_bodies_bytes`), beyond which all streams
+but the oldest are refused. While many answers wait for the peer's windows, further requests
+are not run. Frames that cause work without asking anything are nuisance: they
+fill a bucket, and a peer that fills it faster than it leaks is sent away.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from h2.errors import ErrorCodes
+from h2.events import (
+    ConnectionTerminated,
+    DataReceived,
+    Event,
+    PingReceived,
+    PriorityUpdated,
+    RemoteSettingsChanged,
+    RequestReceived,
+    StreamEnded,
+    StreamReset,
+    UnknownFrameReceived,
+    WindowUpdated,
+)
+from h2.exceptions import ProtocolError
+
+from topics.http import refusals
+from topics.http.h2_engine import open_engine
+from topics.http.h2_exchange import H2Exchange, request_of
+from topics.http.h2_output import Output
+from topics.http.hub import Hub, log
+from topics.http.patience import Patience
+
+_SLICE_BYTES = 4 * 1024
+_TURN_S = 0.004
+
+_HOLD_OUTPUT, _HOLD_TURN = 1, 2
+
+_PING = b"topics!?"
+
+_SETTINGS_COST, _PING_COST, _OTHER_COST = 10, 4, 1
+
+
+class H2Connection(asyncio.Protocol):
+    """One client speaking HTTP/2."""
+
+    __slots__ = (
+        "_body_bytes",
+        "_deaf",
+        "_engine",
+        "_exchanges",
+        "_going",
+        "_heard",
+        "_held",
+        "_holds",
+        "_in_turn",
+        "_output",
+        "_patience",
+        "_peer",
+        "_pinged",
+        "_scheduled",
+        "_since",
+        "_transport",
+        "_waiting",
+        "hub",
+    )
+
+    def __init__(self, hub: Hub, transport: asyncio.Transport, peer: str) -> None:
+        limits = hub.limits
+        self.hub = hub
+        self._transport = transport
+        self._peer = peer
+        self._exchanges: dict[int, H2Exchange] = {}
+        self._waiting: deque[H2Exchange] = deque()  # complete, not yet run
+        self._body_bytes = 0
+        self._held = b""
+        self._holds = 0
+        self._deaf = False
+        self._going = False  # no new streams; close after the last one
+        self._in_turn = False
+        self._scheduled = False
+        self._heard = True
+        self._pinged = False
+        self._since: float | None = None
+        self._patience = Patience(burst=limits.h2_nuisance_burst, per_s=limits.h2_nuisance_per_s)
+        self._engine = open_engine(limits)
+        self._output = Output(self, self._engine)
+        transport.set_write_buffer_limits(high=limits.high_water_bytes, low=0)
+        hub.add(self)
+
+    # Bytes come in
+
+    def data_received(self, data: bytes) -> None:
+        """Handle the frames in `data`, some now and the rest in later turns of the loop."""
+        self._heard = True
+        if self._deaf:
+            return
+        if self._holds:
+            self._held += data
+            return
+        self._in_turn = True
+        try:
+            self._take(data)
+        finally:
+            self._in_turn = False
+        self._end_turn()
+
+    def _take(self, data: bytes) -> None:
+        deadline = time.monotonic() + _TURN_S
+        for offset in range(0, len(data), _SLICE_BYTES):
+            if self._holds or (offset and time.monotonic() > deadline):
+                self._held = data[offset:]
+                self._hold(_HOLD_TURN)
+                self.hub.loop.call_soon(self._release, _HOLD_TURN)
+                return
+            self._take_slice(data[offset : offset + _SLICE_BYTES])
+            if self._deaf:
+                return
+
+    def _take_slice(self, data: bytes) -> None:
+        try:
+            events = self._engine.receive_data(data)
+            for event in events:
+                handler = _HANDLERS.get(type(event))
+                if handler is not None:
+                    handler(self, event)
+                    if self._deaf:
+                        return
+        except ProtocolError:
+            self._hang_up()  # the library has queued the GOAWAY that says why
+        except Exception:
+            log.exception("reading from an HTTP/2 connection failed")
+            self._hang_up()
+
+    # Events of the library
+
+    def _on_request(self, event: RequestReceived) -> None:
+        exchange = H2Exchange(self, request_of(event.headers, self._peer), event.stream_id)
+        self._exchanges[event.stream_id] = exchange
+        has_body = event.stream_ended is None
+        exchange.begin(has_body=has_body)
+        if (
+            has_body
+            and not exchange.answered
+            and exchange.request.headers.get(b"expect", b"").lower() == b"100-continue"
+        ):
+            self._send_continue(exchange)
+
+    def _send_continue(self, exchange: H2Exchange) -> None:
+        headers = [(b":status", b"100")]
+        self._try(exchange, lambda: self._engine.send_headers(exchange.stream_id, headers))
+
+    def _on_data(self, event: DataReceived) -> None:
+        size = event.flow_controlled_length
+        if size:
+            self._engine.acknowledge_received_data(size, event.stream_id)
+        if not event.data and event.stream_ended is None:
+            self._annoyed(_OTHER_COST)
+        exchange = self._exchanges.get(event.stream_id)
+        if exchange is None:
+            return
+        if exchange.answered:
+            self._drop_data(exchange, size)
+            return
+        exchange.feed(event.data)
+        self._body_bytes += exchange.held_bytes - exchange.counted
+        exchange.counted = exchange.held_bytes
+        if self._body_bytes > self.hub.limits.h2_max_bodies_bytes and not self._is_oldest(exchange):
+            self._reset(exchange, ErrorCodes.REFUSED_STREAM)
+
+    def _drop_data(self, exchange: H2Exchange, size: int) -> None:
+        """Let a refused client finish sending, within reason: many cannot read before that."""
+        exchange.dropped_bytes += size
+        if exchange.dropped_bytes > 2 * self.hub.limits.max_body_bytes:
+            self._output.pump()  # the answer may still be waiting for the end of this turn
+            self._reset(exchange, ErrorCodes.NO_ERROR)
+
+    def _is_oldest(self, exchange: H2Exchange) -> bool:
+        unfinished = (other for other in self._exchanges.values() if not other.read)
+        return next(unfinished, None) is exchange
+
+    def _on_end(self, event: StreamEnded) -> None:
+        exchange = self._exchanges.get(event.stream_id)
+        if exchange is None:
+            return
+        exchange.read = True
+        if exchange.complete():
+            self._waiting.append(exchange)
+            self._run_waiting()
+        self._retire(exchange)
+
+    def _run_waiting(self) -> None:
+        """Run complete requests, unless too many answers are already waiting to be read."""
+        while self._waiting and self._output.has_room():
+            exchange = self._waiting.popleft()
+            if not exchange.gone:
+                self._uncount(exchange)
+                exchange.run()
+
+    def _on_reset(self, event: StreamReset) -> None:
+        self._annoyed(_OTHER_COST)
+        exchange = self._exchanges.get(event.stream_id)
+        if exchange is not None:
+            self._forget(exchange)
+            exchange.leave()
+
+    def _on_window(self, _event: Event) -> None:
+        self._schedule()
+
+    def _on_settings(self, _event: Event) -> None:
+        self._annoyed(_SETTINGS_COST)
+        self._schedule()
+
+    def _on_ping(self, _event: Event) -> None:
+        self._annoyed(_PING_COST)
+
+    def _on_nuisance(self, _event: Event) -> None:
+        self._annoyed(_OTHER_COST)
+
+    def _on_goodbye(self, _event: Event) -> None:
+        # The library sends nothing after a GOAWAY, so unfinished answers cannot be saved.
+        self._deaf = True
+        self.flush()
+        self._transport.close()
+
+    def _annoyed(self, cost: int) -> None:
+        if not self._patience.spend(cost, now_s=time.monotonic()):
+            self._engine.close_connection(ErrorCodes.ENHANCE_YOUR_CALM)
+            self._hang_up()
+
+    # Exchanges
+
+    def _uncount(self, exchange: H2Exchange) -> None:
+        self._body_bytes -= exchange.counted
+        exchange.counted = 0
+
+    def _forget(self, exchange: H2Exchange) -> None:
+        self._uncount(exchange)
+        self._output.drop(exchange)
+        self._exchanges.pop(exchange.stream_id, None)
+
+    def _reset(self, exchange: H2Exchange, code: ErrorCodes) -> None:
+        self._forget(exchange)
+        self._try(exchange, lambda: self._engine.reset_stream(exchange.stream_id, code))
+        exchange.leave()
+        self._schedule()
+
+    def _retire(self, exchange: H2Exchange) -> None:
+        """Forget an exchange both sides have ended."""
+        if exchange.done and exchange.read and exchange.stream_id in self._exchanges:
+            self._forget(exchange)
+            if self._going and not self._exchanges:
+                self._schedule()
+
+    def _try(self, exchange: H2Exchange, call: Callable[[], None]) -> bool:
+        """Call the library; False when the peer has given the stream up meanwhile."""
+        try:
+            call()
+        except ProtocolError:
+            self.given_up(exchange)
+            return False
+        return True
+
+    # Bytes go out
+
+    def send_head(
+        self, exchange: H2Exchange, headers: list[tuple[bytes, bytes]], *, ends: bool
+    ) -> None:
+        """Send an answer's headers; with `ends` they are all of it."""
+        stream_id = exchange.stream_id
+        if self._deaf or not self._try(
+            exchange, lambda: self._engine.send_headers(stream_id, headers, ends)
+        ):
+            return
+        self._schedule()
+        if ends:
+            self.ended(exchange)
+
+    def output_queued(self, exchange: H2Exchange, size: int) -> None:
+        """An exchange has more to send, or its end."""
+        self._output.add(exchange, size)
+        self._schedule()
+
+    def ended(self, exchange: H2Exchange) -> None:
+        """The whole answer has been sent."""
+        exchange.done = True
+        exchange.over()
+        self._retire(exchange)
+
+    def given_up(self, exchange: H2Exchange) -> None:
+        """The peer wants no more of this stream."""
+        self._forget(exchange)
+        exchange.leave()
+
+    def flush(self) -> None:
+        """Write every frame the library has ready."""
+        data = self._engine.data_to_send()
+        if data and not self._transport.is_closing():
+            self._transport.write(data)
+
+    def push(self) -> None:
+        """Send what can be sent now instead of at the end of the turn."""
+        self._output.pump()
+        self.flush()
+
+    @property
+    def blocked(self) -> bool:
+        """Whether the transport takes no more for now."""
+        return self._deaf or bool(self._holds & _HOLD_OUTPUT)
+
+    def _schedule(self) -> None:
+        """See that this turn's frames leave together at its end."""
+        if not self._in_turn and not self._scheduled:
+            self._scheduled = True
+            self.hub.loop.call_soon(self._scheduled_turn)
+
+    def _scheduled_turn(self) -> None:
+        self._scheduled = False
+        self._end_turn()
+
+    def _end_turn(self) -> None:
+        if self._deaf:
+            return
+        self._output.pump()
+        while self._waiting and not self.blocked and self._output.has_room():
+            self._run_waiting()
+            self._output.pump()
+        if self._going and not self._exchanges and not self._deaf:
+            self._engine.close_connection()
+            self._hang_up()
+        else:
+            self.flush()
+
+    def _hang_up(self) -> None:
+        """Send what the library has queued and wait for the peer to close."""
+        if self._deaf:
+            return
+        self._deaf = True
+        self._held = b""
+        self._since = None
+        self.flush()
+        self._leave_all()
+        if self._transport.is_closing():
+            return
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+            self._transport.resume_reading()
+        else:
+            self._transport.close()
+
+    # Holds
+
+    def _hold(self, reason: int) -> None:
+        if not self._holds and not self._transport.is_closing():
+            self._transport.pause_reading()
+        self._holds |= reason
+
+    def _release(self, reason: int) -> None:
+        self._holds &= ~reason
+        if self._holds or self._deaf or self._transport.is_closing():
+            return
+        self._transport.resume_reading()
+        if self._held:
+            held, self._held = self._held, b""
+            self.data_received(held)
+
+    def pause_writing(self) -> None:
+        """The peer is not reading: neither do we, nor do we pump."""
+        self._hold(_HOLD_OUTPUT)
+
+    def resume_writing(self) -> None:
+        """All output has left."""
+        self._release(_HOLD_OUTPUT)
+        self._schedule()
+
+    # The end
+
+    def eof_received(self) -> None:
+        """HTTP/2 has no half-closed connections: the transport closes."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell everyone who still works for this client."""
+        self.hub.drop(self)
+        self._deaf = True
+        self._held = b""
+        self._leave_all()
+
+    def _leave_all(self) -> None:
+        self._waiting.clear()
+        exchanges, self._exchanges = self._exchanges, {}
+        for exchange in exchanges.values():
+            self._output.drop(exchange)
+            exchange.leave()
+
+    def drain(self) -> None:
+        """Close after the last stream, at once if there is none.
+
+        No early GOAWAY: clients built on the same library as we are treat it as the end and
+        would lose the answers that are still to come.
+        """
+        self._going = True
+        self._end_turn()
+
+    def abort(self) -> None:
+        """Close now."""
+        self._transport.abort()
+
+    # The sweep
+
+    def tick(self, now: float) -> None:
+        """Ping a silent peer, and give up on one that has kept us waiting too long."""
+        if self._deaf:
+            self._check_linger(now)
+            return
+        for exchange in tuple(self._exchanges.values()):
+            self._check_exchange(exchange, now)
+        if self._heard or self._holds & _HOLD_OUTPUT or self._since is None:
+            self._heard = self._pinged = False
+            self._since = now
+        elif now - self._since > self.hub.limits.h2_ping_s:
+            self._check_silence(now)
+
+    def _check_silence(self, now: float) -> None:
+        if self._pinged:
+            self._transport.abort()
+            return
+        self._pinged = True
+        self._since = now
+        self._engine.ping(_PING)
+        self.flush()
+
+    def _check_linger(self, now: float) -> None:
+        if self._since is None:
+            self._since = now
+        elif now - self._since > self.hub.limits.linger_s:
+            self._transport.abort()
+
+    def _check_exchange(self, exchange: H2Exchange, now: float) -> None:
+        limits = self.hub.limits
+        sending = exchange.answered
+        progress = exchange.pending_bytes if sending else exchange.received
+        if exchange.since is None or (sending and (progress != exchange.mark or not progress)):
+            exchange.since, exchange.mark = now, progress
+            return
+        waited = now - exchange.since
+        if sending:
+            if waited > limits.stall_timeout_s and exchange.opened is None:
+                self._reset(exchange, ErrorCodes.CANCEL)
+        elif not exchange.read and waited > limits.body_timeout_s:
+            if progress - exchange.mark < limits.min_body_rate * waited:
+                exchange(refusals.too_slow("request body"))
+            exchange.since, exchange.mark = now, progress
+
+
+_HANDLERS: dict[type[Event], Callable[[H2Connection, Any], None]] = {
+    RequestReceived: H2Connection._on_request,
+    DataReceived: H2Connection._on_data,
+    StreamEnded: H2Connection._on_end,
+    StreamReset: H2Connection._on_reset,
+    WindowUpdated: H2Connection._on_window,
+    RemoteSettingsChanged: H2Connection._on_settings,
+    PingReceived: H2Connection._on_ping,
+    PriorityUpdated: H2Connection._on_nuisance,
+    UnknownFrameReceived: H2Connection._on_nuisance,
+    ConnectionTerminated: H2Connection._on_goodbye,
+}

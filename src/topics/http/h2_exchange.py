@@ -1,0 +1,161 @@
+"""One HTTP/2 stream: a request and its answer, sent as far as the peer's windows allow."""
+
+from collections import deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from topics.http.exchange import Exchange, close_stream, drain_stream
+from topics.http.messages import Request, Response, Stream, Upgrade
+
+if TYPE_CHECKING:
+    from topics.http.h2 import H2Connection
+
+_BODILESS = frozenset((204, 304))
+
+
+class H2Exchange(Exchange):
+    """An exchange with the output its stream still has to send."""
+
+    __slots__ = (
+        "connection",
+        "counted",
+        "done",
+        "dropped_bytes",
+        "ending",
+        "is_plain",
+        "mark",
+        "opened",
+        "pending",
+        "pending_bytes",
+        "read",
+        "since",
+        "stream_id",
+    )
+
+    def __init__(self, connection: "H2Connection", request: Request, stream_id: int) -> None:
+        super().__init__(connection.hub, request)
+        self.connection = connection
+        self.stream_id = stream_id
+        self.read = False  # the peer has ended its side
+        self.done = False  # we have ended ours
+        self.ending = False  # the end follows what is pending
+        self.pending: deque[memoryview] = deque()  # views: a body is not copied for each frame
+        self.pending_bytes = 0
+        self.is_plain = True  # one response, not a stream
+        self.opened: H2Stream | None = None
+        self.counted = 0  # body bytes the connection has on its books for us
+        self.dropped_bytes = 0  # body bytes that came after the answer
+        self.since: float | None = None  # as in HTTP/1: the present wait, and progress then
+        self.mark = 0
+
+    def _send_response(self, response: Response) -> None:
+        bodiless = response.status in _BODILESS
+        headers = _head(response, self._hub.date())
+        if not bodiless:
+            headers.append((b"content-length", b"%d" % len(response.body)))
+        if bodiless or not response.body or self.request.method == "HEAD":
+            self.connection.send_head(self, headers, ends=True)
+            return
+        self.connection.send_head(self, headers, ends=False)
+        self.ending = True
+        self.queue(response.body)
+
+    def _open_stream(self, head: Response) -> Stream:
+        stream = H2Stream(self)
+        self.is_plain = False
+        empty = self.request.method == "HEAD"
+        if not self.gone:
+            self.connection.send_head(self, _head(head, self._hub.date()), ends=empty)
+        if self.gone or empty:
+            self._hub.loop.call_soon(close_stream, stream)
+        else:
+            self.opened = stream
+        return stream
+
+    def _open_upgrade(self) -> Upgrade:
+        raise AssertionError("no WebSocket over HTTP/2: no such request is ever admitted")
+
+    def queue(self, data: bytes) -> None:
+        """Add to what the stream has to send."""
+        if not self.gone and not self.done:
+            self.pending.append(memoryview(data))
+            self.pending_bytes += len(data)
+            self.connection.output_queued(self, len(data))
+
+    def drained(self) -> None:
+        """Everything queued has been sent."""
+        if self.opened is not None:
+            drain_stream(self.opened)
+
+    def leave(self) -> None:
+        """The stream was reset, or the connection is gone."""
+        self.pending.clear()
+        if self.opened is not None:
+            close_stream(self.opened)
+            self.opened = None
+        super().leave()
+
+
+class H2Stream(Stream):
+    """A body of DATA frames."""
+
+    __slots__ = ("_exchange",)
+
+    def __init__(self, exchange: H2Exchange) -> None:
+        super().__init__()
+        self._exchange = exchange
+
+    def write(self, data: bytes) -> bool:
+        """Queue one piece."""
+        exchange = self._exchange
+        if exchange.opened is not self:
+            return False
+        if data:
+            exchange.queue(data)
+        high_water = exchange.connection.hub.limits.high_water_bytes
+        if exchange.pending_bytes > high_water:
+            exchange.connection.push()  # perhaps only this turn's end was missing
+        self.behind = self.behind or exchange.pending_bytes > high_water
+        return not self.behind
+
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes that wait for the peer's windows, or for the connection."""
+        return self._exchange.pending_bytes if self._exchange.opened is self else 0
+
+    def close(self) -> None:
+        """End the stream after what is queued."""
+        if self.closed:
+            return
+        self.closed = True
+        if self._exchange.opened is self:
+            self._exchange.opened = None
+            self._exchange.ending = True
+            self._exchange.connection.output_queued(self._exchange, 0)
+
+
+def _head(response: Response, date: bytes) -> list[tuple[bytes, bytes]]:
+    headers = [(b":status", b"%d" % response.status)]
+    if response.content_type is not None:
+        headers.append((b"content-type", response.content_type))
+    headers.extend(response.headers)
+    headers.append((b"date", date))
+    return headers
+
+
+def request_of(fields: Iterable[tuple[str | bytes, str | bytes]], peer: str) -> Request:
+    """The request a block of header fields describes; the library has checked its form."""
+    pseudo = {b":method": b"", b":path": b"/", b":authority": b""}
+    headers: dict[bytes, bytes] = {}
+    for name, value in fields:
+        assert isinstance(name, bytes)
+        assert isinstance(value, bytes)
+        if name.startswith(b":"):
+            pseudo[name] = value
+        elif name in headers:
+            headers[name] += b", " + value
+        else:
+            headers[name] = value
+    headers.setdefault(b"host", pseudo[b":authority"])
+    method = pseudo[b":method"].decode("latin-1")
+    return Request(method, pseudo[b":path"], headers, version="2", peer=peer)

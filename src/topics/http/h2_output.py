@@ -1,0 +1,113 @@
+"""What the streams of one HTTP/2 connection still have to send, shared out fairly.
+
+Each round gives every stream a little, as far as its window, the connection's window and the
+transport allow; rounds go on until nothing moves. What cannot move waits here, counted.
+"""
+
+from typing import TYPE_CHECKING
+
+from h2.connection import H2Connection as Engine
+from h2.exceptions import ProtocolError
+
+from topics.http.h2_exchange import H2Exchange
+
+if TYPE_CHECKING:
+    from topics.http.h2 import H2Connection
+
+_ROUND_BYTES = 64 * 1024
+"""What one stream may send before the next has its turn."""
+
+
+class Output:
+    """The unsent bytes of a connection, by stream."""
+
+    __slots__ = ("_connection", "_engine", "_sending", "_unflushed", "_unread_bytes")
+
+    def __init__(self, connection: "H2Connection", engine: Engine) -> None:
+        self._connection = connection
+        self._engine = engine
+        self._sending: dict[int, H2Exchange] = {}
+        self._unflushed = 0
+        self._unread_bytes = 0  # of plain answers; streams are bounded by who writes them
+
+    def add(self, exchange: H2Exchange, size: int) -> None:
+        """An exchange has `size` more bytes to send, or only its end."""
+        if exchange.is_plain:
+            self._unread_bytes += size
+        self._sending[exchange.stream_id] = exchange
+
+    def has_room(self) -> bool:
+        """Whether few enough answers are waiting to be read to work on another."""
+        return self._unread_bytes <= self._connection.hub.limits.h2_max_queued_bytes
+
+    def drop(self, exchange: H2Exchange) -> None:
+        """Forget what an exchange had to send."""
+        if exchange.is_plain:
+            self._unread_bytes -= exchange.pending_bytes
+        exchange.pending_bytes = 0
+        exchange.pending.clear()
+        self._sending.pop(exchange.stream_id, None)
+
+    def pump(self) -> None:
+        """Send what can be sent now."""
+        moved = True
+        while moved and self._sending:
+            moved = False
+            for exchange in tuple(self._sending.values()):
+                if self._connection.blocked:
+                    return
+                if self._pump_one(exchange):
+                    moved = True
+
+    def _pump_one(self, exchange: H2Exchange) -> bool:
+        """A round for one stream; whether anything was sent."""
+        try:
+            sent = self._send_round(exchange)
+            if not exchange.pending and exchange.stream_id in self._sending:
+                self._emptied(exchange)
+        except ProtocolError:  # the peer has reset the stream; its notice is on the way
+            self._connection.given_up(exchange)
+            return False
+        return sent > 0
+
+    def _send_round(self, exchange: H2Exchange) -> int:
+        engine, stream_id = self._engine, exchange.stream_id
+        sent = 0
+        while exchange.pending and sent < _ROUND_BYTES:
+            window = engine.local_flow_control_window(stream_id)
+            room = min(window, engine.max_outbound_frame_size)
+            if room <= 0:
+                break
+            piece = self._next_piece(exchange, room)
+            ends = exchange.ending and not exchange.pending
+            engine.send_data(stream_id, piece, ends)
+            sent += len(piece)
+            self._count(len(piece))
+            if ends:
+                self._sending.pop(stream_id, None)
+                self._connection.ended(exchange)
+        return sent
+
+    def _next_piece(self, exchange: H2Exchange, room: int) -> memoryview:
+        piece = exchange.pending.popleft()
+        if len(piece) > room:
+            exchange.pending.appendleft(piece[room:])
+            piece = piece[:room]
+        exchange.pending_bytes -= len(piece)
+        if exchange.is_plain:
+            self._unread_bytes -= len(piece)
+        return piece
+
+    def _count(self, size: int) -> None:
+        self._unflushed += size
+        if self._unflushed >= self._connection.hub.limits.high_water_bytes:
+            self._unflushed = 0
+            self._connection.flush()
+
+    def _emptied(self, exchange: H2Exchange) -> None:
+        self._sending.pop(exchange.stream_id)
+        if exchange.ending:
+            self._engine.end_stream(exchange.stream_id)
+            self._connection.ended(exchange)
+        else:
+            exchange.drained()

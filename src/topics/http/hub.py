@@ -1,0 +1,126 @@
+"""What all connections of a listener share: the application, the limits, one sweep.
+
+Ten thousand idle connections must cost nothing but memory, so no connection has a timer or a
+task. Each has a `tick` that looks at how long it has been waiting, and one timer visits them
+all; it runs only while there are connections. Waits are therefore exact to one sweep.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from email.utils import formatdate
+from typing import Protocol
+
+from topics.http.h1_wire import chunk
+from topics.http.limits import Limits
+from topics.http.messages import Application
+from topics.http.ws_wire import text_frame
+
+log = logging.getLogger("topics.http")
+
+
+class Connection(Protocol):
+    """What the hub knows of a connection, whatever it speaks."""
+
+    def tick(self, now: float) -> None:
+        """Give up on a wait that has lasted too long."""
+
+    def drain(self) -> None:
+        """Close once nothing is running; at once when idle."""
+
+    def abort(self) -> None:
+        """Close now, unsent bytes included."""
+
+
+class LastWrapped:
+    """Wraps payloads for the wire; watchers given the same bytes object share one result.
+
+    A fan-out hands one payload to hundreds of connections in a row. Remembering just the last
+    one saves them a copy each, and cannot grow.
+    """
+
+    __slots__ = ("_payload", "_wrap", "_wrapped")
+
+    def __init__(self, wrap: Callable[[bytes], bytes]) -> None:
+        self._wrap = wrap
+        self._payload = b""
+        self._wrapped = wrap(b"")
+
+    def __call__(self, payload: bytes) -> bytes:
+        """The payload as it goes over the wire."""
+        if payload is not self._payload:
+            self._wrapped = self._wrap(payload)
+            self._payload = payload
+        return self._wrapped
+
+
+class Hub:
+    """Shared by every connection of one listener; owned by the loop thread."""
+
+    __slots__ = (
+        "_date",
+        "_date_s",
+        "_sweep",
+        "all_gone",
+        "app",
+        "chunked",
+        "connections",
+        "draining",
+        "limits",
+        "loop",
+        "text_framed",
+    )
+
+    def __init__(self, app: Application, limits: Limits, loop: asyncio.AbstractEventLoop) -> None:
+        self.app = app
+        self.limits = limits
+        self.loop = loop
+        self.connections: set[Connection] = set()
+        self.all_gone = asyncio.Event()
+        self.all_gone.set()
+        self.draining = False
+        self.chunked = LastWrapped(chunk)
+        self.text_framed = LastWrapped(text_frame)
+        self._sweep: asyncio.TimerHandle | None = None
+        self._date_s = 0
+        self._date = b""
+
+    def add(self, connection: Connection) -> None:
+        """Count a connection and make sure it is swept."""
+        self.connections.add(connection)
+        self.all_gone.clear()
+        if self._sweep is None:
+            self._sweep = self.loop.call_later(self.limits.sweep_s(), self._sweep_all)
+
+    def drop(self, connection: Connection) -> None:
+        """Forget a connection that has closed; dropping twice is harmless."""
+        self.connections.discard(connection)
+        if not self.connections:
+            self.all_gone.set()
+
+    def _sweep_all(self) -> None:
+        self._sweep = None
+        now = self.loop.time()
+        for connection in tuple(self.connections):
+            try:
+                connection.tick(now)
+            except Exception:  # one connection's bug must not end the sweep of the others
+                log.exception("sweeping a connection failed")
+                connection.abort()
+        if self.connections:
+            self._sweep = self.loop.call_later(self.limits.sweep_s(), self._sweep_all)
+
+    def stop(self) -> None:
+        """End the sweep; for a hub without connections."""
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+
+    def date(self) -> bytes:
+        """The Date header's value, rendered once a second."""
+        now_s = int(time.time())
+        if now_s != self._date_s:
+            self._date_s = now_s
+            self._date = formatdate(now_s, usegmt=True).encode()
+        return self._date

@@ -1,0 +1,204 @@
+"""What the transport and the application say to each other.
+
+The application is one object. The transport calls it on the loop thread and never awaits it:
+
+    refusal = app.begin(request)     headers are in, the body is not: refuse now, or None
+    app(request, reply)              the body is in too: answer now or later through `reply`
+    app.end(request, status)         it is over; once for every request `begin` let through
+
+Bytes stay bytes here. Header names are lower-case on both sides, so a plain dict is a
+case-insensitive one.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from topics.http.target import query_pairs, segments_of, split_target
+
+JSON = b"application/json"
+
+Headers = tuple[tuple[bytes, bytes], ...]
+
+
+class Request:
+    """One request. `body` is empty until the whole body has arrived and been decoded."""
+
+    __slots__ = (
+        "body",
+        "context",
+        "echo",
+        "headers",
+        "method",
+        "path",
+        "peer",
+        "raw_query",
+        "target",
+        "version",
+        "wants_websocket",
+    )
+
+    def __init__(
+        self,
+        method: str,
+        target: bytes,
+        headers: dict[bytes, bytes],
+        *,
+        version: str,
+        peer: str,
+        wants_websocket: bool = False,
+    ) -> None:
+        self.method = method
+        self.target = target
+        self.path, self.raw_query = split_target(target)
+        self.headers = headers
+        self.version = version
+        self.peer = peer
+        self.wants_websocket = wants_websocket
+        self.body = b""
+        self.context: Any = None  # the application's own; the transport never looks
+        self.echo: Headers = ()  # set by the application: what every answer to it carries
+
+    @property
+    def segments(self) -> tuple[str, ...]:
+        """Decoded path segments; raises InvalidRequest when they are not UTF-8."""
+        return segments_of(self.path)
+
+    @property
+    def query(self) -> dict[str, str]:
+        """Query fields; of a repeated name the last counts."""
+        return dict(query_pairs(self.raw_query)) if self.raw_query else {}
+
+    @property
+    def query_pairs(self) -> list[tuple[str, str]]:
+        """Query fields with every repetition, in the order sent."""
+        return query_pairs(self.raw_query)
+
+
+class Response:
+    """A complete answer. The transport adds length, date, coding and connection headers."""
+
+    __slots__ = ("body", "content_type", "headers", "status")
+
+    def __init__(
+        self,
+        status: int,
+        body: bytes = b"",
+        *,
+        content_type: bytes | None = JSON,
+        headers: Headers = (),
+    ) -> None:
+        self.status = status
+        self.body = body
+        self.content_type = content_type
+        self.headers = headers
+
+
+class Stream(ABC):
+    """An answer whose bytes are written over time, such as server-sent events.
+
+    `on_drain` is called when everything queued has left after a `write` said False.
+    `on_close` is called once, when the peer has gone or stopped listening; not after `close`.
+    """
+
+    __slots__ = ("behind", "closed", "on_close", "on_drain")
+
+    def __init__(self) -> None:
+        self.on_drain: Callable[[], None] | None = None
+        self.on_close: Callable[[], None] | None = None
+        self.closed = False
+        self.behind = False  # a write said False, and the drain has not come yet
+
+    @abstractmethod
+    def write(self, data: bytes) -> bool:
+        """Queue `data`; False when the peer is behind and the caller should wait for a drain.
+
+        Nothing is refused: the caller owns the bound, with `queued_bytes` to judge by. On a
+        closed stream the data is dropped.
+        """
+
+    @property
+    @abstractmethod
+    def queued_bytes(self) -> int:
+        """Bytes accepted but not yet given to the kernel."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the answer after what is queued; harmless when it has already ended."""
+
+
+class Upgrade(ABC):
+    """An open WebSocket. Messages arrive and leave whole; text is UTF-8 bytes, checked.
+
+    `on_drain` is called when everything queued has left after `send_text` said False.
+    `on_close` is called once, with the close code, however the socket ended.
+    """
+
+    __slots__ = ("closed", "on_binary", "on_close", "on_drain", "on_text")
+
+    def __init__(self) -> None:
+        self.on_text: Callable[[bytes], None] | None = None
+        self.on_binary: Callable[[bytes], None] | None = None
+        self.on_drain: Callable[[], None] | None = None
+        self.on_close: Callable[[int], None] | None = None
+        self.closed = False
+
+    @abstractmethod
+    def send_text(self, data: bytes) -> bool:
+        """Queue one message of UTF-8 bytes; False when it could not leave at once."""
+
+    @property
+    @abstractmethod
+    def queued_messages(self) -> int:
+        """Messages not yet wholly given to the kernel."""
+
+    @property
+    @abstractmethod
+    def queued_bytes(self) -> int:
+        """Their bytes."""
+
+    @abstractmethod
+    def pause_reading(self) -> None:
+        """Deliver no more messages until `resume_reading`; at once, even those already read."""
+
+    @abstractmethod
+    def resume_reading(self) -> None:
+        """Deliver again, what was held back first."""
+
+    @abstractmethod
+    def close(self, code: int = 1000, reason: str = "") -> None:
+        """Start the closing handshake; `on_close` follows when the peer has answered or gone."""
+
+
+class Reply(Protocol):
+    """The answer to one request: exactly one of these is used, at once or later.
+
+    `on_gone`, when set, is called if the client leaves before an answer was given; answering
+    after that is harmless and does nothing.
+    """
+
+    on_gone: Callable[[], None] | None
+
+    def __call__(self, response: Response) -> None:
+        """Answer with a complete response."""
+
+    def stream(self, status: int = 200, *, content_type: bytes, headers: Headers = ()) -> Stream:
+        """Send the headers now and the body piece by piece.
+
+        For HEAD, or a client that has left, the stream is closed already and its `on_close`
+        runs on the next turn of the loop.
+        """
+
+    def upgrade(self) -> Upgrade:
+        """Become a WebSocket; only for a request whose `wants_websocket` is true."""
+
+
+class Application(Protocol):
+    """What the transport serves. See the module docstring for the order of calls."""
+
+    def begin(self, request: Request) -> Response | None: ...
+
+    def __call__(self, request: Request, reply: Reply) -> None: ...
+
+    def end(self, request: Request, status: int | None) -> None:
+        """Everything about the request is over; status None: the client left unanswered."""
