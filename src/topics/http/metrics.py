@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import msgspec
@@ -178,7 +178,7 @@ def _sync_histogram(numbers: Numbers) -> Iterator[str]:
 
 
 def _per_topic(numbers: Numbers) -> Iterator[str]:
-    columns = (
+    columns: tuple[tuple[str, str, Callable[[Topic], int]], ...] = (
         ("head_seq", "Last seq.", lambda topic: topic.head),
         ("earliest_seq", "First live seq.", lambda topic: topic.earliest),
         ("records_live", "Live records.", lambda topic: topic.count),
