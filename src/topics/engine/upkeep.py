@@ -6,13 +6,13 @@ decides how long it may run now; it pauses and goes on later where it stopped.
 
 from __future__ import annotations
 
-from topics.core.facts import ClosedCleanly, Fact
+from topics.core.facts import CheckpointMarked, ClosedCleanly, Fact
 from topics.engine.checkpoint import Checkpointer
 from topics.engine.effects import PAUSE, Op, Pause, fulfil, run
 from topics.engine.kernel import Kernel
 from topics.engine.relocation import relocate_old
 from topics.engine.settings import GIB
-from topics.errors import Internal
+from topics.errors import Internal, LogFull
 
 POLL_MS = 5000
 BACKOFF_MAX_MS = 60_000
@@ -32,6 +32,7 @@ class Upkeep:
         self._checkpoint_at_ms = kernel.clock.now_ms() + kernel.settings.checkpoint_ms
         self._backoff_ms = POLL_MS
         self._bytes_at_checkpoint = [0, 0]  # of the newest checkpoint and the one before it
+        self._fenced: dict[int, int] = {}  # per shard: the last frame when `sync` was called
         self.failures = 0
         self.last_error: Exception | None = None
 
@@ -125,8 +126,22 @@ class Upkeep:
         self._kernel.log_is_too_long = untrimmed >= REFUSE_WRITES_BYTES
 
     def sync(self) -> None:
+        """Make everything in the log durable, and leave a durable frame behind it.
+
+        The frame tells a recovery not to overwrite what lies before it: a second power cut could
+        ruin bytes that were safe.
+        """
+        kernel, committer = self._kernel, self._kernel.committer
         for shard in range(self._shards):
-            self._kernel.committer.sync(shard)
+            if committer.position(shard).lfn == self._fenced.get(shard):
+                continue
+            fence = CheckpointMarked(kernel.clock.now_ms(), self._checkpointer.snapshot_id, ())
+            error = kernel.submit_to(shard, [fence], durable=True).error
+            if isinstance(error, LogFull):
+                committer.sync(shard)  # no room for a frame, but what is there can be synced
+            elif error is not None:
+                raise error
+            self._fenced[shard] = committer.position(shard).lfn
 
     def checkpoint_now(self) -> None:
         """Finish what is under way, then write a checkpoint; raises when it was given up."""

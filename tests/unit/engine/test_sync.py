@@ -1,0 +1,36 @@
+"""`sync` makes what was acknowledged safe against the power, also against two cuts in a row."""
+
+import pytest
+from tests.unit.engine.builders import Store
+
+from topics.engine.opening import Opening, open_engine
+from topics.engine.settings import EngineSettings
+from topics.testing import FaultFs, PowerOff
+
+
+def test_a_power_cut_in_the_recovery_from_a_power_cut_takes_nothing_that_was_synced() -> None:
+    for call in range(1, 60):
+        store = Store()
+        store.log.create("a", durability="disk")
+        store.append("a", 1, 2, 3)
+        store.log.sync()
+        store.disk.crash(mode="none")
+        fs = FaultFs(store.disk.mount())
+        fs.stop_before(call, lambda store=store: store.disk.crash(mode="zero"))  # type: ignore[misc]
+        try:
+            open_engine(fs, "/data", Opening(EngineSettings(**store.settings), store.clock))
+        except PowerOff:
+            store.open()
+            assert store.seqs("a") == [1, 2, 3]
+        else:
+            return
+    pytest.fail("opening never ends")
+
+
+def test_an_idle_log_is_not_written_by_sync() -> None:
+    store = Store()
+    store.log.create("a")
+    store.log.sync()
+    before = store.disk.contents()
+    store.log.sync()
+    assert store.disk.contents() == before
