@@ -6,25 +6,23 @@ body within its limits, and the handler sees to the content type and the rest.
 
 from __future__ import annotations
 
-import logging
+import time
 from typing import NamedTuple
 
 from topics.errors import (
     Forbidden,
-    Internal,
     MethodNotAllowed,
     NotFound,
     TopicsError,
     Unauthorized,
 )
+from topics.http.access_log import ID_HEADER, RequestIds
 from topics.http.auth import ANYONE, Principal, Scope, bearer_token, stream_token
 from topics.http.call import Call
-from topics.http.errors import refusal
+from topics.http.errors import internal, refusal
 from topics.http.messages import Reply, Request, Response
 from topics.http.routing import Endpoint, Resource, Routes
 from topics.http.service import Service
-
-_log = logging.getLogger("topics.http")
 
 
 class _Admitted(NamedTuple):
@@ -34,6 +32,7 @@ class _Admitted(NamedTuple):
     principal: Principal
     names: tuple[str, ...]
     holds_slot: bool
+    started_ns: int
 
 
 class App:
@@ -42,14 +41,20 @@ class App:
     def __init__(self, service: Service, routes: Routes) -> None:
         self._service = service
         self._routes = routes
+        self._ids = RequestIds()
 
     def begin(self, request: Request) -> Response | None:
+        request.echo = ((ID_HEADER, self._ids.id_of(request)),)
+        started_ns = time.perf_counter_ns()
         try:
-            request.context = self._admit(request)
+            request.context = self._admit(request, started_ns)
         except TopicsError as error:
             if error.code == "throttled":
                 self._service.throttled_total += 1
-            return refusal(error)
+            answer = refusal(error)
+            if self._service.access_log is not None:
+                self._service.access_log.add(request, answer.status, started_ns, None)
+            return answer
         return None
 
     def __call__(self, request: Request, reply: Reply) -> None:
@@ -59,17 +64,21 @@ class App:
             admitted.endpoint.handler(call)
         except TopicsError as error:
             call.refuse(error)
-        except Exception:
-            _log.exception("a handler failed")
-            call.refuse(Internal())
+        except Exception as error:
+            call.refuse(internal(error))
 
     def end(self, request: Request, status: int | None) -> None:
         admitted: _Admitted | None = request.context
-        if admitted is not None and admitted.holds_slot:
-            self._service.leave(admitted.principal.key_id)
+        if admitted is None:
+            return
+        key_id = admitted.principal.key_id
+        if admitted.holds_slot:
+            self._service.leave(key_id)
             request.context = admitted._replace(holds_slot=False)
+        if self._service.access_log is not None:
+            self._service.access_log.add(request, status, admitted.started_ns, key_id)
 
-    def _admit(self, request: Request) -> _Admitted:
+    def _admit(self, request: Request, started_ns: int) -> _Admitted:
         service = self._service
         found = self._routes.find(request.segments)
         resource, names = found if found is not None else (None, ())
@@ -86,7 +95,7 @@ class App:
         except TopicsError:
             service.leave(principal.key_id)
             raise
-        return _Admitted(endpoint, principal, names, holds_slot=True)
+        return _Admitted(endpoint, principal, names, True, started_ns)
 
     def _authenticate(self, request: Request, resource: Resource | None) -> Principal:
         service = self._service

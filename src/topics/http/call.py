@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from functools import cached_property
@@ -11,7 +12,7 @@ from topics.engine.effects import Op
 from topics.engine.engine import Engine
 from topics.errors import Forbidden, TopicsError, UnsupportedMediaType
 from topics.http.auth import Principal
-from topics.http.errors import refusal
+from topics.http.errors import internal, refusal
 from topics.http.messages import Headers, Reply, Request, Response
 from topics.http.service import Service
 from topics.wire.query import Query, parse_query
@@ -19,6 +20,7 @@ from topics.wire.responses import performance
 
 T = TypeVar("T")
 _JSON_TYPE = b"application/json"
+_log = logging.getLogger("topics.http")
 
 
 class Call:
@@ -46,6 +48,11 @@ class Call:
     @cached_property
     def query(self) -> Query:
         return parse_query(self.request.raw_query)
+
+    @property
+    def request_id(self) -> str:
+        """What this request is called in logs and in the answer's header."""
+        return self.request.echo[0][1].decode("latin-1") if self.request.echo else "-"
 
     def header(self, name: bytes) -> bytes:
         return self.request.headers.get(name, b"")
@@ -87,7 +94,10 @@ class Call:
     def refuse(self, error: TopicsError) -> None:
         if error.code == "throttled":
             self.service.throttled_total += 1
-        self.reply(refusal(error))
+        answer = refusal(error)
+        if answer.status == 500:
+            _log.error("request %s failed: %s", self.request_id, error, exc_info=error)
+        self.reply(answer)
 
     def run(self, op: Op[T], answer: Callable[[T], None]) -> None:
         """Run an operation and answer with what it returns, or refuse with what it raises."""
@@ -100,5 +110,7 @@ class Call:
                 answer(result)  # type: ignore[arg-type]  # without an error there is a result
             except TopicsError as failure:
                 self.refuse(failure)
+            except Exception as failure:
+                self.refuse(internal(failure))
 
         self.service.runner.start(op, done)

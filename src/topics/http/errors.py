@@ -41,6 +41,13 @@ def status_of(error: errors.TopicsError) -> int:
     return 500
 
 
+def internal(cause: Exception) -> errors.Internal:
+    """What a client is told of a bug: nothing; the log gets the cause."""
+    failure = errors.Internal()
+    failure.__cause__ = cause
+    return failure
+
+
 def refusal(error: errors.TopicsError) -> Response:
     """An error as an answer."""
     return Response(status_of(error), error_body(error), headers=_headers(error))

@@ -12,6 +12,7 @@ from topics.engine.clock import Clock
 from topics.engine.effects import Op
 from topics.engine.engine import Engine
 from topics.errors import NotReady, ShuttingDown, Throttled, TopicsError
+from topics.http.access_log import AccessLog
 from topics.http.auth import KeyId, Keyring
 from topics.queue import Queues
 from topics.storage.wal.shard import ShardState
@@ -60,6 +61,7 @@ class Service:
     delivery: Delivery | None = None
     queues: Queues | None = None
     max_claim: int = 1000
+    access_log: AccessLog | None = None
     pressure: Callable[[], float] = lambda: 0.0
 
     @property

@@ -57,6 +57,7 @@ class ServerConfig:
     max_watch_topics: int
     max_claim: int
     min_heartbeat_ms: int
+    access_log: str | None
     warnings: tuple[str, ...]
 
 
@@ -103,6 +104,7 @@ def load(
         max_watch_topics=values["max_watch_topics"],
         max_claim=values["max_claim"],
         min_heartbeat_ms=values["test_min_heartbeat_ms"] or DEFAULT_MIN_HEARTBEAT_MS,
+        access_log=values["access_log"],
         warnings=tuple(warnings),
     )
 

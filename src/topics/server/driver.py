@@ -142,7 +142,9 @@ class Driver:
             self._end(task, None, error)
             return
         _log.error("an operation failed unexpectedly", exc_info=error)
-        self._end(task, None, Internal())
+        failure = Internal()
+        failure.__cause__ = error
+        self._end(task, None, failure)
 
     def _end(self, task: _Task, answer: object, error: TopicsError | None) -> None:
         self.in_flight -= 1

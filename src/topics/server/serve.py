@@ -27,6 +27,7 @@ from topics.engine.clock import Clock, SystemClock
 from topics.engine.engine import Engine
 from topics.engine.opening import Opening, open_entered
 from topics.errors import InvalidSetting, LogFailed, RefusedToOpen, TopicsError
+from topics.http.access_log import AccessLog
 from topics.http.limits import Limits
 from topics.http.listener import Listener, tls_context
 from topics.http.service import HttpLimits, Service
@@ -90,6 +91,7 @@ class Server:
     async def run(self) -> int:
         """Serve until told to stop; returns the exit code."""
         self._tls = _load_tls(self._config.tls)
+        self._open_access_log()
         fs = RealFs()
         entered = directory.enter(fs, self._data_dir, self._clock)
         try:
@@ -108,6 +110,19 @@ class Server:
         return await self._shut_down(engine)
 
     # Start
+
+    def _open_access_log(self) -> None:
+        path = self._config.access_log
+        if path is None:
+            return
+        try:
+            self.service.access_log = AccessLog(
+                path, later=self._loop.call_later, pool=self._readers
+            )
+        except OSError as error:
+            raise InvalidSetting(
+                "TOPICS_ACCESS_LOG", allowed="a file that can be written, or -", got=str(error)
+            ) from error
 
     async def _bind(self) -> None:
         config = self._config
@@ -220,6 +235,8 @@ class Server:
         self._listener.stop_accepting()
         code = await self._close(engine)
         await self._listener.close()
+        if self.service.access_log is not None:
+            self.service.access_log.close()
         self._readers.shutdown(wait=False)
         self._lane.shutdown(wait=False)
         return code

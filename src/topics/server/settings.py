@@ -245,6 +245,12 @@ SETTINGS: Final = (
     Setting("tls_cert", _PATH, None, "Certificate chain, PEM; with tls_key: TLS only"),
     Setting("tls_key", _PATH, None, "Private key of the certificate, PEM"),
     Setting(
+        "access_log",
+        Text("a path, or - for stdout"),
+        None,
+        "File for one JSON line per request; unset = none",
+    ),
+    Setting(
         "test_min_heartbeat_ms",
         Whole(1, 1000),
         None,

@@ -80,6 +80,7 @@ def test_every_setting_there_should_be_is_there() -> None:
         "STAGE_APP_TTL_MS",
         "TLS_CERT",
         "TLS_KEY",
+        "ACCESS_LOG",
         "TEST_MIN_HEARTBEAT_MS",
         "MAX_BATCH_RECORDS",
         "MAX_RECORD_BYTES",
