@@ -56,8 +56,8 @@ class Chunk(NamedTuple):
 class _Queued(NamedTuple):
     chunk: Chunk
     place: Place | None
-    epoch: int = 0
-    cursor: int = 0
+    epoch: int
+    cursor: int
 
 
 class StreamSink:
@@ -105,7 +105,7 @@ class StreamSink:
         else:
             chunk = self._spell(sub, page, first_read=first_read, caught_up=caught_up)
             page.spelled["sse"] = (fits, chunk)
-        return self._put(_Queued(chunk, place, place.epoch, place.cursor))
+        return self._put(chunk, place)
 
     def _spell(
         self, sub: Subscription, page: Rendered, *, first_read: bool, caught_up: bool
@@ -142,12 +142,11 @@ class StreamSink:
         self._hand(sse.heartbeat(now_ms))
 
     def _put_frame(self, frame: bytes) -> bool:
-        return self._put(_Queued(Chunk(frame, 1), None))
+        return self._put(Chunk(frame, 1), None)
 
     # The queue
 
-    def _put(self, queued: _Queued) -> bool:
-        chunk = queued.chunk
+    def _put(self, chunk: Chunk, place: Place | None) -> bool:
         if not self._behind:
             self._hand(chunk.data)
             return True
@@ -157,7 +156,8 @@ class StreamSink:
             or self._waiting_bytes() + size > self._bounds.bytes
         ):
             return False
-        self._queue.append(queued)
+        before = (0, 0) if place is None else (place.epoch, place.cursor)
+        self._queue.append(_Queued(chunk, place, *before))
         self._frames += chunk.frames
         self._bytes += size
         return True

@@ -34,6 +34,7 @@ _log = logging.getLogger("topics.delivery")
 PAGES_PER_TURN = 4
 ADVICE_EVERY_S = 5.0
 RETRY_READ_MS = 1000
+UNKNOWN = -1
 
 
 class Place:
@@ -114,8 +115,7 @@ class Live(Protocol):
     pages: SharedPages
     synced: SyncedHeads
     timers: Timers
-
-    def monotonic(self) -> float: ...
+    monotonic: Callable[[], float]
 
 
 class Feed:
@@ -133,10 +133,12 @@ class Feed:
         self._sink = sink
         self._on_lagged = on_lagged
         self._on_empty = on_empty
+        self._topics = live.engine.kernel.catalog.by_name
         self._subs: dict[str, Subscription] = {}
         self._marked: set[str] = set()
         self._round: list[str] = []  # names still to be drained, the next one last
-        self._current: tuple[str, int] | None = None  # being drained, and up to which head
+        self._current: str | None = None  # being drained
+        self._target = UNKNOWN  # the head it had when that began
         self._has_turn = False
         self._in_turn = False
         self._reading = False
@@ -188,38 +190,34 @@ class Feed:
         self._in_turn = True
         try:
             for _ in range(PAGES_PER_TURN):
-                if not self._advance():
+                if self._closed or self._reading or self._lagged:
                     return
+                name = self._next()
+                if name is None:
+                    return
+                self._step(self._subs[name])
         finally:
             self._in_turn = False
-        self._ask_turn()
-
-    def _advance(self) -> bool:
-        """One step; whether there may be another one right away."""
-        name = None if self._closed or self._reading or self._lagged else self._next()
-        if name is None:
-            return False
-        self._step(self._subs[name])
-        return True
+        if self._current is not None or self._round or self._marked:
+            self._ask_turn()
 
     def _next(self) -> str | None:
         """The topic to go on with."""
-        if self._current is not None and self._current[0] in self._subs:
-            return self._current[0]
+        if self._current is not None and self._current in self._subs:
+            return self._current
         if not self._round:
+            if not self._marked:
+                return None
             self._round = sorted(self._marked, reverse=True)
             self._marked.clear()
+        self._target = UNKNOWN
         while self._round:
             name = self._round.pop()
             if name in self._subs:
-                topic = self._topic(name)
-                self._current = (name, 0 if topic is None else topic.head)
+                self._current = name
                 return name
         self._current = None
         return None
-
-    def _topic(self, name: str) -> Topic | None:
-        return self._live.engine.kernel.catalog.by_name.get(name)
 
     def _leave(self, name: str, *, again: bool = False) -> None:
         """Go on to the next topic of the round."""
@@ -249,13 +247,15 @@ class Feed:
     # One topic
 
     def _step(self, sub: Subscription) -> None:
-        topic = self._topic(sub.name)
+        topic = self._topics.get(sub.name)
         if topic is None:
             self._say_deleted(sub)
             return
-        place = sub.place
+        if self._target == UNKNOWN:
+            self._target = topic.head
+        place, options = sub.place, sub.options
         after, synced_head = U64_MAX, None  # of another instance: everything is new
-        if sub.options.strong:
+        if options.strong:
             synced_head = self._live.synced.head(topic)
         if place.epoch == topic.epoch:
             after = place.cursor
@@ -265,9 +265,14 @@ class Feed:
         if not self._sink.has_room:
             self._lag()
             return
+        pages = self._live.pages
+        page = pages.find(topic, after, options, synced_head)
+        if page is not None:
+            self._deliver(sub, topic, page)
+            return
         self._reading = True
         done = partial(self._was_read, sub, topic, (place.epoch, place.cursor))
-        self._live.pages.read(Ask(topic, after, sub.options, synced_head), done)
+        pages.read(Ask(topic, after, options, synced_head), done)
 
     def _is_worth_reading(self, sub: Subscription, topic: Topic, synced_head: int | None) -> bool:
         cursor = sub.place.cursor
@@ -293,7 +298,7 @@ class Feed:
         place, name = sub.place, sub.name
         if (
             self._subs.get(name) is sub
-            and self._topic(name) is topic
+            and self._topics.get(name) is topic
             and (place.epoch, place.cursor) == before
         ):
             if error is not None:
@@ -312,13 +317,14 @@ class Feed:
                 self._lag()
                 return
             sub.announced = caught_up
+        if sub.first_read:
+            sub.first_read = False
+            # Later reads of records are new ones, and those say so themselves.
             topic.last_read_ts = topic.last_consumed = self._live.engine.kernel.clock.now_ms()
-        sub.first_read = False
         sub.place.move(topic.epoch, page.next)
-        current = self._current
         if page.caught_up:
             self._leave(sub.name)
-        elif current is not None and page.next >= current[1]:
+        elif page.next >= self._target:
             self._leave(sub.name, again=True)
 
     def _read_failed(self, name: str, error: TopicsError) -> None:

@@ -37,6 +37,7 @@ class Delivery:
         self.engine = engine
         self.runner = runner
         self.timers = timers
+        self.monotonic = kernel.clock.monotonic
         self.changes = Changes(kernel.catalog.by_name.get, schedule, timers)
         self.pages = SharedPages(engine, runner)
         self.synced = SyncedHeads(kernel, timers, self.changes.turns)
@@ -44,9 +45,6 @@ class Delivery:
         self.connections: dict[Connection, None] = {}
         self.lagged_total = 0
         kernel.changed = self._changed
-
-    def monotonic(self) -> float:
-        return self.engine.kernel.clock.monotonic()
 
     def count_lag(self) -> None:
         self.lagged_total += 1

@@ -80,7 +80,16 @@ class Ask(NamedTuple):
 class Rendered:
     """What one read gave, ready to be framed."""
 
-    __slots__ = ("caught_up", "count", "head", "next", "records", "spelled", "tombstone")
+    __slots__ = (
+        "caught_up",
+        "count",
+        "head",
+        "is_silent",
+        "next",
+        "records",
+        "spelled",
+        "tombstone",
+    )
 
     def __init__(self, page: Page, include: Include) -> None:
         self.tombstone = page.tombstone
@@ -89,13 +98,10 @@ class Rendered:
         self.next = page.next_from_seq
         self.head = page.head_seq
         self.caught_up = page.caught_up
+        self.is_silent = self.tombstone is None and not self.count
+        """Whether the read only passed over records the reader does not want."""
         self.spelled: dict[str, tuple[object, object]] = {}
         """Per kind of stream the last frames made of it, and for whom they fit."""
-
-    @property
-    def is_silent(self) -> bool:
-        """Whether the read only passed over records the reader does not want."""
-        return self.tombstone is None and not self.count
 
     @property
     def resume(self) -> int:
@@ -131,25 +137,30 @@ class SharedPages:
         self._bytes = 0
         self.reads = 0
 
+    def find(
+        self, topic: Topic, after: int, options: Options, synced_head: int | None
+    ) -> Rendered | None:
+        """A page that is there and still right."""
+        entry = self._entries.get((topic.id, after, options, synced_head))
+        if entry is None or entry.stamp != _stamp(topic) or self._loss_is_due(topic):
+            return None
+        return entry.page
+
     def read(self, ask: Ask, done: Done) -> None:
         """One page of a topic that exists; `done` is called once, perhaps before this returns."""
         topic = ask.topic
         key = (topic.id, ask.after, ask.options, ask.synced_head)
         stamp = _stamp(topic)
         entry = self._entries.get(key)
-        if entry is not None and entry.stamp == stamp and not self._loss_is_due(topic):
-            self._entries.move_to_end(key)
-            if entry.page is None:
-                entry.waiting.append(done)
-            else:
-                done(entry.page, None)
+        if entry is not None and entry.page is None and entry.stamp == stamp:
+            entry.waiting.append(done)
             return
         self._forget(key)
         entry = self._entries[key] = _Entry(stamp, done)
         self._start(ask, key, entry)
 
     def _loss_is_due(self, topic: Topic) -> bool:
-        return bool(topic.config.ttl_ms) and self._engine.kernel.due_eviction(topic) is not None
+        return topic.config.ttl_ms > 0 and self._engine.kernel.due_eviction(topic) is not None
 
     def _start(self, ask: Ask, key: object, entry: _Entry) -> None:
         options = ask.options
