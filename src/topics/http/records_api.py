@@ -7,9 +7,10 @@ import msgspec
 from topics.core.batch import RecordBatch
 from topics.core.facts import Match
 from topics.engine.drafts import check_batch
+from topics.engine.effects import Op
 from topics.engine.reading import Query as ReadQuery
 from topics.engine.writing import Timing
-from topics.errors import Forbidden
+from topics.errors import Forbidden, TopicsError
 from topics.http.auth import Scope
 from topics.http.call import Call
 from topics.http.routing import Endpoint, Resource, Routes
@@ -128,8 +129,15 @@ def diff(call: Call) -> None:
             lambda woken: call.run(engine.read(name, restart), answer) if woken else answer(page)
         )
 
+    def begin() -> Op[Page]:
+        try:
+            return (yield from engine.read(name, query))
+        except TopicsError:
+            poll.cancel()
+            raise
+
     call.reply.on_gone = poll.cancel
-    call.run(engine.read(name, query), first)
+    call.run(begin(), first)
 
 
 def delete(call: Call) -> None:
