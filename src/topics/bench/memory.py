@@ -51,7 +51,7 @@ def tags(bench: Bench) -> Iterator[Result]:
         unit="B",
         goal=at_most(8),
     )
-    distinct = max(FEW_TAGS, records // 5)
+    distinct = records
     yield Result(
         row="memory-tags",
         what=f"tag index, {distinct:,} distinct tags, a tag",

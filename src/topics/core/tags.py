@@ -22,7 +22,8 @@ class TagIndex:
     __slots__ = ("_order", "_postings", "dead", "entries", "loaded")
 
     def __init__(self) -> None:
-        self._postings: dict[str, array[int]] = {}
+        # Many tags are on one record only: its seq alone takes a third of an array's memory.
+        self._postings: dict[str, int | array[int]] = {}
         self._order: list[str] | None = None
         self.loaded = False  # covers every live record of the topic
         self.entries = 0
@@ -32,27 +33,37 @@ class TagIndex:
         """Note one record; seqs of a tag come in ascending order."""
         postings = self._postings.get(tag)
         if postings is None:
-            self._postings[tag] = array("Q", (seq,))
-            if self._order is not None:
-                insort(self._order, tag)
+            self._begin(tag, seq)
+        elif isinstance(postings, int):
+            self._postings[tag] = array("Q", (postings, seq))
         else:
             postings.append(seq)
         self.entries += 1
 
     def add_many(self, tag: str, seqs: array[int]) -> None:
-        postings = self._postings.get(tag)
-        if postings is None:
-            self._postings[tag] = seqs[:]
-            if self._order is not None:
-                insort(self._order, tag)
-        else:
+        if len(seqs) == 1:
+            self.add(tag, seqs[0])
+            return
+        if tag in self._postings:
+            self._postings[tag] = postings = self._seqs(tag)
             postings.extend(seqs)
+        else:
+            self._begin(tag, seqs[:])
         self.entries += len(seqs)
+
+    def _begin(self, tag: str, postings: int | array[int]) -> None:
+        self._postings[tag] = postings
+        if self._order is not None:
+            insort(self._order, tag)
+
+    def _seqs(self, tag: str) -> array[int]:
+        postings = self._postings[tag]
+        return array("Q", (postings,)) if isinstance(postings, int) else postings
 
     def matching(self, match: Match, *, lo: int, below: int) -> Iterator[int]:
         """Seqs in `lo .. below - 1` that the selector accepts; tag by tag, so not sorted."""
         for tag in self._tags(match):
-            postings = self._postings[tag]
+            postings = self._seqs(tag)
             yield from postings[bisect_left(postings, lo) : bisect_left(postings, below)]
 
     def _tags(self, match: Match) -> Iterator[str]:
@@ -70,11 +81,12 @@ class TagIndex:
     def forget_matching(self, match: Match, *, below: int) -> None:
         """Drop the postings of a selector whose records below `below` were all deleted."""
         for tag in list(self._tags(match)):
-            postings = self._postings[tag]
+            postings = self._seqs(tag)
             cut = bisect_left(postings, below)
             self.entries -= cut
-            del postings[:cut]
-            if not postings:
+            if cut < len(postings):
+                self._postings[tag] = postings[cut:]
+            else:
                 del self._postings[tag]
                 if self._order is not None:
                     del self._order[bisect_left(self._order, tag)]

@@ -126,6 +126,11 @@ class SegmentStore:
         self.tags_rebuilt = 0
         self.tag_write_errors = 0
 
+    @property
+    def cached_bytes(self) -> int:
+        """What indexes and tag files kept in memory take now; bounded."""
+        return self._idx.used_bytes + self._tags.used_bytes
+
     # Where files lie
 
     @property
