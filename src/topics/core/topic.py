@@ -383,13 +383,16 @@ class Topic:
         self.cap_hi = max(self.cap_hi, cap_hi)
         if self.evict_floor == old_floor and through < lowest:
             return
-        if through <= self.head and self._has_slot(through):
-            self.floor_ts = max(self.floor_ts, self.time_of(through))
+        self.floor_ts = max(self.floor_ts, self._time_at_most(through))
         self.runs.discard_through(self.evict_floor - 1)
         self._advance(lowest)
 
-    def _has_slot(self, seq: int) -> bool:
-        return self.tail.first <= seq < self.tail.end or seq <= self.history.last
+    def _time_at_most(self, seq: int) -> int:
+        """The time of a seq; if no slot tells any more, the newest it can have been."""
+        try:
+            return self.time_of(seq)
+        except KeyError:
+            return self.last_ts
 
     def _advance(self, lowest: int) -> None:
         """Move `earliest` after removals that may have reached the front."""
