@@ -10,6 +10,7 @@ ends them all after the test. Nothing of the caller's environment that begins wi
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import ssl
@@ -23,9 +24,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from tests.blackbox.api_client import Api
 
 PATIENCE_S = 30.0
 _POLL_S = 0.01
+_numbers = itertools.count(1)
 _COMPILED = Path(tempfile.gettempdir()) / f"topics-compiled-{os.getuid()}"
 
 
@@ -78,12 +81,12 @@ class ServerProcess:
 
     def wait_bound(self) -> str:
         """Wait for the port file; returns the address in it."""
-        _wait(self._port_file.exists, self)
+        wait_until(self._port_file.exists, self)
         self.address = self._port_file.read_text().strip()
         return self.address
 
     def wait_ready(self) -> None:
-        _wait(lambda: self._status("/v0/ready") == 200, self)
+        wait_until(lambda: self._status("/v0/ready") == 200, self)
 
     # Talking
 
@@ -161,7 +164,8 @@ class ServerProcess:
             self.kill()
 
 
-def _wait(happened: Callable[[], bool], server: ServerProcess) -> None:
+def wait_until(happened: Callable[[], bool], server: ServerProcess) -> None:
+    """Wait for something that a running server brings about."""
     deadline = time.monotonic() + PATIENCE_S
     while not happened():
         if not server.is_running:
@@ -172,6 +176,7 @@ def _wait(happened: Callable[[], bool], server: ServerProcess) -> None:
 
 
 ServerFactory = Callable[..., ServerProcess]
+Connect = Callable[..., Api]
 
 
 @pytest.fixture
@@ -200,9 +205,15 @@ def server_factory(tmp_path: Path) -> Iterator[ServerFactory]:
 
 
 @pytest.fixture(scope="module")
-def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """A server with the default settings for all tests of a file; never stop or restart it."""
-    server = ServerProcess(tmp_path_factory.mktemp("shared"), {}, ()).start()
+def shared_server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ServerProcess]:
+    """One server for all tests of a file; never stop or restart it.
+
+    It has the default settings and those of the file's `SERVER_ENV`, if there is one.
+    """
+    env = getattr(request.module, "SERVER_ENV", {})
+    server = ServerProcess(tmp_path_factory.mktemp("shared"), env, ()).start()
     yield server
     server.end()
 
@@ -211,3 +222,34 @@ def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerPr
 def server(server_factory: ServerFactory) -> ServerProcess:
     """A server with the default settings, ready."""
     return server_factory()
+
+
+# Clients of the shared server
+
+
+@pytest.fixture(scope="module", params=["HTTP/1.1", "HTTP/2"])
+def api(request: pytest.FixtureRequest, shared_server: ServerProcess) -> Iterator[Api]:
+    """A client of the shared server; the test runs once in each version of HTTP."""
+    client = Api(shared_server, version=request.param)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def connect() -> Iterator[Connect]:
+    """`connect(server, version="HTTP/2", key="secret")`: further clients, closed after the test."""
+    clients: list[Api] = []
+
+    def make(server: ServerProcess, **options: str) -> Api:
+        clients.append(Api(server, **options))
+        return clients[-1]
+
+    yield make
+    for client in clients:
+        client.close()
+
+
+@pytest.fixture
+def topic() -> str:
+    """The name of a topic that nobody else uses."""
+    return f"t{next(_numbers)}"

@@ -94,8 +94,8 @@ class BulkReader:
         self, plan: BulkPlan, accepts: Callable[[bytes, int], bool], bounds: Bounds
     ) -> Op[BulkPage]:
         """The plan with only those records the filter accepts, as many as fit."""
-        kept, used, examined = RunSet(), 0, 0
-        last = plan.last
+        kept, used = RunSet(), 0
+        examined = passed = newest = 0  # records looked at; those up to the last one kept; its seq
 
         def names(frames: Frames) -> list[tuple[bool, int]]:
             sizes = headers(frames)["data_len"].astype(np.int64) - JSON_LEN_SIZE
@@ -108,15 +108,15 @@ class BulkReader:
                 found = yield from self.step(plan.topic, left, names)
                 for seq, (accepted, size) in zip(left.tolist(), found, strict=False):
                     if accepted and kept.size and used + size > bounds.nbytes:
-                        return _narrow(plan, kept, examined, seq - 1)
+                        return _narrow(plan, kept, passed, newest)
                     examined += 1
                     if accepted:
                         kept.add(seq, seq)
-                        used += size
+                        used, passed, newest = used + size, examined, seq
                         if kept.size == bounds.records:
-                            return _narrow(plan, kept, examined, seq)
+                            return _narrow(plan, kept, passed, newest)
                 left = left[len(found) :]
-        return _narrow(plan, kept, examined, last)
+        return _narrow(plan, kept, examined, plan.last)
 
     def _forget_healed(self, topic: Topic) -> Op[None]:
         """Try again what could not be read before."""

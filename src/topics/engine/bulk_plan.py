@@ -5,8 +5,8 @@ decided first, from what is in memory and in segment indexes: sizes and delete m
 time, as arrays. All of it has to be true of one moment. Blocks are therefore separated by pauses,
 and a delete or loss that comes in between starts the plan again; the last attempt takes no pause.
 
-A page ends at its limit, before a record beyond its budget, before an announced loss it cannot be
-the first to tell of, where its dead runs become too many, at the head or at the seq asked for.
+A page ends at the last record its limit and budget allow, before an announced loss it cannot be the
+first to tell of, where its dead runs become too many, at the head or at the seq asked for.
 """
 
 from __future__ import annotations
@@ -215,10 +215,8 @@ class _Sketch:
             self._runs += _runs(first, places[:count])
             self._records += count
             self._used = int(totals[count - 1])
-        if self._records == self._bounds.records:
-            self._full, end = True, first + int(places[count - 1])
-        elif count < len(places):
-            self._full, end = True, first + int(places[count]) - 1
+        if self._records == self._bounds.records or count < len(places):
+            self._full, end = True, self._runs[-1][1]
         self._seq = end + 1
 
     def _known_dead(self, lo: int, hi: int) -> NDArray[np.bool_]:

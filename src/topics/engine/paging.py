@@ -117,7 +117,7 @@ class _Moment:
     def _announced(self, lo: int, hi: int) -> list[int]:
         """The ends of announced runs that reach into `lo..hi`."""
         runs = self.topic.runs
-        if not len(runs):
+        if not len(runs) or lo > hi:
             return []
         return [
             whole[1]
@@ -159,7 +159,7 @@ class Pages:
         topic = moment.topic
         progress = begin(topic, moment.start, query.to_seq)
         yield from self._reader.scan(topic, query, progress)
-        if len(progress.found) == query.limit:
+        if len(progress.found) and (progress.full or len(progress.found) == query.limit):
             # A full page ends at its last record, wherever the bytes behind it happen to lie.
             progress.cursor = progress.found[-1].seq
         found = page_of(topic, progress, scanned=0)
