@@ -87,7 +87,7 @@ class EventStream:
 def _event(raw: str) -> Event:
     if raw.startswith(":"):
         return Event(raw, None, None, None)
-    fields = dict(line.split(": ", 1) for line in raw.splitlines())
+    fields = dict(line.split(": ", 1) for line in raw.removesuffix("\n").split("\n"))
     data = json.loads(fields["data"]) if "data" in fields else None
     return Event(raw, fields.get("id"), fields.get("event"), data)
 

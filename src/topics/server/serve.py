@@ -77,6 +77,7 @@ class Server:
             runner=self._driver,
             probe_auth=config.probe_auth,
             shards=self._shards,
+            max_claim=config.max_claim,
             started_ms=self._clock.now_ms(),
         )
         self._listener = Listener(
