@@ -23,14 +23,14 @@ from topics.core.facts import CheckpointEntry, CheckpointMarked, Evicted
 from topics.core.tail import Tail
 from topics.core.topic import Topic
 from topics.engine.capture import Capture, capture, give_back, with_segments
-from topics.engine.effects import PAUSE, Io, Op, stepwise
+from topics.engine.effects import PAUSE, Io, Op, run, stepwise
 from topics.engine.history import Resident, SegmentHistory
 from topics.engine.kernel import Kernel
+from topics.engine.tail_reading import fetch_slots
 from topics.engine.trimming import Trimmer
 from topics.errors import Internal
 from topics.storage import layout
 from topics.storage.crashpoints import crashpoint
-from topics.storage.frames import verify
 from topics.storage.fs import TMP_SUFFIX, File, Fs
 from topics.storage.segments.flips import flip
 from topics.storage.segments.segment import AnySegment, SegmentSettings
@@ -51,6 +51,7 @@ from topics.storage.wal.submission import Submission
 SLICE_RECORDS = 1024
 SLICE_BYTES = 1 << 20
 CAPTURES_BETWEEN_PAUSES = 128
+ALL_BYTES = 1 << 62
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -246,11 +247,9 @@ class Checkpointer:
         tail = captured.tail
         at, end = lo - tail.first, hi - tail.first + 1
         while at < end:
-            stop = at
-            size = 0
-            while stop < end and stop - at < SLICE_RECORDS and (size < SLICE_BYTES or stop == at):
-                size += tail.lengths[stop]
-                stop += 1
+            stop = min(end, at + SLICE_RECORDS)
+            while stop > at + 1 and sum(tail.lengths[at:stop]) > SLICE_BYTES:
+                stop = (at + stop) // 2
             yield Slice(
                 tail.first + at,
                 self._frames(captured.topic, tail, at, stop),
@@ -262,21 +261,17 @@ class Checkpointer:
 
     def _frames(self, topic: Topic, tail: Tail, a: int, b: int) -> list[bytes]:
         """Frames of slots `a` to `b - 1`, verified when they come from a file."""
-        sources = self._kernel.sources
+        piece = run(fetch_slots(self._kernel.sources, topic.id, tail, (a, b), ALL_BYTES))
         frames = []
-        for at in range(a, b):
-            location, length = tail.locations[at], tail.lengths[at]
-            source = sources.get(location >> 32)
-            offset = location & 0xFFFFFFFF
-            frame = source.view(offset, length)
-            if frame is None:
-                frame = source.pread(offset, length)
-                if not verify(frame, 0, length, topic_id=topic.id, seq=tail.first + at):
-                    raise Internal(
-                        f"seq {tail.first + at} of topic {topic.name!r} cannot be read back "
-                        "from the log; the checkpoint was given up"
-                    )
-            frames.append(frame)
+        for seq, buf, start, length in zip(
+            piece.seqs, piece.bufs, piece.offsets, tail.lengths[a:b], strict=True
+        ):
+            if start is None:
+                raise Internal(
+                    f"seq {seq} of topic {topic.name!r} cannot be read back from the log; "
+                    "the checkpoint was given up"
+                )
+            frames.append(buf[start : start + length])
         return frames
 
     # Mark and snapshot

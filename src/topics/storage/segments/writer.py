@@ -338,6 +338,8 @@ def _room(lengths: list[int], start: int, active: ActiveSegment, settings: Segme
     """How many records, at least one, go into this segment before a limit is reached."""
     most = max(1, min(len(lengths) - start, settings.max_records - active.count))
     size = active.data_len
+    if size + sum(lengths) + len(lengths) < settings.max_bytes:
+        return most
     for taken, length in enumerate(lengths[start : start + most], 1):
         size += length + 1 if length else 0
         if size >= settings.max_bytes:
