@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -382,6 +383,47 @@ def test_head_of_an_arrow_page_has_no_body(http: httpx.Client) -> None:
     assert answer.status_code == 200
     assert answer.headers["content-type"] == ARROW
     assert answer.content == b""
+
+
+def test_an_arrow_page_comes_over_http2_too(shared_server: ServerProcess) -> None:
+    with httpx.Client(base_url=shared_server.url, http1=False, http2=True) as http:
+        http.delete("/v0/topics/t").raise_for_status()
+        write(http, numbered(8000, size=200))
+        table, _ = arrow_page(http, limit=10_000)
+        assert table["seq"].to_pylist() == list(range(1, 8001))
+
+
+def test_without_pyarrow_arrow_is_not_acceptable(
+    server_factory: ServerFactory, tmp_path: Path
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['pyarrow'] = None")
+    server = server_factory(env={"PYTHONPATH": str(tmp_path)})
+    with httpx.Client(base_url=server.url) as http:
+        write(http, numbered(3))
+        answer = http.get("/v0/topics/t/records", headers={"accept": ARROW})
+        assert answer.status_code == 406
+        assert answer.json()["error"]["code"] == "not_acceptable"
+        assert "pip install 'topics[arrow]'" in answer.json()["error"]["message"]
+        answer = http.post("/v0/stages/a/1/0/0", content=b"", headers={"content-type": ARROW})
+        assert answer.status_code == 415
+        assert "pip install 'topics[arrow]'" in answer.json()["error"]["message"]
+        assert seqs(page(http)) == [1, 2, 3]
+
+
+def test_a_reader_that_leaves_in_the_middle_harms_nobody(
+    shared_server: ServerProcess, http: httpx.Client
+) -> None:
+    for _ in range(4):
+        write(http, numbered(5000, size=1000))
+    query = {"limit": 1_000_000, "max_batch_bytes": 64 << 20}
+    for _ in range(3):
+        with http.stream(
+            "GET", "/v0/topics/t/records", params=query, headers={"accept": ARROW}
+        ) as answer:
+            assert next(answer.iter_raw(1000))
+    table, _ = arrow_page(http, **query)
+    assert len(table) == 20_000
+    assert "Traceback" not in shared_server.stderr
 
 
 # Plans

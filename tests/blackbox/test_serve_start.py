@@ -9,7 +9,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.blackbox.conftest import ServerFactory, ServerProcess
+from tests.blackbox.conftest import ServerFactory, ServerProcess, wait_until
 
 
 def write(server: ServerProcess, topic: str, count: int = 1, **config: object) -> dict[str, object]:
@@ -173,6 +173,29 @@ def test_an_idle_keep_alive_connection_does_not_hold_up_the_end(server: ServerPr
     with httpx.Client(base_url=server.url) as http:
         assert http.get("/v0/health").status_code == 200
         assert server.stop() == 0
+
+
+def test_a_running_request_finishes_while_new_ones_are_refused(server: ServerProcess) -> None:
+    write(server, "t")
+    body = b'{"records":[{"data":"late"}]}'
+    with socket.create_connection((server.host, server.port), timeout=10) as running:
+        running.sendall(
+            b"POST /v0/topics/t HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+            b"content-length: %d\r\n\r\n%b" % (len(body), body[:10])
+        )
+        wait_until(lambda: httpx.get(f"{server.url}/v0/ready").status_code == 200, server)
+        server.signal(signal.SIGTERM)
+        wait_until(lambda: httpx.get(f"{server.url}/v0/ready").status_code == 503, server)
+        refused = httpx.get(f"{server.url}/v0/topics")
+        assert refused.status_code == 503
+        assert refused.json()["error"]["code"] == "shutting_down"
+        assert refused.headers["retry-after"] == "1"
+        assert httpx.get(f"{server.url}/v0/health").status_code == 200
+        running.sendall(body[10:])
+        assert b"200 OK" in running.recv(65536)
+    assert server.wait() == 0
+    server.start()
+    assert httpx.get(f"{server.url}/v0/topics/t").json()["count"] == 2
 
 
 def test_sighup_without_tls_changes_nothing(server: ServerProcess) -> None:

@@ -43,7 +43,10 @@ class Call:
 
     @property
     def engine(self) -> Engine:
-        return self.service.ready_engine
+        """The engine. A request that was admitted before the server began to drain still gets it:
+        running requests finish."""
+        engine = self.service.engine
+        return self.service.ready_engine if engine is None else engine
 
     @cached_property
     def query(self) -> Query:

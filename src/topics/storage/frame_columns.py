@@ -6,6 +6,7 @@ still computed frame by frame. `frame_header` has the format.
 
 from __future__ import annotations
 
+from array import array
 from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -85,16 +86,20 @@ def unreadable(frames: Frames, *, topic_id: int, seqs: Positions) -> list[int]:
         (heads["frame_len"] == lengths - 4)
         & (heads["type"] == APPEND)
         & (heads["topic_id"] == topic_id)
-        & (heads["seq"] == seqs)
+        & (heads["seq"] == seqs.astype(np.uint64))
     )
     bodies, checksums = (starts + 4).tolist(), (ends - CHECKSUM_SIZE).tolist()
     computed = [h64(buf[a:b]) for a, b in zip(bodies, checksums, strict=True)]
     stored = _gather(buf, ends - CHECKSUM_SIZE, CHECKSUM_SIZE).view("<u8")[:, 0]
-    intact = alike & (stored == np.array(computed, np.uint64))
+    intact = alike & (stored == np.frombuffer(array("Q", computed), np.uint64))
     return [] if intact.all() else np.flatnonzero(~intact).tolist()
 
 
 def _gather(buf: bytes, places: Positions, size: int) -> NDArray[np.uint8]:
     """`size` bytes at each place, as rows."""
-    rows: NDArray[np.uint8] = np.frombuffer(buf, np.uint8)[places[:, None] + np.arange(size)]
-    return rows
+    # One element for every byte of the buffer, each `size` long and overlapping the next: picking
+    # from it copies whole rows, ten times as fast as picking their bytes.
+    windows: NDArray[np.void] = np.ndarray(
+        (len(buf) - size + 1,), f"V{size}", buffer=buf, strides=(1,)
+    )
+    return windows[places].view(np.uint8).reshape(len(places), size)
