@@ -126,16 +126,18 @@ class Kernel:
         self.committer.submit(submission)
         return submission
 
-    def submit_unapplied(
-        self, facts: Sequence[Fact], *, topic_id: int, durable: bool
-    ) -> FactSubmission:
-        """Log facts whose effect is already in the state: what recovery found out."""
-        frames = b"".join([encode(fact, durable=durable) for fact in facts])
+    def submit_unapplied(self, facts: Sequence[Fact], *, topic_id: int) -> FactSubmission:
+        """Log facts whose effect is already in the state: what recovery found out.
+
+        Their frames say that they are durable, though it is the caller who syncs, once for all:
+        no later recovery may then overwrite them in place.
+        """
+        frames = b"".join([encode(fact, durable=True) for fact in facts])
         submission = FactSubmission(
             shard=self.committer.shard_of(topic_id),
             frames=frames,
             count=sum(map(frame_count, facts)),
-            durable=durable,
+            durable=False,
             on_done=_note_nothing,
         )
         submission.facts = facts

@@ -179,7 +179,7 @@ def _log_owed(kernel: Kernel, owed: list[Fact]) -> None:
     """Seqs that are skipped for ever are durable before anybody can write."""
     for fact in owed:
         topic_id = getattr(fact, "topic_id", 0)
-        submission = kernel.submit_unapplied([fact], topic_id=topic_id, durable=False)
+        submission = kernel.submit_unapplied([fact], topic_id=topic_id)
         if submission.error is not None:
             raise _cannot_start(submission.error)
     try:

@@ -320,15 +320,15 @@ class EngineMachine(RuleBasedStateMachine):
             if expect_head:
                 raise Refused("head_mismatch")
             track = self.begin(name, _typed(name, Cfg()))
+        if track.now.cfg.discard == "reject":
+            track.expire(self.now)  # also for a write that is then refused or known
         if key is not None:
             entry = track.now.find_key(self.now, key)
             if entry is not None:
                 return Write(entry.first, entry.first + entry.count - 1, entry.head, deduped=True)
         if expect_head is not None and expect_head != track.now.head:
             raise Refused("head_mismatch")
-        if track.now.cfg.discard == "reject":
-            track.expire(self.now)
-            track.now.admit(batch)
+        track.now.admit(batch)
         state = track.next()
         state.expire(self.now)
         return state.write(self.now, batch, key)
@@ -536,6 +536,58 @@ class EngineMachine(RuleBasedStateMachine):
             self.store.end(abandoned, None)
             how |= KILL
         self._reopen(how, self.settings.wal_shards)
+
+    @precondition(lambda self: self.store.can_lose_power)
+    @rule(name=names, batch=batches, end=ends)
+    @step
+    def fail_a_sync(self, name: str, batch: list[Draft], end: PowerCut | None) -> None:
+        """The disk refuses a sync and forgets the pages: nothing is acked until a restart."""
+        assert isinstance(self.store, SimStore)
+        track = self.tracks.get(name)
+        if track is None or track.now.cfg.durability != "fsync" or track.now.cfg.ttl_ms:
+            return
+        call = self._appending(name, batch)
+        try:
+            self._write(name, batch, None, None)
+        except Refused as refused:
+            self._expect_refusal(refused.code, call)
+            return
+        self.store.disk.fsyncgate(f"{self.store.path}/wal/*")
+        self._expect_refusal("internal", call)
+        self._expect_refusal("internal", call)
+        drain(self.running, name, track.states[track.acked], Reading())
+        self.store.end(self.running, end)
+        self._reopen(KILL if end is None else POWER, self.settings.wal_shards)
+
+    @precondition(lambda self: self.store.can_lose_power)
+    @rule(name=names, batch=batches)
+    @step
+    def run_out_of_space(self, name: str, batch: list[Draft]) -> None:
+        """A full disk may refuse a write; then nothing of it is left, and the next one follows."""
+        assert isinstance(self.store, SimStore)
+        track = self.tracks.get(name)
+        if track is None or track.now.cfg.ttl_ms or track.now.cfg.discard == "reject":
+            return
+        self._write(name, batch, None, None)
+        self.store.disk.capacity = self.store.disk.used
+        try:
+            self._appending(name, batch)()
+        except TopicsError as error:
+            refused = error.code
+            del track.states[track.acked + 1 :]
+            track.now.ts = self.topic(name).last_ts
+        else:
+            refused = "internal"
+            if track.now.cfg.durability == "fsync":
+                self.made_durable(name)
+        finally:
+            self.store.disk.capacity = None
+        assert refused == "internal"
+        self.clock.advance(1000)  # after which a full shard looks for room again
+
+    def _appending(self, name: str, batch: list[Draft]) -> Callable[[], Ack]:
+        records = [draft.as_argument() for draft in batch]
+        return lambda: self.running.append(name, records)
 
     @precondition(lambda self: self.store.can_restart)
     @rule()
