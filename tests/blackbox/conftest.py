@@ -117,13 +117,15 @@ class ServerProcess:
     def _status(self, path: str) -> int | None:
         """The status a GET gets; None while nobody answers."""
         context = ssl._create_unverified_context() if self.url.startswith("https") else None
+        first_key = self.env.get("TOPICS_API_KEYS", "").partition(",")[0].partition(":")[0]
+        asked = urllib.request.Request(self.url + path)
+        asked.add_header("authorization", f"Bearer {first_key}")
         try:
-            with urllib.request.urlopen(self.url + path, timeout=5, context=context) as response:
+            with urllib.request.urlopen(asked, timeout=5, context=context) as response:
                 return int(response.status)
         except urllib.error.HTTPError as error:
-            # Probes may need a key; an answer of 401 comes from a server that listens.
             error.close()
-            return 200 if error.code == 401 else error.code
+            return error.code
         except OSError:
             return None
 

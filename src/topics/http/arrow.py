@@ -126,7 +126,7 @@ class ArrowAnswer:
 
         include = self._include
         batch = record_batch(frames, with_tags=include.tags, with_meta=include.meta)
-        return len(frames), batch.serialize().to_pybytes()
+        return frames.size, batch.serialize().to_pybytes()
 
     def _send(self, made: tuple[int, bytes] | None, error: TopicsError | None) -> None:
         self._busy = False

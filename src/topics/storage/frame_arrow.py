@@ -39,7 +39,7 @@ def record_batch(
     frames: Frames, *, with_tags: bool = True, with_meta: bool = True
 ) -> pa.RecordBatch:
     """The records of verified frames; a column that is not wanted is all null."""
-    count = len(frames)
+    count = frames.size
     heads = headers(frames)
     parts = bounds(frames, heads)
     edges = np.empty(count * _PARTS + 1, np.int32)

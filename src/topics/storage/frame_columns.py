@@ -40,7 +40,9 @@ class Frames(NamedTuple):
     starts: Positions
     lengths: Positions
 
-    def __len__(self) -> int:
+    @property
+    def size(self) -> int:
+        """How many there are."""
         return len(self.starts)
 
 
