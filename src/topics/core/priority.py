@@ -1,4 +1,7 @@
-"""How urgent a topic is: set by hand, or by how recently somebody consumed it."""
+"""How urgent a topic is: set by hand, or by how recently somebody consumed it.
+
+A topic that waits to be served gets more urgent with time, so that nothing waits for ever.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,8 @@ MANUAL_MAX = 1000
 AUTO_MAX = 500
 HALF_LIFE_MS = 30_000
 AUTO_FLOOR_MS = 300_000
+AGE_PER_MS = 0.1
+AGE_CAP_MS = 10_000
 
 
 def base_priority(topic: Topic, now_ms: int) -> float:
@@ -24,7 +29,16 @@ def base_priority(topic: Topic, now_ms: int) -> float:
     return AUTO_MAX * math.exp2(-idle_ms / HALF_LIFE_MS)
 
 
+def aged(base: float, waiting_ms: int) -> int:
+    """What a base priority counts for after a wait."""
+    return _rounded(base + AGE_PER_MS * min(max(0, waiting_ms), AGE_CAP_MS))
+
+
 def shown_priority(topic: Topic, now_ms: int) -> int:
-    """The base priority as an integer, rounded half away from zero."""
-    base = base_priority(topic, now_ms)
-    return int(base + 0.5) if base >= 0 else -int(-base + 0.5)
+    """The base priority as an integer."""
+    return _rounded(base_priority(topic, now_ms))
+
+
+def _rounded(value: float) -> int:
+    """The nearest integer; half of one counts away from zero."""
+    return int(value + 0.5) if value >= 0 else -int(-value + 0.5)
