@@ -60,6 +60,7 @@ def test_any_other_coding_is_415(client: httpx.Client, coding: str) -> None:
         gzip.compress(b"hello") + b"rubbish",
         gzip.compress(b"hello")[:-6] + b"\0\0\0\0\0\0",
     ],
+    ids=["no gzip", "cut at the end", "cut in its head", "rubbish behind it", "wrong checksum"],
 )
 def test_malformed_or_cut_gzip_is_400(client: httpx.Client, body: bytes) -> None:
     status, answer = post(client, body, "gzip")

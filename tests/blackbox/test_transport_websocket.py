@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import os
 from collections.abc import Iterator
 
 import aiohttp
@@ -198,11 +197,12 @@ def test_too_much_closes_with_1009(small: Served, pieces: list[str]) -> None:
     [
         (frame(Opcode.TEXT, b"unmasked", mask=False), 1002),
         (frame(Opcode.CONT, b"out of place"), 1002),
-        (b"\xc1\x80" + os.urandom(4), 1002),  # a reserved bit
-        (b"\x83\x80" + os.urandom(4), 1002),  # a reserved opcode
+        (b"\xc1\x80" + bytes(4), 1002),
+        (b"\x83\x80" + bytes(4), 1002),
         (frame(Opcode.TEXT, b"\xff\xfe"), 1007),
         (frame(Opcode.CLOSE, b"\x03"), 1002),
     ],
+    ids=["unmasked", "no start", "reserved bit", "reserved opcode", "no UTF-8", "half a code"],
 )
 def test_nonsense_closes_with_its_code(shared: Served, data: bytes, code: int) -> None:
     with shared.connect() as wire:
@@ -239,6 +239,7 @@ def test_unsent_messages_are_counted_and_draining_is_told(served: Served) -> Non
     app = served.app
     with served.connect() as wire:
         shake_hands(wire)
+        app.wait_until(lambda: bool(app.sockets))
         upgrade = app.sockets[0]
 
         def fill() -> int:
@@ -303,6 +304,7 @@ def test_a_vanished_peer_is_reported_as_abnormal(served: Served) -> None:
 def test_a_peer_that_never_answers_a_close_is_given_up() -> None:
     with serving(Limits(linger_s=0.1)) as served, served.connect() as wire:
         shake_hands(wire)
+        served.app.wait_until(lambda: bool(served.app.sockets))
         served.do(served.app.sockets[0].close)
         served.wait_for_no_connections()
         assert read_close(wire) == 1000

@@ -76,9 +76,11 @@ class Body:
 
 def plan_body(headers: dict[bytes, bytes], *, max_bytes: int) -> Body | Response:
     """A place for the body these headers announce, or why it will not be read."""
-    coding = headers.get(b"content-encoding", b"").strip().lower()
-    if coding and coding != b"identity" and coding not in _GZIP:
-        return refusals.unknown_coding(coding)
+    coding = headers.get(b"content-encoding")
+    if coding is not None:
+        coding = coding.strip().lower()
+        if coding not in _GZIP and coding != b"identity" and coding:
+            return refusals.unknown_coding(coding)
     length = headers.get(b"content-length", b"0")
     if not length.isdigit():
         return refusals.malformed("Content-Length is not one number")

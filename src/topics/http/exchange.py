@@ -26,21 +26,21 @@ _CODED: Headers = ((b"content-encoding", b"gzip"), (b"vary", b"Accept-Encoding")
 class Exchange(ABC):
     """One request and its answer; also the `Reply` given to the application."""
 
-    __slots__ = ("_admitted", "_body", "_hub", "answered", "gone", "on_gone", "request", "status")
+    # Defaults live on the class: an exchange is born with every request, and few change them.
+    on_gone: Callable[[], None] | None = None
+    answered = False
+    gone = False
+    status: int | None = None
+    _admitted = False
+    _body: Body | None = None
 
     def __init__(self, hub: Hub, request: Request) -> None:
         self._hub = hub
         self.request = request
-        self.on_gone: Callable[[], None] | None = None
-        self.answered = False
-        self.gone = False
-        self.status: int | None = None
-        self._admitted = False
-        self._body: Body | None = None
 
     # The request comes in
 
-    def begin(self, *, has_body: bool) -> None:
+    def begin(self, has_body: bool) -> None:
         """Run the gate; afterwards `answered` says whether the request was refused."""
         try:
             refusal = self._hub.app.begin(self.request)
@@ -101,9 +101,9 @@ class Exchange(ABC):
 
     def __call__(self, response: Response) -> None:
         """Answer with a complete response."""
-        if not self._take_turn(response.status):
+        self._take_turn(response.status)
+        if self.gone:
             return
-        response.headers += self.request.echo
         size = len(response.body)
         if size < self._hub.limits.gzip_min_bytes or not self._may_compress(response):
             self._send_response(response)
@@ -115,7 +115,6 @@ class Exchange(ABC):
     def stream(self, status: int = 200, *, content_type: bytes, headers: Headers = ()) -> Stream:
         """Answer with a body that is written over time."""
         self._take_turn(status)
-        headers += self.request.echo
         return self._open_stream(Response(status, content_type=content_type, headers=headers))
 
     def upgrade(self) -> Upgrade:
@@ -124,12 +123,10 @@ class Exchange(ABC):
         self._take_turn(101)
         return self._open_upgrade()
 
-    def _take_turn(self, status: int) -> bool:
+    def _take_turn(self, status: int) -> None:
         assert not self.answered, "a request has one answer"
         self.answered = True
         self.status = status
-        self.on_gone = None
-        return not self.gone
 
     def _may_compress(self, response: Response) -> bool:
         accepted = self.request.headers.get(b"accept-encoding")
@@ -164,9 +161,8 @@ class Exchange(ABC):
         if self.gone:
             return
         self.gone = True
-        callback, self.on_gone = self.on_gone, None
-        if callback is not None:
-            call_safely(callback)
+        if self.on_gone is not None and not self.answered:
+            call_safely(self.on_gone)
         self.over()
 
     def over(self) -> None:

@@ -78,10 +78,7 @@ class H1Connection(asyncio.Protocol):
             return
         self._corked = []
         self._parse(data)
-        if self._corked:
-            self.uncork()
-        else:
-            self._corked = None
+        self.uncork()
 
     def _parse(self, data: bytes) -> None:
         reader = self._reader
@@ -109,7 +106,7 @@ class H1Connection(asyncio.Protocol):
         if flaw is not None:
             self.refuse(flaw)
             return
-        exchange.begin(has_body=not exchange.read)
+        exchange.begin(not exchange.read)
         if exchange.expects_continue and not exchange.answered and self._line[0] is exchange:
             self._write(CONTINUE)
 
@@ -129,7 +126,7 @@ class H1Connection(asyncio.Protocol):
 
     def stopped_at_upgrade(self) -> None:
         """The reader is at the end of HTTP, if the application agrees; wait for its word."""
-        undecided = self._line and self._line[-1].request.wants_websocket
+        undecided = bool(self._line) and self._line[-1].request.wants_websocket
         if undecided and self._websocket is None:
             self._hold(_HOLD_UPGRADE)
 
@@ -176,11 +173,6 @@ class H1Connection(asyncio.Protocol):
 
     def advance(self) -> None:
         """Retire finished exchanges from the head of the line and let the next ones move."""
-        line = self._line
-        if len(line) == 1 and line[0].keep_alive and not self._holds and not self._eof:
-            if line[0].done:
-                line.popleft()  # by far the most common case, and nothing else to see to
-            return
         if self._advancing:
             return  # the loop below is already at it; recursing would be as deep as the line
         self._advancing = True
@@ -254,6 +246,23 @@ class H1Connection(asyncio.Protocol):
         else:
             exchange.early.append(data)
 
+    def send_last(self, exchange: H1Exchange, data: bytes) -> None:
+        """Write the end of an answer; what comes next in line may move."""
+        line = self._line
+        exchange.done = True
+        if len(line) > 1 or not exchange.keep_alive or self._holds or self._eof:
+            self.send(exchange, data)
+            exchange.over()
+            self.advance()
+            return
+        # By far the most common case: nothing else is in line and nothing is to be seen to.
+        if self._corked is not None:
+            self._corked.append(data)
+        elif not self._transport.is_closing():
+            self._transport.write(data)
+        line.popleft()
+        exchange.over()
+
     def _write(self, data: bytes) -> None:
         if self._corked is not None:
             self._corked.append(data)
@@ -322,8 +331,8 @@ class H1Connection(asyncio.Protocol):
         if exchange.gone:
             self.hub.loop.call_soon(socket.connection_lost, None)
             return socket
-        token = accept_token(exchange.request)
-        self.send(exchange, upgrade_head(token, date=self.hub.date()))
+        fields = exchange.added_fields(Response(101))
+        self.send(exchange, upgrade_head(accept_token(exchange.request), fields))
         self.uncork()
         self._websocket = socket
         if self._holds & _HOLD_UPGRADE:

@@ -6,8 +6,10 @@ from topics.http.exchange import Exchange, close_stream, drain_stream
 from topics.http.h1_wire import (
     LAST_CHUNK,
     connection_field,
-    response_head,
+    fields_of,
+    head_only,
     stream_head,
+    whole,
 )
 from topics.http.messages import Request, Response, Stream, Upgrade
 
@@ -24,31 +26,21 @@ _DRAINED_BYTES = 64 * 1024
 class H1Exchange(Exchange):
     """An exchange with its place in the line of its connection."""
 
-    __slots__ = (
-        "connection",
-        "done",
-        "early",
-        "expects_continue",
-        "keep_alive",
-        "length",
-        "opened",
-        "read",
-        "ready",
-        "started",
-    )
+    keep_alive: bool
+    expects_continue = False
+    length: int | None = 0  # announced size of the body; None when chunked
+    read = True  # the whole request has been taken off the wire
+    ready = False  # ... and may be given to the application
+    started = False
+    done = False  # the answer is complete
+    early: list[bytes] | None = None  # output from before its turn came
+    opened: "H1Stream | None" = None
 
     def __init__(self, connection: "H1Connection", request: Request, *, keep_alive: bool) -> None:
-        super().__init__(connection.hub, request)
+        self._hub = connection.hub
+        self.request = request
         self.connection = connection
         self.keep_alive = keep_alive
-        self.expects_continue = False
-        self.length: int | None = 0  # announced size of the body; None when chunked
-        self.read = True  # the whole request has been taken off the wire
-        self.ready = False  # ... and may be given to the application
-        self.started = False
-        self.done = False  # the answer is complete
-        self.early: list[bytes] | None = None  # output from before its turn came
-        self.opened: H1Stream | None = None
 
     def expect_body(self, length: int | None) -> None:
         """Headers announce a body of this length, or in chunks when None."""
@@ -84,28 +76,29 @@ class H1Exchange(Exchange):
         if not self.keep_alive:
             self.connection.stop_listening()
 
-    def _connection_field(self) -> bytes:
-        return connection_field(keep_alive=self.keep_alive, version=self.request.version)
+    def added_fields(self, response: Response) -> bytes:
+        """Every header of an answer but its type and length."""
+        request = self.request
+        fields = self._hub.date_field()
+        headers = response.headers + request.echo
+        if headers:
+            fields = fields_of(headers) + fields
+        if not self.keep_alive or request.version != "1.1":
+            fields += connection_field(keep_alive=self.keep_alive, version=request.version)
+        return fields
 
     def _send_response(self, response: Response) -> None:
         if not self.read or self._hub.draining:
             self._settle_connection()
-        plain = self.keep_alive and self.request.version == "1.1"
-        head = response_head(
-            response,
-            date=self._hub.date(),
-            connection=b"" if plain else self._connection_field(),
-        )
+        fields = self.added_fields(response)
         body = response.body
-        send = self.connection.send
         if not body or self.request.method == "HEAD" or response.status == 304:
-            send(self, head)
+            self.connection.send_last(self, head_only(response, fields))
         elif len(body) <= _JOINED_BYTES:
-            send(self, head + body)
+            self.connection.send_last(self, whole(response, fields))
         else:
-            send(self, head)
-            send(self, body)
-        self.finish()
+            self.connection.send(self, head_only(response, fields))
+            self.connection.send_last(self, body)
 
     def _open_stream(self, head: Response) -> Stream:
         chunked = self.request.version == "1.1"
@@ -116,28 +109,18 @@ class H1Exchange(Exchange):
         if not chunked:
             self.keep_alive = False
         self._settle_connection()
-        connection = self._connection_field()
-        date = self._hub.date()
-        self.connection.send(
-            self, stream_head(head, date=date, connection=connection, chunked=chunked)
-        )
-        self.connection.uncork()
+        data = stream_head(head, self.added_fields(head), chunked=chunked)
         if self.request.method == "HEAD":
             self._hub.loop.call_soon(close_stream, stream)
-            self.finish()
+            self.connection.send_last(self, data)
         else:
             self.opened = stream
+            self.connection.send(self, data)
+            self.connection.uncork()
         return stream
 
     def _open_upgrade(self) -> Upgrade:
         return self.connection.become_websocket(self)
-
-    def finish(self) -> None:
-        """The answer is complete."""
-        self.done = True
-        self.opened = None
-        self.over()
-        self.connection.advance()
 
     def drained(self) -> None:
         """Everything written has left for the kernel."""
@@ -184,6 +167,6 @@ class H1Stream(Stream):
             return
         self.closed = True
         if self._exchange.opened is self:
-            if self._chunked:
-                self._exchange.connection.send(self._exchange, LAST_CHUNK)
-            self._exchange.finish()
+            self._exchange.opened = None
+            end = LAST_CHUNK if self._chunked else b""
+            self._exchange.connection.send_last(self._exchange, end)

@@ -137,13 +137,11 @@ class H1Reader:
             return
         self.phase = HEAD
         self.since = None
-        self._target = b""
-        self._headers = {}
-        self._head_bytes = 0
 
     def on_url(self, url: bytes) -> None:
         """A piece of the request target."""
-        self._target += url
+        if self.phase == HEAD:
+            self._target += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """One header field; trailers are accepted and dropped."""
@@ -164,20 +162,23 @@ class H1Reader:
         """The request has a name: it exists from here on."""
         if self.phase != HEAD:
             return
-        exchange = self._new_exchange()
-        self._requests += 1
-        self._framing_bytes = 0
+        exchange = self.reading = self._new_exchange()
         self.phase = BODY
         self.since = None
-        self.reading = exchange
+        self._target = b""
+        self._headers = {}
+        self._requests += 1
+        self._head_bytes = self._framing_bytes = 0
         flaw, self._flaw = self._flaw, None
         self._connection.began(exchange, flaw)
 
     def _new_exchange(self) -> H1Exchange:
         parser, headers = self._parser, self._headers
         method = _METHODS.get(parser.get_method()) or parser.get_method().decode()
-        version = parser.get_http_version()
         keep_alive = parser.should_keep_alive()
+        # Only 1.1 stays open unasked; asking for the number costs more than the rest of this.
+        sure = keep_alive and b"connection" not in headers
+        version = "1.1" if sure else parser.get_http_version()
         request = Request(method, self._target, headers, version=version, peer=self._peer)
         exchange = H1Exchange(self._connection, request, keep_alive=keep_alive)
         if b"transfer-encoding" in headers:

@@ -24,7 +24,8 @@ def _opening(status: int, content_type: bytes | None) -> bytes:
     return b"%bcontent-type: %b\r\n" % (line, content_type)
 
 
-def _fields(headers: Headers) -> bytes:
+def fields_of(headers: Headers) -> bytes:
+    """Headers as they go over the wire."""
     return b"".join([b"%b: %b\r\n" % pair for pair in headers])
 
 
@@ -35,34 +36,36 @@ def connection_field(*, keep_alive: bool, version: str) -> bytes:
     return b"connection: keep-alive\r\n" if version == "1.0" else b""
 
 
-def response_head(response: Response, *, date: bytes, connection: bytes) -> bytes:
-    """The head of a complete response, blank line included."""
-    bodiless = response.status in _BODILESS
-    return b"%b%b%b%bdate: %b\r\n\r\n" % (
+def whole(response: Response, fields: bytes) -> bytes:
+    """A complete response; `fields` are rendered headers the transport adds."""
+    return b"%bcontent-length: %d\r\n%b\r\n%b" % (
         _opening(response.status, response.content_type),
-        _fields(response.headers) if response.headers else b"",
-        b"" if bodiless else b"content-length: %d\r\n" % len(response.body),
-        connection,
-        date,
+        len(response.body),
+        fields,
+        response.body,
     )
 
 
-def stream_head(response: Response, *, date: bytes, connection: bytes, chunked: bool) -> bytes:
+def head_only(response: Response, fields: bytes) -> bytes:
+    """Its head alone, blank line included."""
+    opening = _opening(response.status, response.content_type)
+    if response.status in _BODILESS:
+        return b"%b%b\r\n" % (opening, fields)
+    return b"%bcontent-length: %d\r\n%b\r\n" % (opening, len(response.body), fields)
+
+
+def stream_head(response: Response, fields: bytes, *, chunked: bool) -> bytes:
     """The head of a response whose length nobody knows yet."""
-    return b"%b%b%b%bdate: %b\r\n\r\n" % (
-        _opening(response.status, response.content_type),
-        _fields(response.headers),
-        b"transfer-encoding: chunked\r\n" if chunked else b"",
-        connection,
-        date,
-    )
+    opening = _opening(response.status, response.content_type)
+    coding = b"transfer-encoding: chunked\r\n" if chunked else b""
+    return b"%b%b%b\r\n" % (opening, coding, fields)
 
 
-def upgrade_head(accept: bytes, *, date: bytes) -> bytes:
+def upgrade_head(accept: bytes, fields: bytes) -> bytes:
     """101: the connection is a WebSocket from here on."""
     return (
         b"HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: Upgrade\r\n"
-        b"sec-websocket-accept: %b\r\ndate: %b\r\n\r\n" % (accept, date)
+        b"sec-websocket-accept: %b\r\n%b\r\n" % (accept, fields)
     )
 
 

@@ -150,7 +150,7 @@ class H2Connection(asyncio.Protocol):
         exchange = H2Exchange(self, request_of(event.headers, self._peer), event.stream_id)
         self._exchanges[event.stream_id] = exchange
         has_body = event.stream_ended is None
-        exchange.begin(has_body=has_body)
+        exchange.begin(has_body)
         if (
             has_body
             and not exchange.answered

@@ -16,41 +16,26 @@ _BODILESS = frozenset((204, 304))
 class H2Exchange(Exchange):
     """An exchange with the output its stream still has to send."""
 
-    __slots__ = (
-        "connection",
-        "counted",
-        "done",
-        "dropped_bytes",
-        "ending",
-        "is_plain",
-        "mark",
-        "opened",
-        "pending",
-        "pending_bytes",
-        "read",
-        "since",
-        "stream_id",
-    )
+    read = False  # the peer has ended its side
+    done = False  # we have ended ours
+    ending = False  # the end follows what is pending
+    is_plain = True  # one response, not a stream
+    opened: "H2Stream | None" = None
+    pending_bytes = 0
+    counted = 0  # body bytes the connection has on its books for us
+    dropped_bytes = 0  # body bytes that came after the answer
+    since: float | None = None  # as in HTTP/1: the present wait, and progress then
+    mark = 0
 
     def __init__(self, connection: "H2Connection", request: Request, stream_id: int) -> None:
         super().__init__(connection.hub, request)
         self.connection = connection
         self.stream_id = stream_id
-        self.read = False  # the peer has ended its side
-        self.done = False  # we have ended ours
-        self.ending = False  # the end follows what is pending
         self.pending: deque[memoryview] = deque()  # views: a body is not copied for each frame
-        self.pending_bytes = 0
-        self.is_plain = True  # one response, not a stream
-        self.opened: H2Stream | None = None
-        self.counted = 0  # body bytes the connection has on its books for us
-        self.dropped_bytes = 0  # body bytes that came after the answer
-        self.since: float | None = None  # as in HTTP/1: the present wait, and progress then
-        self.mark = 0
 
     def _send_response(self, response: Response) -> None:
         bodiless = response.status in _BODILESS
-        headers = _head(response, self._hub.date())
+        headers = self._head(response)
         if not bodiless:
             headers.append((b"content-length", b"%d" % len(response.body)))
         if bodiless or not response.body or self.request.method == "HEAD":
@@ -60,12 +45,21 @@ class H2Exchange(Exchange):
         self.ending = True
         self.queue(response.body)
 
+    def _head(self, response: Response) -> list[tuple[bytes, bytes]]:
+        headers = [(b":status", b"%d" % response.status)]
+        if response.content_type is not None:
+            headers.append((b"content-type", response.content_type))
+        headers += response.headers
+        headers += self.request.echo
+        headers.append((b"date", self._hub.date()))
+        return headers
+
     def _open_stream(self, head: Response) -> Stream:
         stream = H2Stream(self)
         self.is_plain = False
         empty = self.request.method == "HEAD"
         if not self.gone:
-            self.connection.send_head(self, _head(head, self._hub.date()), ends=empty)
+            self.connection.send_head(self, self._head(head), ends=empty)
         if self.gone or empty:
             self._hub.loop.call_soon(close_stream, stream)
         else:
@@ -132,15 +126,6 @@ class H2Stream(Stream):
             self._exchange.opened = None
             self._exchange.ending = True
             self._exchange.connection.output_queued(self._exchange, 0)
-
-
-def _head(response: Response, date: bytes) -> list[tuple[bytes, bytes]]:
-    headers = [(b":status", b"%d" % response.status)]
-    if response.content_type is not None:
-        headers.append((b"content-type", response.content_type))
-    headers.extend(response.headers)
-    headers.append((b"date", date))
-    return headers
 
 
 def request_of(fields: Iterable[tuple[str | bytes, str | bytes]], peer: str) -> Request:

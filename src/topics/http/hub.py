@@ -60,6 +60,7 @@ class Hub:
 
     __slots__ = (
         "_date",
+        "_date_field",
         "_date_s",
         "_sweep",
         "all_gone",
@@ -85,6 +86,7 @@ class Hub:
         self._sweep: asyncio.TimerHandle | None = None
         self._date_s = 0
         self._date = b""
+        self._date_field = b""
 
     def add(self, connection: Connection) -> None:
         """Count a connection and make sure it is swept."""
@@ -117,10 +119,16 @@ class Hub:
             self._sweep.cancel()
             self._sweep = None
 
-    def date(self) -> bytes:
-        """The Date header's value, rendered once a second."""
+    def date_field(self) -> bytes:
+        """The Date header as a line of HTTP/1, rendered once a second."""
         now_s = int(time.time())
         if now_s != self._date_s:
             self._date_s = now_s
             self._date = formatdate(now_s, usegmt=True).encode()
+            self._date_field = b"date: %b\r\n" % self._date
+        return self._date_field
+
+    def date(self) -> bytes:
+        """The value of that header."""
+        self.date_field()
         return self._date

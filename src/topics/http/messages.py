@@ -24,19 +24,11 @@ Headers = tuple[tuple[bytes, bytes], ...]
 class Request:
     """One request. `body` is empty until the whole body has arrived and been decoded."""
 
-    __slots__ = (
-        "body",
-        "context",
-        "echo",
-        "headers",
-        "method",
-        "path",
-        "peer",
-        "raw_query",
-        "target",
-        "version",
-        "wants_websocket",
-    )
+    # Defaults live on the class: most requests never set them, and each request is short-lived.
+    body: bytes = b""
+    context: Any = None  # the application's own; the transport never looks
+    echo: Headers = ()  # set by the application: what every answer to it carries
+    wants_websocket: bool = False
 
     def __init__(
         self,
@@ -46,18 +38,13 @@ class Request:
         *,
         version: str,
         peer: str,
-        wants_websocket: bool = False,
     ) -> None:
         self.method = method
         self.target = target
-        self.path, self.raw_query = split_target(target)
         self.headers = headers
         self.version = version
         self.peer = peer
-        self.wants_websocket = wants_websocket
-        self.body = b""
-        self.context: Any = None  # the application's own; the transport never looks
-        self.echo: Headers = ()  # set by the application: what every answer to it carries
+        self.path, self.raw_query = split_target(target)
 
     @property
     def segments(self) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ def split_target(target: bytes) -> tuple[bytes, bytes]:
 
     An absolute target (`http://host/path`), which proxies send, loses its authority.
     """
-    if not target.startswith(b"/") and b"://" in target:
+    if target[:1] != b"/" and b"://" in target:
         _, _, rest = target.partition(b"://")
         _, slash, path = rest.partition(b"/")
         target = slash + path if slash else b"/"

@@ -3,7 +3,7 @@ from hypothesis import strategies as st
 from wsproto.connection import Connection, ConnectionType
 from wsproto.events import TextMessage
 
-from topics.http.h1_wire import chunk, connection_field, response_head
+from topics.http.h1_wire import chunk, connection_field, fields_of, head_only, whole
 from topics.http.hub import LastWrapped
 from topics.http.messages import Response
 from topics.http.ws_wire import text_frame
@@ -26,21 +26,22 @@ def test_a_chunk_states_its_size_in_hexadecimal() -> None:
     assert chunk(b"x" * 26) == b"1a\r\n" + b"x" * 26 + b"\r\n"
 
 
-def test_a_response_head_in_full() -> None:
-    response = Response(429, b"{}", headers=((b"retry-after", b"1"),))
-    assert response_head(response, date=b"today", connection=b"") == (
+def test_a_response_in_full() -> None:
+    fields = fields_of(((b"retry-after", b"1"), (b"x-request-id", b"7")))
+    assert whole(Response(429, b"{}"), fields) == (
         b"HTTP/1.1 429 Too Many Requests\r\n"
         b"content-type: application/json\r\n"
-        b"retry-after: 1\r\n"
         b"content-length: 2\r\n"
-        b"date: today\r\n"
+        b"retry-after: 1\r\n"
+        b"x-request-id: 7\r\n"
         b"\r\n"
+        b"{}"
     )
 
 
 def test_a_status_without_a_name_is_sent_all_the_same() -> None:
-    head = response_head(Response(299, content_type=None), date=b"today", connection=b"")
-    assert head.startswith(b"HTTP/1.1 299 \r\ncontent-length: 0\r\n")
+    head = head_only(Response(299, content_type=None), b"")
+    assert head == b"HTTP/1.1 299 \r\ncontent-length: 0\r\n\r\n"
 
 
 def test_the_connection_header_is_sent_only_where_it_says_something() -> None:
