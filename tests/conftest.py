@@ -18,8 +18,8 @@ settings.register_profile(
 )
 settings.register_profile(
     "full",
-    max_examples=300,
-    stateful_step_count=50,
+    max_examples=100,
+    stateful_step_count=40,
     deadline=None,
     suppress_health_check=_NOT_A_BUG,
     print_blob=True,
