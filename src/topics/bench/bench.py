@@ -27,6 +27,11 @@ class Bench:
     repeats: int
     say: Callable[[str], None]
 
+    @property
+    def is_trial(self) -> bool:
+        """Whether only to see that it runs: the numbers mean nothing."""
+        return self.scale < 0.001
+
     def count(self, full: int, *, least: int = 1) -> int:
         return max(least, int(full * self.scale))
 

@@ -7,6 +7,7 @@ adds and not what a growing file costs.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,21 +19,23 @@ ALLOCATED = 64 << 20
 class RawFile:
     """A scratch file that is written round and round."""
 
-    def __init__(self, directory: Path, size: int, *, sync: bool = False) -> None:
+    def __init__(self, directory: Path, size: int, *, sync_s: float | None = None) -> None:
         self._fd = os.open(directory / "raw", os.O_RDWR | os.O_CREAT, 0o600)
         os.posix_fallocate(self._fd, 0, ALLOCATED)
         self._data = os.urandom(size)
         self._at = 0
-        self._sync = sync
+        self._sync_s = sync_s
+        self._synced_at = time.monotonic()
 
     def write(self) -> None:
-        """Write the next block, and make it durable if asked for."""
+        """Write the next block, and sync if the last sync is `sync_s` seconds ago (None: never)."""
         if self._at + len(self._data) > ALLOCATED:
             self._at = 0
         os.pwrite(self._fd, self._data, self._at)
         self._at += len(self._data)
-        if self._sync:
+        if self._sync_s is not None and time.monotonic() - self._synced_at >= self._sync_s:
             os.fdatasync(self._fd)
+            self._synced_at = time.monotonic()
 
     def read(self) -> bytes:
         """Read the first block: from the page cache, after `write`."""
@@ -42,9 +45,10 @@ class RawFile:
         os.close(self._fd)
 
 
-def writes(directory: Path, size: int, *, calls: int, repeats: int, sync: bool = False) -> Sample:
-    """Writes of `size` bytes a second."""
-    return _with_file(RawFile(directory, size, sync=sync), lambda file: file.write, calls, repeats)
+def writes(directory: Path, size: int, *, calls: int, repeats: int, sync_s: float) -> Sample:
+    """Writes of `size` bytes a second, with a sync every `sync_s` seconds."""
+    file = RawFile(directory, size, sync_s=sync_s)
+    return _with_file(file, lambda file: file.write, calls, repeats)
 
 
 def reads(directory: Path, size: int, *, calls: int, repeats: int) -> Sample:

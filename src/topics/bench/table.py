@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -26,7 +27,11 @@ def progress() -> Iterator[Callable[[str], None]]:
 
 
 def print_table(results: Sequence[Result]) -> None:
-    table = Table(title=None, pad_edge=False)
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    table = Table(
+        caption=f"load average {load:.1f} on {cores} cores: above {cores}, compare ratios only",
+        pad_edge=False,
+    )
     table.add_column("row")
     table.add_column("what", overflow="fold", ratio=1)
     for heading in ("measured", "best", "goal", "raw", "ratio"):
