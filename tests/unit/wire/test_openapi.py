@@ -1,10 +1,10 @@
+import importlib
 import json
 import re
 from collections.abc import Iterator
 from typing import Any
 
 import msgspec
-import pytest
 
 from topics import errors
 from topics.wire import requests
@@ -72,7 +72,7 @@ def references(node: object) -> Iterator[str]:
 
 
 def test_the_document_is_valid_openapi() -> None:
-    validator = pytest.importorskip("openapi_spec_validator")
+    validator = importlib.import_module("openapi_spec_validator")
     validator.validate(DOCUMENT)
 
 
