@@ -10,14 +10,16 @@ from __future__ import annotations
 import http.client
 import json
 import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import httpx
 
 if TYPE_CHECKING:
     from tests.blackbox.conftest import ServerProcess
 
+T = TypeVar("T")
 JSON_TYPE = "application/json"
 VERSIONS = ("HTTP/1.1", "HTTP/2")
 _PATIENCE_S = 40.0
@@ -189,6 +191,15 @@ def plain(
         return Plain(answer.status, answer.headers, answer.read())
     finally:
         connection.close()
+
+
+def eventually(look: Callable[[], T], is_so: Callable[[T], bool]) -> T:
+    """Look until it is so, not longer than a test should wait; returns what was seen last."""
+    deadline = time.monotonic() + _PATIENCE_S / 4
+    while not is_so(seen := look()):
+        assert time.monotonic() < deadline, seen
+        time.sleep(0.002)
+    return seen
 
 
 def seqs(page: Mapping[str, Any]) -> list[int]:

@@ -128,7 +128,7 @@ class Log:
         answer instead of appending again. `expect_head` appends only if it is the last seq.
         """
         batch = batch_of(records, node)
-        check_batch(batch, self._engine.kernel.settings)
+        check_batch(batch, self._engine.kernel.settings, key=idempotency_key)
         if idempotency_key is None and expect_head is None and create is None and config is None:
             ack = self._append_at_once(topic, batch)
             if ack is not None:

@@ -9,42 +9,65 @@ from topics.engine.settings import EngineSettings
 from topics.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
 
 MAX_META_MEMBERS = 64
+MAX_KEY_BYTES = 256
 
 
-def check_batch(batch: RecordBatch, limits: EngineSettings) -> None:
+def check_batch(batch: RecordBatch, limits: EngineSettings, *, key: str | None = None) -> None:
     """Refuse a write that breaks a limit, naming the first record that does."""
     count = len(batch)
     if not count:
         raise InvalidRequest("a write needs at least one record")
     if count > limits.max_batch_records:
         raise BatchTooLarge(records=count, maximum=limits.max_batch_records)
+    if key is not None and len(key.encode()) > MAX_KEY_BYTES:
+        raise InvalidRequest(f"an idempotency key has at most {MAX_KEY_BYTES} bytes")
     check_records(batch, limits)
 
 
 def check_records(batch: RecordBatch, limits: EngineSettings) -> None:
     """The limits of each record alone, however many there are; at least one."""
-    if batch.tags is not None:
-        _check_names(batch.tags, "tag", limits.max_tag_bytes)
-    if batch.nodes is not None:
-        _check_names(batch.nodes, "node", limits.max_node_bytes)
-    metas = batch.metas
-    if metas is not None:
-        for index, meta in enumerate(metas):
-            if meta:
-                _check_meta(meta, index, limits.max_meta_bytes)
-    largest = max(map(len, batch.datas)) + (max(map(len, metas)) if metas else 0)
-    if largest > limits.max_record_bytes:
-        _refuse_largest(batch, limits.max_record_bytes)
+    if _are_within(batch, limits):
+        return
+    absent = [None] * len(batch)
+    metas = batch.metas or [b""] * len(batch)
+    columns = zip(batch.tags or absent, batch.nodes or absent, metas, batch.datas, strict=True)
+    for index, (tag, node, meta, data) in enumerate(columns):
+        _check_name(tag, "tag", index, limits.max_tag_bytes)
+        _check_name(node, "node", index, limits.max_node_bytes)
+        _check_meta(meta, index, limits.max_meta_bytes)
+        size = len(data) + len(meta)
+        if size > limits.max_record_bytes:
+            raise RecordTooLarge(size_bytes=size, max_bytes=limits.max_record_bytes, index=index)
 
 
-def _check_names(names: Iterable[str | None], what: str, limit: int) -> None:
-    for index, name in enumerate(names):
-        # A character takes at most four bytes: only long names are measured exactly.
-        if name is not None and len(name) * 4 > limit and len(name.encode()) > limit:
-            raise InvalidRequest(
-                f"the {what} of record {index} has {len(name.encode())} bytes, "
-                f"at most {limit} are allowed"
-            )
+def _are_within(batch: RecordBatch, limits: EngineSettings) -> bool:
+    """Whether a look at whole columns shows that no record can break a limit."""
+    largest_meta = 0
+    if batch.metas is not None:
+        largest_meta = max(map(len, batch.metas))
+        # Every member needs a colon, so few of them settle it without a parser.
+        if largest_meta > limits.max_meta_bytes or any(
+            meta.count(b":") > MAX_META_MEMBERS for meta in batch.metas
+        ):
+            return False
+    return (
+        max(map(len, batch.datas)) + largest_meta <= limits.max_record_bytes
+        and _are_short(batch.tags, limits.max_tag_bytes)
+        and _are_short(batch.nodes, limits.max_node_bytes)
+    )
+
+
+def _are_short(names: Iterable[str | None] | None, limit: int) -> bool:
+    # A character takes at most four bytes: only long names are measured exactly.
+    return names is None or all(name is None or len(name) * 4 <= limit for name in names)
+
+
+def _check_name(name: str | None, what: str, index: int, limit: int) -> None:
+    if name is not None and len(name) * 4 > limit and len(name.encode()) > limit:
+        raise InvalidRequest(
+            f"the {what} of record {index} has {len(name.encode())} bytes, "
+            f"at most {limit} are allowed"
+        )
 
 
 def _check_meta(meta: bytes, index: int, limit: int) -> None:
@@ -54,13 +77,5 @@ def _check_meta(meta: bytes, index: int, limit: int) -> None:
         raise InvalidRequest(
             f"the meta of record {index} has {len(meta)} bytes, at most {limit} are allowed"
         )
-    if has_more_members(meta, MAX_META_MEMBERS):
+    if meta and has_more_members(meta, MAX_META_MEMBERS):
         raise InvalidRequest(f"the meta of record {index} has more than {MAX_META_MEMBERS} members")
-
-
-def _refuse_largest(batch: RecordBatch, limit: int) -> None:
-    metas = batch.metas or [b""] * len(batch)
-    for index, (data, meta) in enumerate(zip(batch.datas, metas, strict=True)):
-        size = len(data) + len(meta)
-        if size > limit:
-            raise RecordTooLarge(size_bytes=size, max_bytes=limit, index=index)

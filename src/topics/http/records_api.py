@@ -40,10 +40,10 @@ def write(call: Call) -> None:
     sent = requests.decode_write(call.json_body())
     check_may_configure(call, name, sent)
     batch = batch_of(sent.drafts)
-    check_batch(batch, call.engine.kernel.settings)
     key = sent.idempotency_key
     if key is None and b"idempotency-key" in call.request.headers:
         key = call.header(b"idempotency-key").decode("utf-8", "replace")
+    check_batch(batch, call.engine.kernel.settings, key=key)
     return_seqs = call.query.flag("return_seqs", default=True)
     timing = Timing()
 

@@ -182,7 +182,7 @@ class Socket:
                 self._allow(sent.config.dead_letter)
         engine = self._service.ready_engine
         batch = batch_of(sent.drafts)
-        check_batch(batch, engine.kernel.settings)
+        check_batch(batch, engine.kernel.settings, key=sent.idempotency_key)
         started_ns, timing = time.perf_counter_ns(), Timing()
 
         def answer(ack: Ack) -> None:
