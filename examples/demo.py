@@ -2,7 +2,8 @@
 
 A log in a directory of its own: written, read, followed live, deleted from, filled beyond its cap,
 audited; then a second process writes to it, is killed in the middle, and everything that process
-was told is safe is found again. Ends by itself and leaves nothing behind.
+was told is safe is found again. Then the same as a server, see `demo_server`. Ends by itself and
+leaves nothing behind.
 """
 
 import signal
@@ -12,6 +13,8 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+
+import demo_server  # type: ignore[import-not-found]  # lies beside this file when it runs
 
 import topics
 from topics import Tombstone
@@ -28,6 +31,7 @@ def main() -> None:
         follow_live(directory)
         delete_and_evict(directory)
         kill_and_recover(directory)
+    demo_server.main()
     print(f"\nDone in {time.monotonic() - started:.1f} s. The demo's directory has been removed.")
 
 
