@@ -105,7 +105,7 @@ class Catalog:
         if self.by_name.get(topic.name) is topic:
             del self.by_name[topic.name]
         for name in self.routers.touching(topic.id):
-            del self.routers.by_name[name]
+            self.routers.remove(name)
 
 
 def _apply_to(topic: Topic, fact: Fact, generation: int) -> None:

@@ -2,16 +2,21 @@
 
 A router's position is that of its last pass, its creation or the snapshot. After a crash the
 position comes back from the logged passes, generation by generation, as `Routers.settle` says.
+
+A router keeps its identity when its knobs change: a pass that is still on its way through the log
+moves the cursor of that very object, whatever was configured meanwhile.
 """
 
 from __future__ import annotations
+
+from collections.abc import Collection, Iterator
 
 import msgspec
 
 from topics.core.facts import Forwarded, Match, RouterCreated, RouterDropped
 
 
-class Router(msgspec.Struct):
+class Router(msgspec.Struct, eq=False):
     name: str
     source: str
     dest: str
@@ -27,77 +32,130 @@ class Router(msgspec.Struct):
     forwarded_total: int = 0
     dest_base: int = 0
 
+    def joins(self, source_id: int, dest_id: int) -> bool:
+        return self.source_id == source_id and self.dest_id == dest_id
+
 
 class Routers:
-    """Every router by name."""
+    """Every router by name, and by the topics it joins."""
 
     def __init__(self) -> None:
         self.by_name: dict[str, Router] = {}
+        self._leaving: dict[int, dict[str, Router]] = {}
+        self._entering: dict[int, dict[str, Router]] = {}
         self._begun: dict[str, int] = {}  # routers begun since the last settle: initial cursor
+
+    def __iter__(self) -> Iterator[Router]:
+        return iter(self.by_name.values())
+
+    def add(self, router: Router) -> None:
+        """Take in a router, new or restored; one that had its name makes room."""
+        self.remove(router.name)
+        self.by_name[router.name] = router
+        self._leaving.setdefault(router.source_id, {})[router.name] = router
+        self._entering.setdefault(router.dest_id, {})[router.name] = router
+
+    def remove(self, name: str) -> None:
+        router = self.by_name.pop(name, None)
+        if router is None:
+            return
+        for index, topic_id in (
+            (self._leaving, router.source_id),
+            (self._entering, router.dest_id),
+        ):
+            del index[topic_id][name]
+            if not index[topic_id]:
+                del index[topic_id]
 
     def create(self, fact: RouterCreated) -> None:
         """A new router; or, with the same name and topic ids, new knobs for one."""
         known = self.by_name.get(fact.name)
-        made = Router(
-            name=fact.name,
-            source=fact.source,
-            dest=fact.dest,
-            source_id=fact.source_id,
-            dest_id=fact.dest_id,
-            preserve_node=fact.preserve_node,
-            preserve_tag=fact.preserve_tag,
-            create_dest=fact.create_dest,
-            allow_cycle=fact.allow_cycle,
-            exactly_once=fact.exactly_once,
-            match=fact.match,
-            cursor=fact.initial_cursor,
-            dest_base=fact.initial_dest_base,
-        )
-        if known is not None and (known.source_id, known.dest_id) == (fact.source_id, fact.dest_id):
-            made.cursor = max(known.cursor, fact.initial_cursor)
-            made.forwarded_total = known.forwarded_total
-            made.dest_base = known.dest_base
-        else:
+        if known is None or not known.joins(fact.source_id, fact.dest_id):
+            known = Router(
+                fact.name,
+                fact.source,
+                fact.dest,
+                fact.source_id,
+                fact.dest_id,
+                dest_base=fact.initial_dest_base,
+            )
+            self.add(known)
             self._begun[fact.name] = fact.initial_cursor
-        self.by_name[fact.name] = made
+        known.preserve_node = fact.preserve_node
+        known.preserve_tag = fact.preserve_tag
+        known.create_dest = fact.create_dest
+        known.allow_cycle = fact.allow_cycle
+        known.exactly_once = fact.exactly_once
+        known.match = fact.match
+        known.cursor = max(known.cursor, fact.initial_cursor)
 
     def drop(self, fact: RouterDropped) -> None:
         """Ignored when the name has moved on to a router between other topics."""
         known = self.by_name.get(fact.name)
-        if known is not None and (known.source_id, known.dest_id) == (fact.source_id, fact.dest_id):
-            del self.by_name[fact.name]
+        if known is not None and known.joins(fact.source_id, fact.dest_id):
+            self.remove(fact.name)
+
+    def out_of(self, source_id: int) -> list[Router]:
+        """The routers that a topic feeds."""
+        return list(self._leaving.get(source_id, {}).values())
 
     def into(self, dest_id: int) -> list[Router]:
         """The routers that feed a topic."""
-        return [router for router in self.by_name.values() if router.dest_id == dest_id]
+        return list(self._entering.get(dest_id, {}).values())
 
     def touching(self, topic_id: int) -> list[str]:
         """Names of the routers that start or end at a topic, sorted."""
-        return sorted(r.name for r in self.by_name.values() if topic_id in (r.source_id, r.dest_id))
+        return sorted(
+            {*self._leaving.get(topic_id, {}), *self._entering.get(topic_id, {})},
+        )
+
+    def path(self, start: str, end: str, *, leaving_out: str) -> list[str] | None:
+        """Topics from `start` to `end` along routers, both included; None when there is no way."""
+        came_from: dict[str, str | None] = {start: None}
+        ahead: list[str] = [start]
+        onward: dict[str, list[str]] = {}
+        for router in self:
+            if router.name != leaving_out:
+                onward.setdefault(router.source, []).append(router.dest)
+        for here in ahead:  # grows while it is walked: breadth first
+            if here == end:
+                return _walk_back(came_from, end)
+            for following in onward.get(here, ()):
+                if following not in came_from:
+                    came_from[following] = here
+                    ahead.append(following)
+        return None
 
     def settle(self, passes: list[Forwarded], source_heads: dict[int, int]) -> None:
-        """End of a replayed generation: move cursors to where its passes left them."""
+        """End of a replayed generation: move cursors to where its passes left them.
+
+        `source_heads` are the heads this generation reached; a pass may outlive, in a power cut,
+        records it had copied, and then what comes in their place has to be copied too.
+        """
         for fact in passes:
             router = self.by_name.get(fact.router)
-            if router is None or (router.source_id, router.dest_id) != (
-                fact.source_id,
-                fact.topic_id,
-            ):
+            if router is None or not router.joins(fact.source_id, fact.topic_id):
                 continue
             if fact.router in self._begun and fact.cursor <= self._begun[fact.router]:
                 continue  # a pass of an earlier router of that name
             router.cursor = max(router.cursor, fact.cursor)
             router.forwarded_total = fact.forwarded_total
-        for router in self.by_name.values():
+        for router in self:
             if router.source_id in source_heads:
                 router.cursor = min(router.cursor, source_heads[router.source_id])
         self._begun.clear()
 
-    def drop_orphans(self, live_ids: set[int]) -> None:
+    def drop_orphans(self, live_ids: Collection[int]) -> None:
         """Forget routers that touch a topic which no longer exists."""
-        for name in [
-            r.name
-            for r in self.by_name.values()
-            if r.source_id not in live_ids or r.dest_id not in live_ids
-        ]:
-            del self.by_name[name]
+        for router in list(self):
+            if router.source_id not in live_ids or router.dest_id not in live_ids:
+                self.remove(router.name)
+
+
+def _walk_back(came_from: dict[str, str | None], end: str) -> list[str]:
+    path: list[str] = []
+    at: str | None = end
+    while at is not None:
+        path.append(at)
+        at = came_from[at]
+    return path[::-1]

@@ -83,7 +83,7 @@ class SyncedHeads:
         kernel = self._kernel
         if not kernel.is_logged(topic):
             return ()
-        if any(router.dest_id == topic.id for router in kernel.catalog.routers.by_name.values()):
+        if kernel.catalog.routers.into(topic.id):
             # A copy is as safe as what it was copied from, on whatever shard that is.
             return tuple(kernel.applied.items())
         shard = kernel.committer.shard_of(topic.id)

@@ -41,13 +41,15 @@ class Arenas:
         """Hold a write's frames and tell the submission where they are."""
         submission.source_id, submission.offset = self.keep(topic_id, frames, last_seq)
 
-    def size_of(self, topic_id: int) -> int:
-        return sum(len(chunk.arena) for chunk in self._chunks.get(topic_id, ()))
+    @property
+    def total(self) -> int:
+        """Bytes held for all topics."""
+        return sum(len(chunk.arena) for chunks in self._chunks.values() for chunk in chunks)
 
     def release(self, topic_id: int, earliest: int) -> None:
-        """Give back chunks that hold only seqs below `earliest`; the newest stays for more."""
+        """Give back chunks that hold only seqs below `earliest`."""
         chunks = self._chunks.get(topic_id)
-        while chunks and chunks[0].last_seq < earliest and len(chunks) > 1:
+        while chunks and chunks[0].last_seq < earliest:
             self._sources.drop(chunks.pop(0).source_id)
 
     def forget(self, topic_id: int) -> None:

@@ -23,7 +23,7 @@ from topics.core.facts import CheckpointEntry, CheckpointMarked, Evicted
 from topics.core.tail import Tail
 from topics.core.topic import Topic
 from topics.engine.capture import Capture, capture, give_back, with_segments
-from topics.engine.effects import PAUSE, Io, Op, run, stepwise
+from topics.engine.effects import PAUSE, Gate, Io, Op, run, stepwise
 from topics.engine.history import Resident, SegmentHistory
 from topics.engine.kernel import Kernel
 from topics.engine.tail_reading import fetch_slots
@@ -88,19 +88,18 @@ class Checkpointer:
         try:
             positions = yield from self._barrier()
             crashpoint("ckpt.barrier")
-            captures, agnostic_lfn = yield from self._capture()
+            captures, routers, agnostic_lfn = yield from self._capture()
             yield from self._sync_log()
             yield from self._write_segments(captures)
         except BaseException:
             for captured in captures:
                 give_back(captured)
-            self._kernel.routers_stand_still = False
             raise
         lines = [self._finished_line(captured) for captured in captures]
         yield from self._mark(captures, lines)
         crashpoint("ckpt.mark")
         head = self._head(positions, agnostic_lfn)
-        yield from self._write_snapshot(head, lines)
+        yield from self._write_snapshot(head, [*lines, *routers, *self._app_lines()])
         self.snapshot_id = head.id
         self._kernel.dirty.clear()
         yield from self._trimmer.trim(head, lines)
@@ -145,12 +144,17 @@ class Checkpointer:
             submission.last_lfn,
         )
 
-    def _capture(self) -> Op[tuple[list[Capture], int]]:
+    def _capture(self) -> Op[tuple[list[Capture], list[RouterLine], int]]:
+        """All topics and routers. Routers stand still meanwhile: a pass that copied a record
+        behind its source's capture would rest on one that the segments may not hold."""
         kernel = self._kernel
-        yield from kernel.sections.landed()
-        kernel.routers_stand_still = True
+        gate = kernel.standstill = Gate()
         captures: list[Capture] = []
         try:
+            for submission in tuple(kernel.passes):
+                if not submission.done:
+                    yield submission
+            yield from kernel.sections.landed()
             for count, topic in enumerate(list(kernel.catalog), 1):
                 if topic.id not in kernel.catalog.by_id:
                     continue  # dropped during a pause
@@ -159,12 +163,15 @@ class Checkpointer:
                 if count % CAPTURES_BETWEEN_PAUSES == 0:
                     yield PAUSE
                     yield from kernel.sections.landed()
+            routers = self._router_lines()
         except BaseException:
             for captured in captures:
                 give_back(captured)
             raise
-        kernel.routers_stand_still = False
-        return captures, kernel.applied.get(0, 0)
+        finally:
+            kernel.standstill = None
+            gate.open()
+        return captures, routers, kernel.applied.get(0, 0)
 
     def _sync_log(self) -> Op[None]:
         committer = self._kernel.committer
@@ -319,7 +326,7 @@ class Checkpointer:
             last_lease_id=kernel.catalog.lease_floor,
         )
 
-    def _write_snapshot(self, head: HeadLine, lines: list[TopicLine]) -> Op[None]:
+    def _write_snapshot(self, head: HeadLine, body: list[BodyLine]) -> Op[None]:
         fs = self._fs
         path = layout.snapshot_path(self._identity.data_dir, head.id)
         meta = path.rsplit("/", 1)[0]
@@ -327,7 +334,6 @@ class Checkpointer:
         file: File = yield Io(lambda: fs.open(temporary, write=True, create=True, truncate=True))
         try:
             writer = SnapshotWriter(file, head)
-            body: list[BodyLine] = [*lines, *self._router_lines(), *self._app_lines()]
             for line in body:
                 yield Io(partial(writer.add, line))
                 yield PAUSE
@@ -344,8 +350,7 @@ class Checkpointer:
 
     def _router_lines(self) -> list[RouterLine]:
         return [
-            RouterLine(**msgspec.structs.asdict(router))
-            for router in self._kernel.catalog.routers.by_name.values()
+            RouterLine(**msgspec.structs.asdict(router)) for router in self._kernel.catalog.routers
         ]
 
     def _app_lines(self) -> list[AppLine]:

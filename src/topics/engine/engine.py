@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from topics.core.catalog import Catalog
+from topics.engine.arenas import Arenas
 from topics.engine.clock import Clock, SystemClock
 from topics.engine.deleting import Cursors, Deleter
 from topics.engine.forwarding import Forwarder
@@ -52,8 +53,10 @@ class Engine:
         self._appender = Appender(kernel, self.lifecycle, arenas)
         self._deleter = Deleter(kernel, arenas)
         self._reader = Reader(kernel)
-        self.forwarder = Forwarder(kernel, self._reader)
+        self.forwarder = Forwarder(kernel, self._reader, reserve=self._appender.reserve)
         self.routing = Routing(kernel, self.lifecycle, self.forwarder)
+        if not read_only:
+            kernel.catch_up = self.forwarder.catch_up
         self.cursors = Cursors(kernel)
         self.views = Views(kernel)
         self.put = self.lifecycle.put
@@ -125,6 +128,7 @@ def memory_engine(settings: EngineSettings, clock: Clock | None = None) -> Engin
             committer=NullCommitter(),
             sources=sources,
             segments=None,
+            arenas=Arenas(sources),
             generation=1,
         )
     )

@@ -1,75 +1,56 @@
 """Routers at work: records of one topic copied to another, in order, off the path of the ack.
 
-A pass takes what the source has behind the router's cursor, at most 1024 records, and logs one
-small frame on the destination's shard: which source records were copied under which seqs. The
-payloads are not logged again; the copies wait in memory for the checkpoint that puts them into the
-destination's segments, and after a crash they are made again from the originals under the same
-seqs. The frame is also the cursor, so publishing and moving on are one step.
+A pass takes what the source has behind the router's cursor and logs one small frame on the
+destination's shard: which source records were copied under which seqs. The payloads are not logged
+again; the copies wait in memory for the checkpoint that puts them into the destination's segments,
+and after a crash they are made again from the originals under the same seqs. The frame is also the
+cursor, so publishing and moving on are one step.
 
 What the source lost before it could be copied becomes a run of holes in the destination, one for
 each lost seq, so that loss travels down a chain. A destination that refuses writes when full stops
 the pass before the record that does not fit; the next pass tries it again.
+
+A pass waits for several things, and each wait may undo what an earlier one waited for. So it
+decides anew after every wait, and submits only when nothing is left to wait for. Records that were
+removed while it waited are not copied: a checkpoint may have left them out of the segments by
+then, and replay would not find them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from functools import partial
-from itertools import groupby
-from typing import NamedTuple
 
-from topics.core.batch import RecordBatch
-from topics.core.derive import derive, forwards, key_for, key_in, next_hops, rule_of
-from topics.core.facts import Appended, Forwarded, HeadReserved, SeqSkipped
+from topics.core.facts import Appended, Forwarded, SeqSkipped
 from topics.core.routers import Router
 from topics.core.topic import Topic
 from topics.engine.effects import Gate, Io, Op
 from topics.engine.kernel import CONTROL_BYTES, Kernel
+from topics.engine.passes import (
+    PASS_BYTES,
+    PASS_RECORDS,
+    Original,
+    Plan,
+    Room,
+    Stretch,
+    lost_through,
+    plan_pass,
+    stamp_of,
+)
 from topics.engine.reading import Reader
+from topics.engine.signed_copies import SignedCopies
+from topics.errors import TopicsError
 from topics.storage.crashpoints import crashpoint
-from topics.storage.frames import HOPS_SHIFT, encode, encode_append, record_at
+from topics.storage.frames import HOPS_SHIFT, encode, record_at
 from topics.storage.wal.submission import Submission
-from topics.wire import jsonbytes
 
-PASS_RECORDS = 1024
-MAX_DERIVED_BYTES = 16 << 20
 FLAGS_AT = 5
-CEILING_BLOCK = {"disk": 4096, "ephemeral": 65_536}
+MAX_SHARED = 4
+"""Stretches kept for the other routers of their source."""
+RESERVING = ("disk", "ephemeral")
 
-
-class _Original(NamedTuple):
-    seq: int
-    node: str | None
-    tag: str | None
-    data: bytes
-    meta: bytes
-    hops: int
-
-
-class _Plan:
-    """One pass, decided: what to copy, what was lost, and where the cursor goes."""
-
-    def __init__(self, cursor: int) -> None:
-        self.cursor = cursor
-        self.copies: list[_Original] = []
-        self.lost: tuple[int, int] | None = None
-        self.suppressed = 0
-
-    @property
-    def count(self) -> int:
-        lost = self.lost[1] - self.lost[0] + 1 if self.lost else 0
-        return lost + len(self.copies)
-
-    def runs(self) -> tuple[tuple[int, int, bool], ...]:
-        if self.lost is not None:
-            return ((self.lost[0], self.lost[1] - self.lost[0] + 1, True),)
-        found: list[tuple[int, int, bool]] = []
-        for copy in self.copies:
-            if found and found[-1][0] + found[-1][1] == copy.seq:
-                found[-1] = (found[-1][0], found[-1][1] + 1, False)
-            else:
-                found.append((copy.seq, 1, False))
-        return tuple(found)
+Reserve = Callable[[Topic, int], Op[None]]
+"""Makes a ceiling at or above a seq durable."""
 
 
 class PassSubmission(Submission):
@@ -85,41 +66,74 @@ class PassSubmission(Submission):
 
 
 class Forwarder:
-    def __init__(self, kernel: Kernel, reader: Reader) -> None:
+    def __init__(self, kernel: Kernel, reader: Reader, *, reserve: Reserve) -> None:
         self._kernel = kernel
         self._reader = reader
+        self._reserve = reserve
         self._busy: dict[str, Gate] = {}
-        self._keys: dict[int, dict[str, int]] = {}  # dest id -> key of a live copy -> its seq
+        self._shared: dict[int, Stretch] = {}  # by source id
+        self._signed = SignedCopies(reader)
 
     # Driving
 
-    def catch_up(self, topic: Topic, seen: set[str] | None = None) -> Op[None]:
+    def catch_up(self, topic: Topic) -> Op[None]:
         """Bring a topic up to date with what feeds it, upstream first, each router once."""
-        seen = set() if seen is None else seen
-        for router in self._kernel.catalog.routers.into(topic.id):
-            if router.name in seen:
-                continue
-            seen.add(router.name)
-            source = self._kernel.catalog.by_id.get(router.source_id)
-            if source is not None:
-                yield from self.catch_up(source, seen)
-                while (yield from self.advance(router)):
-                    pass
+        for router in self._upstream(topic.id):
+            yield from self._advance_to_head(router)
+
+    def catch_up_router(self, router: Router) -> Op[None]:
+        """Bring one router up to date, and before it what feeds its source."""
+        for above in self._upstream(router.source_id):
+            yield from self._advance_to_head(above)
+        yield from self._advance_to_head(router)
+
+    def _upstream(self, topic_id: int) -> list[Router]:
+        """Every router from which records come to a topic, directly or not, farthest first."""
+        routers = self._kernel.catalog.routers
+        found: list[Router] = []
+        seen: set[str] = set()
+        ahead = routers.into(topic_id)
+        entered: list[Router] = []
+        while ahead:
+            router = ahead.pop()
+            if entered and entered[-1] is router:  # all that feeds it was found
+                found.append(entered.pop())
+            elif router.name not in seen:
+                seen.add(router.name)
+                entered.append(router)
+                ahead.append(router)
+                ahead += routers.into(router.source_id)
+        return found
+
+    def _advance_to_head(self, router: Router) -> Op[None]:
+        """Up to the head of now: whoever waits for this must not chase a busy writer."""
+        source = self._kernel.catalog.by_id.get(router.source_id)
+        goal = 0 if source is None else source.head
+        while router.cursor < goal and (yield from self.advance(router)):
+            pass
 
     def advance_all(self) -> Op[None]:
         """One pass for every router that has something to do."""
-        for router in list(self._kernel.catalog.routers.by_name.values()):
-            source = self._kernel.catalog.by_id.get(router.source_id)
-            if source is not None and router.cursor < source.head:
+        for router in list(self._kernel.catalog.routers):
+            if self.is_behind(router):
                 yield from self.advance(router)
 
+    def is_behind(self, router: Router) -> bool:
+        source = self._kernel.catalog.by_id.get(router.source_id)
+        return source is not None and router.cursor < source.head
+
     def advance(self, router: Router) -> Op[bool]:
-        """One pass; whether the cursor moved. Passes of one router never overlap."""
+        """One pass; whether the cursor moved. Passes of one router never overlap.
+
+        A pass that fails leaves the cursor where it is: nobody's request fails for a router's sake.
+        """
         while (gate := self._busy.get(router.name)) is not None:
             yield gate
         gate = self._busy[router.name] = Gate()
         try:
             return (yield from self._pass(router))
+        except TopicsError:
+            return False
         finally:
             del self._busy[router.name]
             gate.open()
@@ -127,127 +141,162 @@ class Forwarder:
     # One pass
 
     def _pass(self, router: Router) -> Op[bool]:
+        stretch: Stretch | None = None
+        while (ends := self._ends(router)) is not None:
+            source, dest = ends
+            if (yield from self._waited(router, source, dest)):
+                continue
+            if router.cursor >= source.head:
+                return False
+            if stretch is None or not stretch.still_holds(source):
+                stretch = yield from self._stretch(router, source, stretch)
+                continue
+            if self._rests_on_unsynced(stretch):
+                for shard in stretch.marks:
+                    yield Io(partial(self._kernel.committer.sync, shard))
+                continue
+            plan = self._plan(router, source, dest, stretch)
+            if plan.cursor == router.cursor:
+                return False
+            if self._is_above_ceiling(dest, plan.count):
+                yield from self._reserve(dest, dest.handed_out + plan.count)
+                continue
+            return (yield from self._log(router, source, dest, plan))
+        return False
+
+    def _waited(self, router: Router, source: Topic, dest: Topic) -> Op[bool]:
+        """Wait for one of the things that stand in the way; False when nothing does."""
         kernel = self._kernel
-        source = kernel.catalog.by_id.get(router.source_id)
-        dest = kernel.catalog.by_id.get(router.dest_id)
-        if source is None or dest is None or kernel.routers_stand_still:
+        if kernel.standstill is not None:
+            yield kernel.standstill
+        elif kernel.due_eviction(source) or kernel.due_eviction(dest):
+            yield from kernel.retain(source)
+            yield from kernel.retain(dest)
+        elif dest.id in kernel.sections.barred:
+            yield from kernel.sections.enter(dest.id)
+        elif router.exactly_once and not self._signed.is_current(router, dest):
+            yield from self._signed.look(router, source, dest)
+        else:
             return False
-        yield from kernel.retain(source)
-        yield from kernel.retain(dest)
-        if router.cursor >= source.head:
+        return True
+
+    def _ends(self, router: Router) -> tuple[Topic, Topic] | None:
+        """Source and destination, as long as all three are there."""
+        catalog = self._kernel.catalog
+        source, dest = catalog.by_id.get(router.source_id), catalog.by_id.get(router.dest_id)
+        if source is None or dest is None:
+            return None
+        return (source, dest) if catalog.routers.by_name.get(router.name) is router else None
+
+    def _is_above_ceiling(self, dest: Topic, count: int) -> bool:
+        if self._kernel.in_memory or dest.config.durability not in RESERVING:
             return False
-        if router.exactly_once:
-            yield from self._load_keys(dest)
-        plan = yield from self._plan(router, source, dest)
-        if plan.cursor == router.cursor:
-            return False
-        yield from self._make_safe(source, dest, plan)
-        if kernel.catalog.routers.by_name.get(router.name) is not router:
-            return False  # dropped or replaced meanwhile
-        if dest.id not in kernel.catalog.by_id or kernel.routers_stand_still:
-            return False
+        return dest.handed_out + count > dest.reserved
+
+    def _plan(self, router: Router, source: Topic, dest: Topic, stretch: Stretch) -> Plan:
+        kernel = self._kernel
+        limit = kernel.settings.max_total_bytes
+        room = Room(dest, max(0, limit - kernel.catalog.bytes) if limit else None)
+        present = self._signed.present(router, dest) if router.exactly_once else frozenset()
+        return plan_pass(router, source, stretch, room, present)
+
+    # What there is to copy
+
+    def _rests_on_unsynced(self, stretch: Stretch) -> bool:
+        synced = self._kernel.committer.synced
+        return any(synced(shard).lfn < lfn for shard, lfn in stretch.marks.items())
+
+    def _stretch(self, router: Router, source: Topic, stale: Stretch | None) -> Op[Stretch]:
+        """What the source has behind the cursor: one run of lost seqs, or live records."""
+        first = router.cursor + 1
+        lost = lost_through(source, first)
+        if lost:
+            return Stretch(first, lost, stamp_of(source), is_lost=True)
+        if stale is not None and not stale.is_lost:
+            return stale.without_removed(source)
+        end = min(source.head, router.cursor + PASS_RECORDS, source.next_announced(first) - 1)
+        shared = self._shared.get(source.id)
+        if shared is None or shared.first != first or not shared.still_holds(source):
+            shared = yield from self._fetch(source, first, end)
+            self._share(source, shared)
+        dest = self._kernel.catalog.by_id.get(router.dest_id)
+        if dest is None or dest.config.durability != "fsync":
+            return shared
+        return Stretch(
+            shared.first,
+            shared.end,
+            shared.stamp,
+            is_lost=shared.is_lost,
+            originals=shared.originals,
+            marks=self._marks(source),
+        )
+
+    def _fetch(self, source: Topic, first: int, end: int) -> Op[Stretch]:
+        """Live records of a range, as far as they make a pass; rot counts as loss."""
+        stretch = Stretch(first, end, stamp_of(source))
+        found, size = stretch.originals, 0
+        for lo, hi in list(source.extents(first, end)):
+            at = lo
+            while at <= hi:
+                piece = yield from self._reader.piece(source, at, hi, PASS_BYTES - size)
+                for buf, offset, seq in zip(piece.bufs, piece.offsets, piece.seqs, strict=True):
+                    if offset is None:
+                        stretch.end, stretch.is_lost = max(first, seq - 1), seq == first
+                        return stretch
+                    node, tag, data, meta = record_at(buf, offset)
+                    hops = buf[offset + FLAGS_AT] >> HOPS_SHIFT
+                    found.append(Original(seq, node, tag, data, meta, hops))
+                size += sum(piece.sizes)
+                at = max(piece.through, at) + 1
+                if size >= PASS_BYTES:
+                    stretch.end = min(end, at - 1)
+                    return stretch
+        return stretch
+
+    def _share(self, source: Topic, stretch: Stretch) -> None:
+        """Other routers of this source want the same records next, as a rule."""
+        self._shared.pop(source.id, None)
+        if len(self._kernel.catalog.routers.out_of(source.id)) > 1:
+            self._shared[source.id] = stretch
+            if len(self._shared) > MAX_SHARED:
+                del self._shared[next(iter(self._shared))]
+
+    def _marks(self, source: Topic) -> dict[int, int]:
+        """Frames that must be synced before a durable copy may name records of this source.
+
+        A copy at the source itself rests on its own original, on whatever shard that is.
+        """
+        kernel = self._kernel
+        if kernel.in_memory:
+            return {}
+        topics = {source.id, *(router.source_id for router in self._upstream(source.id))}
+        shards = {kernel.committer.shard_of(topic_id) for topic_id in topics}
+        return {shard: kernel.applied.get(shard, 0) for shard in shards}
+
+    # Through the log
+
+    def _log(self, router: Router, source: Topic, dest: Topic, plan: Plan) -> Op[bool]:
+        self._kernel.require_room(dest.id, CONTROL_BYTES)
         submission = self._submit(router, source, dest, plan)
         if not submission.done:
             yield submission
         return submission.error is None
 
-    def _plan(self, router: Router, source: Topic, dest: Topic) -> Op[_Plan]:
-        plan = _Plan(router.cursor)
-        lowest = router.cursor + 1
-        gap = source.gap_at(lowest)
-        through = source.evict_floor - 1 if source.evict_floor > lowest else gap.hi if gap else 0
-        if through >= lowest:
-            through = min(through, source.head)
-            plan.lost = (lowest, through)
-            plan.cursor = through
-            return plan
-        end = min(source.head, router.cursor + PASS_RECORDS, source.next_announced(lowest) - 1)
-        originals, rotten = yield from self._originals(source, lowest, end)
-        if rotten is not None:
-            if rotten == lowest:
-                plan.lost = (rotten, rotten)
-                plan.cursor = rotten
-                return plan
-            end = rotten - 1
-        room = _Room(dest)
-        rule = rule_of(router, source_epoch=source.epoch)
-        keys = self._keys.get(dest.id, {})
-        for original in originals:
-            plan.cursor = original.seq - 1
-            if not forwards(router, tag=original.tag, hops=original.hops):
-                continue
-            if router.exactly_once:
-                copied = keys.get(key_for(rule, original.seq))
-                if copied is not None and dest.is_live(copied):
-                    plan.suppressed += 1
-                    continue
-            if not room.takes(len(original.data) + len(original.meta)):
-                return plan
-            plan.copies.append(original)
-        plan.cursor = end
-        return plan
-
-    def _originals(self, source: Topic, lo: int, hi: int) -> Op[tuple[list[_Original], int | None]]:
-        """Live records of a range, up to the first whose bytes are rotten in every copy."""
-        found: list[_Original] = []
-        for a, b in list(source.extents(lo, hi)):
-            for buf, offset, seq in (yield from self._reader.frames(source, a, b)):
-                if offset is None:
-                    return found, seq
-                node, tag, data, meta = record_at(buf, offset)
-                hops = buf[offset + FLAGS_AT] >> HOPS_SHIFT
-                found.append(_Original(seq, node, tag, data, meta, hops))
-        return found, None
-
-    def _make_safe(self, source: Topic, dest: Topic, plan: _Plan) -> Op[None]:
-        """What must be durable before the pass is logged: ceilings, and originals of a synced
-        destination. Only then is the destination's section free to take the seqs."""
-        kernel = self._kernel
-        klass = dest.config.durability
-        if kernel.in_memory:
-            return
-        if klass == "fsync" and kernel.is_logged(source):
-            shard = kernel.committer.shard_of(source.id)
-            yield Io(partial(kernel.committer.sync, shard))
-        kernel.require_room(dest.id, CONTROL_BYTES)
-        while True:  # each wait may undo what the other waited for
-            if klass in CEILING_BLOCK and dest.handed_out + plan.count > dest.reserved:
-                ceiling = dest.handed_out + plan.count + CEILING_BLOCK[klass]
-                ts = max(kernel.clock.now_ms(), dest.last_ts)
-                fact = HeadReserved(dest.id, ts, ceiling)
-                yield from kernel.commit([fact], topic_id=dest.id, durable=True)
-            elif dest.id in kernel.sections.barred:
-                yield from kernel.sections.enter(dest.id)
-            else:
-                return
-
-    def _submit(self, router: Router, source: Topic, dest: Topic, plan: _Plan) -> PassSubmission:
+    def _submit(self, router: Router, source: Topic, dest: Topic, plan: Plan) -> PassSubmission:
         kernel = self._kernel
         ts = dest.last_ts = max(kernel.clock.now_ms(), dest.last_ts)
-        fact = Forwarded(
-            dest.id,
-            ts,
-            router.name,
-            source.id,
-            router.preserve_node,
-            router.preserve_tag,
-            router.create_dest,
-            router.allow_cycle,
-            router.exactly_once,
-            dest.handed_out + 1,
-            plan.cursor,
-            router.forwarded_total + plan.count + plan.suppressed,
-            plan.runs(),
-        )
-        parts = list(self._parts(router, source, dest, plan, ts))
+        first = dest.handed_out + 1
+        fact = plan.fact(router, ts=ts, dest_first=first)
+        parts = list(plan.parts(dest, ts=ts, first=first))
         durable = dest.config.durability == "fsync" and bool(plan.count)
-        copies = b"".join(part[0] for part in parts if not isinstance(part, SeqSkipped))
         log_copies = self._must_log_copies(source, dest, plan)
-        head = encode(fact, durable=durable, cont=log_copies)
+        frames = head = encode(fact, durable=durable, cont=log_copies)
+        if log_copies:
+            frames += b"".join(part[0] for part in parts if not isinstance(part, SeqSkipped))
         submission = PassSubmission(
             shard=kernel.committer.shard_of(dest.id),
-            frames=head + copies if log_copies else head,
-            count=1 + (len(plan.copies) if log_copies else 0),
+            frames=frames,
+            count=1 + (len(plan.copied) if log_copies else 0),
             durable=durable,
             on_done=self._passed,
         )
@@ -259,45 +308,15 @@ class Forwarder:
         if kernel.in_memory:
             kernel.finish_unlogged(submission)
         else:
+            kernel.passes.add(submission)
             kernel.committer.submit(submission)
         return submission
 
-    def _parts(
-        self, router: Router, source: Topic, dest: Topic, plan: _Plan, ts: int
-    ) -> Iterator[tuple[bytes, Appended] | SeqSkipped]:
-        """The destination's side of a pass: frames of the copies, or a run of holes."""
-        seq = dest.handed_out + 1
-        if plan.lost is not None:
-            yield SeqSkipped(dest.id, ts, seq, seq + plan.count - 1, SeqSkipped.SOURCE_TRIM)
-            return
-        rule = rule_of(router, source_epoch=source.epoch)
-        durable = dest.config.durability == "fsync"
-        last = plan.copies[-1] if plan.copies else None
-        for hops, group in groupby(plan.copies, key=lambda original: original.hops):
-            originals = list(group)
-            batch = RecordBatch(
-                [original.data for original in originals],
-                [original.meta for original in originals],
-                [original.tag for original in originals],
-                [original.node for original in originals],
-            )
-            copies = derive(rule, [original.seq for original in originals], batch, jsonbytes)
-            yield encode_append(
-                dest.id,
-                seq,
-                ts,
-                copies,
-                durable=durable,
-                hops=next_hops(hops),
-                cont_last=originals[-1] is not last,
-            )
-            seq += len(originals)
-
-    def _must_log_copies(self, source: Topic, dest: Topic, plan: _Plan) -> bool:
+    def _must_log_copies(self, source: Topic, dest: Topic, plan: Plan) -> bool:
         """Whether replay could not find the originals: they were never logged."""
-        if dest.config.durability == "ephemeral" or not plan.copies or self._kernel.in_memory:
+        if dest.config.durability == "ephemeral" or not plan.copied or self._kernel.in_memory:
             return False
-        first, last = plan.copies[0].seq, plan.copies[-1].seq
+        first, last = plan.copied[0].seq, plan.copied[-1].seq
         if source.volatile_from and last >= source.volatile_from:
             return True
         return source.volatile.count_between(first, last) > 0
@@ -305,6 +324,7 @@ class Forwarder:
     def _passed(self, submission: Submission) -> None:
         assert isinstance(submission, PassSubmission)
         kernel, dest, router = self._kernel, submission.dest, submission.router
+        kernel.passes.discard(submission)
         dest.pending -= 1
         if submission.error is not None:
             if not dest.pending:
@@ -313,6 +333,21 @@ class Forwarder:
         kernel.applied[submission.shard] = submission.last_lfn
         crashpoint("fwd.logged")
         before = dest.bytes
+        self._publish(submission)
+        kernel.catalog.bytes += dest.bytes - before
+        router.cursor = submission.fact.cursor
+        router.forwarded_total = submission.fact.forwarded_total
+        self._signed.passed(router, submission.fact, dest.head)
+        kernel.dirty.add(dest.id)
+        if not kernel.is_logged(dest):
+            kernel.arenas.release(dest.id, dest.earliest)
+        elif kernel.derived_bytes >= kernel.settings.checkpoint_bytes:
+            kernel.must_checkpoint = True
+        if submission.parts:
+            kernel.changed(dest)
+
+    def _publish(self, submission: PassSubmission) -> None:
+        kernel, dest = self._kernel, submission.dest
         logged_at = submission.offset + submission.frames_at
         for part in submission.parts:
             if isinstance(part, SeqSkipped):
@@ -325,61 +360,5 @@ class Forwarder:
             else:
                 source_id, offset = kernel.arenas.keep(dest.id, frames, run.last_seq)
                 run.base = (source_id << 32) + offset
+                kernel.derived_bytes += len(frames)
             dest.apply_appended(run)
-            self._note_keys(router, submission.fact, run)
-        kernel.catalog.bytes += dest.bytes - before
-        router.cursor = submission.fact.cursor
-        router.forwarded_total = submission.fact.forwarded_total
-        kernel.dirty.add(dest.id)
-        if kernel.arenas.size_of(dest.id) > MAX_DERIVED_BYTES and not kernel.in_memory:
-            kernel.must_checkpoint = True
-        if submission.parts:
-            kernel.changed(dest)
-
-    # Exactly once
-
-    def _load_keys(self, dest: Topic) -> Op[None]:
-        """The signed copies a destination holds, read once."""
-        if dest.id in self._keys:
-            return
-        keys: dict[str, int] = {}
-        for lo, hi in list(dest.extents(dest.earliest, dest.head)):
-            for buf, offset, seq in (yield from self._reader.frames(dest, lo, hi)):
-                if offset is None:
-                    continue
-                key = key_in(record_at(buf, offset)[3])
-                if key is not None:
-                    keys[key] = seq
-        self._keys[dest.id] = keys
-
-    def _note_keys(self, router: Router, fact: Forwarded, run: Appended) -> None:
-        keys = self._keys.get(fact.topic_id)
-        if keys is None or not router.exactly_once:
-            return
-        source = self._kernel.catalog.by_id.get(router.source_id)
-        epoch = source.epoch if source is not None else router.source_id
-        rule = rule_of(router, source_epoch=epoch)
-        at = fact.dest_first
-        for source_first, count, _ in fact.runs:
-            for offset in range(count):
-                if run.first_seq <= at <= run.last_seq:
-                    keys[key_for(rule, source_first + offset)] = at
-                at += 1
-
-
-class _Room:
-    """What a destination that refuses at its cap still takes in this pass."""
-
-    def __init__(self, dest: Topic) -> None:
-        self._config = dest.config
-        self._count = dest.count
-        self._bytes = dest.bytes
-
-    def takes(self, nbytes: int) -> bool:
-        config = self._config
-        self._count += 1
-        self._bytes += nbytes
-        if config.discard == "old":
-            return True
-        fits_count = not config.cap_records or self._count <= config.cap_records
-        return fits_count and (not config.cap_bytes or self._bytes <= config.cap_bytes)

@@ -14,7 +14,7 @@ from topics.core.facts import Evicted, Fact
 from topics.core.topic import Topic
 from topics.engine.arenas import Arenas
 from topics.engine.clock import Clock
-from topics.engine.effects import Op
+from topics.engine.effects import Gate, Op
 from topics.engine.sections import Sections
 from topics.engine.settings import EngineSettings
 from topics.errors import Throttled, TopicNotFound
@@ -47,6 +47,7 @@ class Kernel:
         committer: Committer,
         sources: Sources,
         segments: SegmentStore | None,
+        arenas: Arenas,
         generation: int,
     ) -> None:
         self.clock = clock
@@ -58,14 +59,18 @@ class Kernel:
         self.generation = generation
         self.changed: Callable[[Topic], None] = _nobody
         self.retry_after_ms: Callable[[], int] = _a_second
+        self.pace_ms: Callable[[Topic], float] | None = None  # what a write has to wait at first
         self.must_checkpoint = False
         self.log_is_queued = False  # submissions wait in a bounded queue: ask for room first
         self.refused_for_room = 0
         self.log_is_too_long = False  # writes wait until a checkpoint lets old log files go
         self.applied: dict[int, int] = {}  # per shard: the last frame that was applied
         self.sections = Sections()
-        self.arenas = Arenas(sources)
-        self.routers_stand_still = False  # a checkpoint is capturing: no pass may begin
+        self.arenas = arenas
+        self.standstill: Gate | None = None  # a checkpoint is capturing: no pass may begin
+        self.passes: set[Submission] = set()  # router passes on their way through the log
+        # Copies made by routers that no checkpoint has put into segments yet.
+        self.derived_bytes = 0 if segments is None else arenas.total
         self.catch_up: Callable[[Topic], Op[None]] = _nothing_feeds
         self.chores: list[Callable[[], Op[None]]] = []  # small work due at every poll
         self.dirty: set[int] = set()  # topics with records or state no checkpoint holds

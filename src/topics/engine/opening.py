@@ -146,6 +146,7 @@ def _start(fs: Fs, entered: directory.Directory, found: Found, opening: Opening)
         committer=opening.make_committer(opened),
         sources=found.sources,
         segments=found.store,
+        arenas=found.arenas,
         generation=generation.number,
     )
     for number, shard in enumerate(opened):
@@ -247,6 +248,7 @@ def _view(fs: Fs, path: str, opening: Opening) -> Engine:
         committer=NullCommitter(),
         sources=found.sources,
         segments=found.store,
+        arenas=found.arenas,
         generation=found.generation,
     )
     return Engine(kernel, warnings=found.warnings, read_only=True)

@@ -15,8 +15,9 @@ from typing import NamedTuple
 from topics.core.batch import RecordBatch
 from topics.core.catalog import Catalog
 from topics.core.derive import derive, next_hops, rule_of_pass
-from topics.core.facts import Appended, Forwarded, SeqSkipped, StageCommitted
+from topics.core.facts import Appended, Forwarded, SeqSkipped, StageCommitted, TopicCreated
 from topics.core.topic import Topic
+from topics.engine.arenas import Arenas
 from topics.engine.history import SegmentHistory
 from topics.errors import RefusedToOpen
 from topics.storage import layout, stages
@@ -24,11 +25,9 @@ from topics.storage.frames import HOPS_SHIFT, encode_append, record_at, verify
 from topics.storage.fs import Fs
 from topics.storage.segments.segment import ActiveSegment, Segment
 from topics.storage.segments.store import SegmentStore
-from topics.storage.sources import Arena, Sources
+from topics.storage.sources import Sources
 from topics.storage.wal.scan import GenerationScan
 from topics.wire import jsonbytes
-
-ARENA_BYTES = 16 << 20
 
 
 class Original(NamedTuple):
@@ -41,13 +40,46 @@ class Original(NamedTuple):
     hops: int
 
 
-class _Place(NamedTuple):
-    """A run of seqs in the log, appended or forwarded, with the generation that logged it."""
+class _Places:
+    """Where one generation logged the records of one topic, in the order of their seqs.
 
-    first: int
-    last: int
-    generation: int
-    fact: Appended | Forwarded
+    A copy that was logged itself is in both columns; its own frame is the better place.
+    """
+
+    def __init__(self, generation: int) -> None:
+        self.generation = generation
+        self._appended: tuple[list[int], list[Appended]] = ([], [])
+        self._forwarded: tuple[list[int], list[Forwarded]] = ([], [])
+
+    def note_run(self, fact: Appended) -> None:
+        self._appended[0].append(fact.first_seq)
+        self._appended[1].append(fact)
+
+    def note_pass(self, fact: Forwarded) -> None:
+        self._forwarded[0].append(fact.dest_first)
+        self._forwarded[1].append(fact)
+
+    def run_with(self, seq: int) -> Appended | None:
+        firsts, runs = self._appended
+        at = bisect_right(firsts, seq) - 1
+        return runs[at] if at >= 0 and seq <= runs[at].last_seq else None
+
+    def pass_with(self, seq: int) -> Forwarded | None:
+        firsts, passes = self._forwarded
+        at = bisect_right(firsts, seq) - 1
+        if at < 0 or seq >= firsts[at] + sum(run[1] for run in passes[at].runs):
+            return None
+        return passes[at]
+
+
+def _copied_from(fact: Forwarded, seq: int) -> int | None:
+    """The source seq behind a seq of the destination; None for a hole."""
+    offset = seq - fact.dest_first
+    for source_first, count, lost in fact.runs:
+        if offset < count:
+            return None if lost else source_first + offset
+        offset -= count
+    raise AssertionError(f"the pass did not make seq {seq}")
 
 
 class Originals:
@@ -61,37 +93,29 @@ class Originals:
         self._store = store
         self._sources = sources
         self._catalog = catalog
-        self._places: dict[int, list[_Place]] = {}
+        self._places: dict[int, list[_Places]] = {}
+        self._names: dict[int, str] = {}
         self._staged: list[StageCommitted] = []
         self._buried: dict[int, Topic] = {}
-        self._arena: Arena | None = None
-        self._arena_id = 0
-
-    def keep(self, frames: bytes) -> tuple[int, int]:
-        """Hold rebuilt frames in memory; returns the source id and offset."""
-        if self._arena is None or not self._arena.has_room(len(frames)):
-            self._arena = Arena(ARENA_BYTES)
-            self._arena_id = self._sources.add(self._arena)
-        return self._arena_id, self._arena.append(frames)
 
     def index(self, generation: int, parts: list[GenerationScan]) -> None:
         """Note where one generation holds records, dead ones included."""
         for part in parts:
             for _, fact in part.entries:
                 if isinstance(fact, Appended):
-                    self._note(fact.topic_id, fact.first_seq, fact.count, generation, fact)
-                elif isinstance(fact, Forwarded):
-                    count = sum(run[1] for run in fact.runs)
-                    if count:
-                        self._note(fact.topic_id, fact.dest_first, count, generation, fact)
+                    self._places_of(fact.topic_id, generation).note_run(fact)
+                elif isinstance(fact, Forwarded) and fact.runs:
+                    self._places_of(fact.topic_id, generation).note_pass(fact)
                 elif isinstance(fact, StageCommitted):
                     self._staged.append(fact)
+                elif isinstance(fact, TopicCreated):
+                    self._names[fact.topic_id] = fact.name
 
-    def _note(
-        self, topic_id: int, first: int, count: int, generation: int, fact: Appended | Forwarded
-    ) -> None:
+    def _places_of(self, topic_id: int, generation: int) -> _Places:
         places = self._places.setdefault(topic_id, [])
-        places.append(_Place(first, first + count - 1, generation, fact))
+        if not places or places[-1].generation != generation:
+            places.append(_Places(generation))
+        return places[-1]
 
     def bury(self, topic: Topic) -> None:
         """A topic was dropped; its records may still be wanted."""
@@ -102,13 +126,15 @@ class Originals:
 
     def find(self, topic_id: int, seq: int, generation: int) -> Original | None:
         """The record, or None when nothing holds it any more."""
-        for place in reversed(self._places.get(topic_id, ())):
-            if place.generation <= generation and place.first <= seq <= place.last:
-                if isinstance(place.fact, Appended):
-                    return self._from_log(place.fact, seq)
-                copied = self._through(place.fact, seq, generation)
-                if copied is not None:
-                    return copied
+        for places in reversed(self._places.get(topic_id, ())):
+            if places.generation > generation:
+                continue
+            run, made = places.run_with(seq), places.pass_with(seq)
+            if run is not None:
+                return self._from_log(run, seq)
+            if made is not None:
+                # An older run may have used the seq for something else: look no further back.
+                return self._through(made, seq, generation) or self._from_segment(topic_id, seq)
         return self._from_stage(topic_id, seq) or self._from_segment(topic_id, seq)
 
     def _from_log(self, run: Appended, seq: int) -> Original | None:
@@ -123,26 +149,20 @@ class Originals:
 
     def _through(self, fact: Forwarded, seq: int, generation: int) -> Original | None:
         """A record that is itself a copy: from its own original."""
-        at = seq - fact.dest_first
-        for source_first, count, lost in fact.runs:
-            if at < count:
-                if lost:
-                    return None
-                found = self.find(fact.source_id, source_first + at, generation)
-                if found is None:
-                    return None
-                return self.copied(fact, source_first + at, found)
-            at -= count
-        return None
+        source_seq = _copied_from(fact, seq)
+        if source_seq is None:
+            return None
+        found = self.find(fact.source_id, source_seq, generation)
+        return None if found is None else self._copied(fact, source_seq, found)
 
-    def copied(self, fact: Forwarded, source_seq: int, found: Original) -> Original:
-        """What one pass makes of one record."""
-        source = self.topic(fact.source_id)
-        rule = rule_of_pass(
-            fact,
-            source=source.name if source else "",
-            source_epoch=source.epoch if source else fact.source_id,
-        )
+    def _name(self, topic_id: int) -> str:
+        """A topic's name; its creation may stand in the log of a shard that is replayed later."""
+        topic = self.topic(topic_id)
+        return self._names.get(topic_id, "") if topic is None else topic.name
+
+    def _copied(self, fact: Forwarded, source_seq: int, found: Original) -> Original:
+        """What one pass makes of one record. A topic's epoch is its id."""
+        rule = rule_of_pass(fact, source=self._name(fact.source_id), source_epoch=fact.source_id)
         batch = RecordBatch([found.data], [found.meta], [found.tag], [found.node])
         copy = derive(rule, [source_seq], batch, jsonbytes)
         return Original(
@@ -157,8 +177,7 @@ class Originals:
         for fact in reversed(self._staged):
             for staged_id, first, count in fact.topics:
                 if staged_id == topic_id and first <= seq < first + count:
-                    topic = self.topic(topic_id)
-                    batch = self.staged(fact).get(topic.name) if topic else None
+                    batch = self.staged(fact).get(self._name(topic_id))
                     return _row(batch, seq - first) if batch else None
         return None
 
@@ -218,32 +237,50 @@ def _row(batch: RecordBatch, at: int) -> Original | None:
 class Copier:
     """Makes the frames of rebuilt records and keeps them in memory."""
 
-    def __init__(self, catalog: Catalog, originals: Originals) -> None:
-        self._catalog = catalog
+    def __init__(self, arenas: Arenas, originals: Originals) -> None:
+        self._arenas = arenas
         self._originals = originals
 
     def copies(
         self, topic: Topic, fact: Forwarded, generation: int
     ) -> Iterator[Appended | SeqSkipped]:
         """The destination records of one pass that are not there yet, in order."""
-        seq = fact.dest_first
-        for source_first, count, lost in fact.runs:
-            for source_seq in range(source_first, source_first + count):
-                if seq > topic.head:
-                    yield self._copy(topic, fact, seq, None if lost else source_seq, generation)
-                seq += 1
+        known, first = topic.head, fact.dest_first
+        for _, count, lost in fact.runs:
+            last = first + count - 1
+            start = max(first, known + 1)
+            if lost and start <= last:
+                yield SeqSkipped(topic.id, fact.ts, start, last, SeqSkipped.SOURCE_TRIM)
+            elif start <= last:
+                yield from self._copied(topic, fact, (start, last), generation)
+            first = last + 1
 
-    def _copy(
-        self, topic: Topic, fact: Forwarded, seq: int, source_seq: int | None, generation: int
-    ) -> Appended | SeqSkipped:
-        own = self._originals.find(topic.id, seq, generation)
-        if own is None and source_seq is not None:
-            found = self._originals.find(fact.source_id, source_seq, generation)
-            own = None if found is None else self._originals.copied(fact, source_seq, found)
-        if own is None:
-            return SeqSkipped(topic.id, fact.ts, seq, seq, SeqSkipped.SOURCE_TRIM)
-        batch = RecordBatch([own.data], [own.meta], [own.tag], [own.node])
-        return self._keep(topic, seq, max(fact.ts, topic.last_ts), batch, hops=own.hops)
+    def _copied(
+        self, topic: Topic, fact: Forwarded, seqs: tuple[int, int], generation: int
+    ) -> Iterator[Appended | SeqSkipped]:
+        """Copies in runs of equal hops; what nothing holds any more is a hole."""
+        ready: list[Original] = []
+        lo, hi = seqs
+        for seq in range(lo, hi + 1):
+            copy = self._originals.find(topic.id, seq, generation)
+            if ready and (copy is None or copy.hops != ready[0].hops):
+                yield self._run(topic, seq - len(ready), fact.ts, ready)
+                ready = []
+            if copy is None:
+                yield SeqSkipped(topic.id, fact.ts, seq, seq, SeqSkipped.SOURCE_TRIM)
+            else:
+                ready.append(copy)
+        if ready:
+            yield self._run(topic, hi + 1 - len(ready), fact.ts, ready)
+
+    def _run(self, topic: Topic, first: int, ts: int, copies: list[Original]) -> Appended:
+        batch = RecordBatch(
+            [copy.data for copy in copies],
+            [copy.meta for copy in copies],
+            [copy.tag for copy in copies],
+            [copy.node for copy in copies],
+        )
+        return self._keep(topic, first, max(ts, topic.last_ts), batch, hops=copies[0].hops)
 
     def staged_run(
         self, topic: Topic, fact: StageCommitted, batch: RecordBatch, first: int
@@ -253,6 +290,6 @@ class Copier:
     def _keep(self, topic: Topic, seq: int, ts: int, batch: RecordBatch, *, hops: int) -> Appended:
         durable = topic.config.durability == "fsync"
         frames, run = encode_append(topic.id, seq, ts, batch, durable=durable, hops=hops)
-        source_id, offset = self._originals.keep(frames)
+        source_id, offset = self._arenas.keep(topic.id, frames, run.last_seq)
         run.base = (source_id << 32) + offset
         return run

@@ -107,15 +107,9 @@ class Reader:
                 at = max(piece.through, at) + 1
         return found
 
-    def frames(self, topic: Topic, lo: int, hi: int) -> Op[list[tuple[bytes, int | None, int]]]:
-        """`(buffer, offset, seq)` of the live records of a range; no offset: unreadable."""
-        found: list[tuple[bytes, int | None, int]] = []
-        at = lo
-        while at <= hi:
-            piece = yield from self._fetch(topic, at, hi, MAX_BUDGET)
-            found += zip(piece.bufs, piece.offsets, piece.seqs, strict=True)
-            at = max(piece.through, at) + 1
-        return found
+    def piece(self, topic: Topic, lo: int, hi: int, room: int) -> Op[Piece]:
+        """Live records from `lo` on, at least one, not many more than `room` bytes."""
+        return (yield from self._fetch(topic, lo, hi, room))
 
     def page(self, topic: Topic, after: int, limit: int) -> Op[Page]:
         """One page of a topic, for the engine's own use: nobody's read is noted."""

@@ -16,15 +16,17 @@ finds the same files. A read-only view stops after step 7.
 
 from __future__ import annotations
 
-import secrets
+import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from topics.core.catalog import App, Catalog
 from topics.core.config import parse_json
 from topics.core.facts import Fact, SeqSkipped
 from topics.core.routers import Router
 from topics.core.topic import Ledger, Topic
+from topics.engine.arenas import Arenas
 from topics.engine.capture import restore
 from topics.engine.clock import Clock
 from topics.engine.history import ALL, Resident, SegmentHistory
@@ -52,8 +54,7 @@ from topics.storage.wal.submission import Position
 CHECKPOINT_AFTER_BYTES = 16 << 20
 
 
-@dataclass
-class Found:
+class Found(msgspec.Struct):
     """The state that files describe, before anything is written."""
 
     fs: Fs
@@ -63,12 +64,13 @@ class Found:
     sources: Sources
     handles: Handles
     store: SegmentStore
+    arenas: Arenas  # records that were rebuilt and are in no file yet
     snapshot: Snapshot | None = None
     snapshot_number: int = 0  # highest number seen, valid or not
-    bad_snapshots: list[str] = field(default_factory=list)
-    scans: list[GroupScan] = field(default_factory=list)
-    owed: list[Fact] = field(default_factory=list)  # facts the new generation must log first
-    warnings: list[str] = field(default_factory=list)
+    bad_snapshots: list[str] = msgspec.field(default_factory=list)
+    scans: list[GroupScan] = msgspec.field(default_factory=list)
+    owed: list[Fact] = msgspec.field(default_factory=list)  # what the new generation logs first
+    warnings: list[str] = msgspec.field(default_factory=list)
 
     @property
     def generation(self) -> int:
@@ -104,7 +106,7 @@ def find_state(
         max_keys=settings.max_idempotency_keys,
         history=lambda topic_id: SegmentHistory(topic_id, store, sources),
     )
-    found = Found(fs, path, store_format, catalog, sources, handles, store)
+    found = Found(fs, path, store_format, catalog, sources, handles, store, Arenas(sources))
     try:
         find_retired(store)
         _load_snapshot(found)
@@ -161,8 +163,8 @@ def _load_snapshot(found: Found) -> None:
     for line in found.snapshot.topics:
         _restore_topic(found, line)
     for router in found.snapshot.routers:
-        found.catalog.routers.by_name[router.name] = Router(
-            **{name: getattr(router, name) for name in Router.__struct_fields__}
+        found.catalog.routers.add(
+            Router(**{name: getattr(router, name) for name in Router.__struct_fields__})
         )
     for app in found.snapshot.apps:
         found.catalog.apps[app.name] = App(app.epoch, bytes(app.result), app.last_use_ms)
@@ -253,6 +255,7 @@ def _replay(found: Found, settings: EngineSettings, progress: Callable[[float], 
         found.catalog,
         contained,
         originals,
+        found.arenas,
         salvage=settings.wal_repair == "salvage",
         progress=progress,
     )
@@ -423,7 +426,7 @@ def _clear_leftovers(found: Found, now_ms: int) -> None:
 
 
 def new_identity(clock: Clock) -> identity.StoreFormat:
-    return identity.new_format(secrets.token_bytes(16), created_ms=clock.now_ms())
+    return identity.new_format(os.urandom(16), created_ms=clock.now_ms())
 
 
 def enter_cold_dir(fs: Fs, cold_dir: str | None, store_id: bytes, *, may_claim: bool) -> None:

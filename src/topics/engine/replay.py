@@ -9,7 +9,6 @@ follow the one before it means a lost or misdirected write, and the start is ref
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -30,6 +29,7 @@ from topics.core.facts import (
     TopicDropped,
 )
 from topics.core.topic import SEQ_BASE, Topic
+from topics.engine.arenas import Arenas
 from topics.engine.history import SegmentHistory
 from topics.engine.originals import Copier, Originals
 from topics.errors import RefusedToOpen
@@ -40,14 +40,13 @@ from topics.storage.wal.scan import GenerationScan, GroupScan
 PROGRESS_EVERY = 256
 
 
-@dataclass
-class Contained:
+class Contained(msgspec.Struct):
     """What the snapshot already holds: frames up to these, in its own generation."""
 
     generation: int = 0
     next_topic_id: int = 1
     agnostic_lfn: int = 0
-    topic_lfn: Mapping[int, int] = field(default_factory=dict)
+    topic_lfn: Mapping[int, int] = msgspec.field(default_factory=dict)
 
     def holds(self, generation: int, lfn: int, topic_id: int) -> bool:
         if generation < self.generation:
@@ -65,6 +64,7 @@ class Replay:
         catalog: Catalog,
         contained: Contained,
         originals: Originals,
+        arenas: Arenas,
         *,
         salvage: bool = False,
         progress: Callable[[float], None] = lambda share: None,
@@ -72,7 +72,7 @@ class Replay:
         self._catalog = catalog
         self._contained = contained
         self._originals = originals
-        self._copier = Copier(catalog, originals)
+        self._copier = Copier(arenas, originals)
         self._salvage = salvage
         self._progress = progress
         self._dropped: set[int] = set()
@@ -106,17 +106,17 @@ class Replay:
                 if self._done % PROGRESS_EVERY == 0:
                     self._progress(self._done / self._total)
                     crashpoint("rec.mid_replay")
-                if isinstance(fact, Forwarded):
-                    passes.append(fact)
                 topic_id = getattr(fact, "topic_id", 0)
                 if self._contained.holds(number, lfn, topic_id):
-                    continue
+                    continue  # a pass among them is in the router's captured position as well
+                if isinstance(fact, Forwarded):
+                    passes.append(fact)
                 if topic_id:
                     self._apply(fact, topic_id, number, part.boot_id)
                 elif not isinstance(fact, CheckpointMarked | ClosedCleanly):
                     agnostic.append(fact)
         self._apply_agnostic(agnostic, number)
-        heads = {topic.id: topic.head for topic in self._catalog}
+        heads = {topic.id: _reached(topic) for topic in self._catalog}
         self._catalog.routers.settle(passes, heads)
         for part in parts:
             closed = part.closed
@@ -192,14 +192,14 @@ class Replay:
         self.repaired.append(lost)
 
     def _forward(self, topic: Topic, fact: Forwarded, generation: int) -> None:
+        if topic.config.durability == "ephemeral":
+            return  # its copies died with the process; only the router's place counts
         count = sum(run[1] for run in fact.runs)
         last = fact.dest_first + count - 1
         if not count or last <= topic.head:
             return
         if fact.dest_first > topic.head + 1:
             self._gap(topic, fact.dest_first)
-        if topic.config.durability == "ephemeral":
-            return  # its copies died with the process; only the router's place counts
         for part in self._copier.copies(topic, fact, generation):
             self._catalog.apply(part, generation=generation)
 
@@ -243,6 +243,13 @@ class Replay:
                 topic.apply_skipped(
                     SeqSkipped(topic_id, closed.ts, SEQ_BASE, head, SeqSkipped.POWER_LOSS)
                 )
+
+
+def _reached(topic: Topic) -> int:
+    """The head of the run just replayed; of an ephemeral topic the log knows only a ceiling."""
+    if topic.config.durability == "ephemeral":
+        return max(topic.head, topic.reserved)
+    return topic.head
 
 
 def _without_front(run: Appended, count: int) -> Appended:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import msgspec
 
 from topics.core.config import ROUTER_NAME, check_topic_name, parse
-from topics.core.facts import Match, RouterCreated, RouterDropped
+from topics.core.facts import Fact, Match, RouterCreated, RouterDropped
 from topics.core.routers import Router
 from topics.engine.effects import Gate, Op
 from topics.engine.forwarding import Forwarder
-from topics.engine.kernel import Kernel
+from topics.engine.kernel import CONTROL_BYTES, Kernel
 from topics.engine.lifecycle import Lifecycle
 from topics.errors import (
     InvalidRequest,
@@ -19,6 +21,8 @@ from topics.errors import (
     TopicExistsIncompatible,
     TopicNotFound,
 )
+
+T = TypeVar("T")
 
 
 class RouterSpec(msgspec.Struct, frozen=True):
@@ -40,15 +44,23 @@ class Routing:
         self._lifecycle = lifecycle
         self._forwarder = forwarder
         self._changing: Gate | None = None
-        kernel.catch_up = forwarder.catch_up
 
     def put(self, name: str, spec: RouterSpec) -> Op[tuple[bool, Router]]:
         """Create a router that starts at the source's head, or replace the knobs of one."""
+        return (yield from self._in_turn(self._put(name, spec)))
+
+    def drop(self, name: str) -> Op[bool]:
+        """Stop a router at once; copies it made stay. False when there was none."""
+        return (yield from self._in_turn(self._drop(name)))
+
+    def _in_turn(self, change: Op[T]) -> Op[T]:
+        """One change at a time: two that come together must not close a cycle, feed one topic
+        from two, or give a router that is being dropped its old place back."""
         while self._changing is not None:
             yield self._changing
         gate = self._changing = Gate()
         try:
-            return (yield from self._put(name, spec))
+            return (yield from change)
         finally:
             self._changing = None
             gate.open()
@@ -56,33 +68,44 @@ class Routing:
     def _put(self, name: str, spec: RouterSpec) -> Op[tuple[bool, Router]]:
         self._check(name, spec)
         kernel, routers = self._kernel, self._kernel.catalog.routers
-        for topic in (spec.source, spec.dest):
-            if topic not in kernel.catalog.by_name:
-                yield from self._lifecycle.create(topic, parse({}, topic=topic))
+        kernel.require_room(0, CONTROL_BYTES)
+        for end in (spec.source, spec.dest):
+            if end not in kernel.catalog.by_name:
+                yield from self._lifecycle.create(end, parse({}, topic=end))
         source, dest = kernel.topic(spec.source), kernel.topic(spec.dest)
-        known = routers.by_name.get(name)
-        created = known is None or (known.source_id, known.dest_id) != (source.id, dest.id)
-        fact = RouterCreated(
-            kernel.clock.now_ms(),
-            name,
-            spec.source,
-            spec.dest,
-            source.id,
-            dest.id,
-            spec.preserve_node,
-            spec.preserve_tag,
-            spec.create_dest,
-            spec.allow_cycle,
-            spec.exactly_once,
-            spec.match,
-            source.head if created or known is None else known.cursor,
-            dest.head,
-        )
-        if kernel.in_memory:
-            kernel.apply([fact])
+        # A drop of either topic comes before this or after it, not in between.
+        bar = yield from kernel.sections.close([source.id, dest.id])
+        try:
+            for topic in (source, dest):
+                if topic.id not in kernel.catalog.by_id:
+                    raise TopicNotFound(topic.name)
+            created = name not in routers.by_name
+            fact = RouterCreated(
+                kernel.clock.now_ms(),
+                name,
+                spec.source,
+                spec.dest,
+                source.id,
+                dest.id,
+                spec.preserve_node,
+                spec.preserve_tag,
+                spec.create_dest,
+                spec.allow_cycle,
+                spec.exactly_once,
+                spec.match,
+                source.head if created else routers.by_name[name].cursor,
+                dest.head,
+            )
+            yield from self._commit(fact)
+            return created, routers.by_name[name]
+        finally:
+            kernel.sections.open(bar)
+
+    def _commit(self, fact: Fact) -> Op[None]:
+        if self._kernel.in_memory:
+            self._kernel.apply([fact])
         else:
-            yield from kernel.commit([fact], topic_id=0, durable=True)
-        return created, routers.by_name[name]
+            yield from self._kernel.commit([fact], topic_id=0, durable=True)
 
     def _check(self, name: str, spec: RouterSpec) -> None:
         kernel, routers = self._kernel, self._kernel.catalog.routers
@@ -94,7 +117,7 @@ class Routing:
         check_topic_name(spec.dest)
         if not spec.create_dest and spec.dest not in kernel.catalog.by_name:
             raise TopicNotFound(spec.dest)
-        for other in routers.by_name.values():
+        for other in routers:
             if other.name != name and other.dest == spec.dest and other.source != spec.source:
                 raise TopicExistsIncompatible.fan_in(spec.dest)
         known = routers.by_name.get(name)
@@ -106,52 +129,30 @@ class Routing:
         if known is None and limit and len(routers.by_name) >= limit:
             raise Throttled("max_routers", maximum=limit)
         if not spec.allow_cycle:
-            path = self._path(spec.dest, spec.source, leaving_out=name)
+            path = routers.path(spec.dest, spec.source, leaving_out=name)
             if path is not None:
                 raise RouterCycle([spec.source, *path])
+        self._check_topic_cap(spec)
 
-    def _path(self, start: str, end: str, *, leaving_out: str) -> list[str] | None:
-        """Topics from `start` to `end` along routers, both included; None when there is no way."""
-        came_from: dict[str, str | None] = {start: None}
-        ahead = [start]
-        while ahead:
-            here = ahead.pop(0)
-            if here == end:
-                return _walk_back(came_from, end)
-            for router in self._kernel.catalog.routers.by_name.values():
-                follows = router.source == here and router.name != leaving_out
-                if follows and router.dest not in came_from:
-                    came_from[router.dest] = here
-                    ahead.append(router.dest)
-        return None
+    def _check_topic_cap(self, spec: RouterSpec) -> None:
+        """Judged for both topics before either is made."""
+        catalog, limit = self._kernel.catalog, self._kernel.settings.max_topics
+        missing = sum(topic not in catalog.by_name for topic in (spec.source, spec.dest))
+        if limit and missing and len(catalog.by_id) + missing > limit:
+            raise Throttled("max_topics", maximum=limit)
 
     def get(self, name: str) -> Op[Router]:
         """A router, brought up to date first."""
         router = self._kernel.catalog.routers.by_name.get(name)
         if router is None:
             raise RouterNotFound(name)
-        while (yield from self._forwarder.advance(router)):
-            pass
+        yield from self._forwarder.catch_up_router(router)
         return router
 
-    def drop(self, name: str) -> Op[bool]:
-        """Stop a router at once; copies it made stay. False when there was none."""
-        kernel = self._kernel
-        router = kernel.catalog.routers.by_name.get(name)
+    def _drop(self, name: str) -> Op[bool]:
+        router = self._kernel.catalog.routers.by_name.get(name)
         if router is None:
             return False
-        fact = RouterDropped(kernel.clock.now_ms(), name, router.source_id, router.dest_id)
-        if kernel.in_memory:
-            kernel.apply([fact])
-        else:
-            yield from kernel.commit([fact], topic_id=0, durable=True)
+        now_ms = self._kernel.clock.now_ms()
+        yield from self._commit(RouterDropped(now_ms, name, router.source_id, router.dest_id))
         return True
-
-
-def _walk_back(came_from: dict[str, str | None], end: str) -> list[str]:
-    path: list[str] = []
-    at: str | None = end
-    while at is not None:
-        path.append(at)
-        at = came_from[at]
-    return path[::-1]

@@ -94,23 +94,28 @@ class Upkeep:
         return self.bytes_written() - self._bytes_at_checkpoint[1]
 
     def checkpoint(self) -> Op[None]:
-        written = self.bytes_written()
+        written, derived = self.bytes_written(), self._kernel.derived_bytes
         yield from self._checkpointer.checkpoint()
+        self._kernel.derived_bytes -= derived
         self._bytes_at_checkpoint = [written, self._bytes_at_checkpoint[0]]
         self._kernel.must_checkpoint = False
         self._checkpoint_at_ms = self._kernel.clock.now_ms() + self._kernel.settings.checkpoint_ms
         self._backoff_ms = POLL_MS
 
     def _step(self) -> None:
-        """Advance the lane to its next pause."""
+        """Advance the lane to its next pause, but never leave routers waiting for it."""
         work = self._work
         assert work is not None
         try:
             wait = next(work)
-            while not isinstance(wait, Pause):
+            while not isinstance(wait, Pause) or self._holds_up_routers():
                 wait = fulfil(work, wait)
         except StopIteration:
             self._work = None
+
+    def _holds_up_routers(self) -> bool:
+        kernel = self._kernel
+        return kernel.standstill is not None and bool(kernel.catalog.routers.by_name)
 
     def _failed(self, error: Exception) -> None:
         """Keep serving from the log; try again later, less often each time."""

@@ -19,7 +19,7 @@ from topics.engine.arenas import Arenas
 from topics.engine.effects import Op, Sleep
 from topics.engine.kernel import Kernel
 from topics.engine.lifecycle import Lifecycle
-from topics.errors import HeadMismatch, InvalidRequest, Throttled, TopicNotFound
+from topics.errors import HeadMismatch, Throttled, TopicNotFound
 from topics.storage.frames import encode, encode_append
 from topics.storage.wal.submission import Submission
 from topics.values import Ack
@@ -28,7 +28,6 @@ RESERVE_BLOCK = 256
 MAX_RESERVE_BLOCK = 4096
 EPHEMERAL_BLOCK = 65_536
 FAST_BLOCK_MS = 100
-MAX_KEY_BYTES = 256
 RESERVING = ("disk", "ephemeral")
 """Classes whose seqs are reserved ahead, so that none is given out twice after a crash."""
 MAX_ROOM_WAIT_MS = 5000
@@ -59,8 +58,8 @@ class Timing:
         self.synced_ns = 0
         self.throttled_ns = 0
 
-    def note(self, submission: AppendSubmission, waited_ms: int) -> None:
-        self.throttled_ns = waited_ms * 1_000_000
+    def note(self, submission: AppendSubmission, waited_ms: float) -> None:
+        self.throttled_ns = round(waited_ms * 1e6)
         self.wrote_ns = submission.wrote_ns
         if submission.durable:
             self.synced_ns = submission.synced_ns
@@ -91,9 +90,9 @@ class Appender:
         Everything that may wait comes first. From the look at the key to the submission nothing
         waits, so of two writes with one key, or one `expect_head`, only one can pass.
         """
-        if key is not None and len(key.encode()) > MAX_KEY_BYTES:
-            raise InvalidRequest(f"an idempotency key has at most {MAX_KEY_BYTES} bytes")
-        waited_ms = 0
+        waited_ms: float = 0
+        if self._kernel.pace_ms is not None and not wait_for_room:
+            waited_ms = yield from self._pace(name)
         while True:
             topic, created = yield from self._prepare(
                 name, batch, create, config, key=key, expect_head=expect_head
@@ -172,9 +171,20 @@ class Appender:
             elif topic.config.discard == "reject" and kernel.due_eviction(topic) is not None:
                 yield from kernel.retain(topic)  # admission counts what TTL leaves
             elif self._needs_ceiling(topic, topic.handed_out + len(batch)):
-                yield from self._reserve(topic, topic.handed_out + len(batch))
+                yield from self.reserve(topic, topic.handed_out + len(batch))
             else:
                 return topic, created
+
+    def _pace(self, name: str) -> Op[float]:
+        """Let others go first while the server is busy; returns how long."""
+        kernel = self._kernel
+        topic = kernel.catalog.by_name.get(name)
+        if topic is None or kernel.pace_ms is None:
+            return 0
+        wait_ms = kernel.pace_ms(topic)
+        if wait_ms:
+            yield Sleep(wait_ms / 1000)
+        return wait_ms
 
     def _needs_ceiling(self, topic: Topic, last: int) -> bool:
         """Whether seqs up to `last` have to be reserved durably before they are given out."""
@@ -224,7 +234,7 @@ class Appender:
         if limit and self._kernel.catalog.bytes + nbytes > limit:
             raise Throttled("max_total_bytes", maximum=limit)
 
-    def _reserve(self, topic: Topic, last: int) -> Op[None]:
+    def reserve(self, topic: Topic, last: int) -> Op[None]:
         """Make a ceiling above `last` durable."""
         klass = topic.config.durability
         ceiling = last + (EPHEMERAL_BLOCK if klass == "ephemeral" else self._block(topic))

@@ -1,56 +1,101 @@
-"""Keeps routers moving: a pass follows every write to a source, a slow tick retries the rest."""
+"""Keeps routers moving: passes when their source is served, and a slow tick for the rest.
+
+Passes of different routers run side by side, so that their frames share a write of the log; how
+many begin in one turn of the loop is bounded, so that a wide fan-out holds nobody up.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
+from collections.abc import Callable
+from functools import partial
 
+from topics.core.routers import Router
 from topics.core.topic import Topic
 from topics.engine.engine import Engine
 from topics.errors import TopicsError
 from topics.server.driver import Driver
 
 TICK_SECONDS = 0.05
+PASSES_PER_TURN = 16
 
 
 class RouterPump:
-    """Hears of changes before anybody else does, and runs one round of passes at a time."""
+    """Starts a pass for each router of a source; `again` asks for another turn of a source."""
 
-    def __init__(self, engine: Engine, driver: Driver, loop: asyncio.AbstractEventLoop) -> None:
-        self._engine = engine
+    def __init__(
+        self,
+        engine: Engine,
+        driver: Driver,
+        loop: asyncio.AbstractEventLoop,
+        again: Callable[[Topic], None],
+    ) -> None:
+        self._again = again
+        self._topics = engine.kernel.catalog.by_id
+        self._forwarder = engine.forwarder
+        self._routers = engine.kernel.catalog.routers
         self._driver = driver
         self._loop = loop
-        self._running = False
-        self._again = False
-        self._told = engine.kernel.changed
-        engine.kernel.changed = self._changed
-        if engine.kernel.catalog.routers.by_name:
-            self._run()
+        self._waiting: deque[Router] = deque()
+        self._known: dict[str, Router] = {}  # waiting or under way
+        self._stalled: dict[str, Router] = {}
+        self._has_turn = False
+        self._has_tick = False
+        self._stopped = False
+        for router in self._routers:
+            self._want(router)
 
-    def _changed(self, topic: Topic) -> None:
-        self._told(topic)
-        if self._engine.kernel.catalog.routers.by_name and not self._again:
-            self._again = True
-            if not self._running:
-                self._loop.call_soon(self._run)
+    def serve(self, source: Topic) -> None:
+        """Let every router of a source copy on."""
+        for router in self._routers.out_of(source.id):
+            self._want(router)
 
-    def _run(self) -> None:
-        if self._running:
+    def run(self) -> None:
+        """Begin some passes now, the others on later turns."""
+        for _ in range(min(PASSES_PER_TURN, len(self._waiting))):
+            router = self._waiting.popleft()
+            self._driver.start(self._forwarder.advance(router), partial(self._done, router))
+        self._ask_turn()
+
+    def stop(self) -> None:
+        """Begin no more passes."""
+        self._stopped = True
+        self._waiting.clear()
+
+    def _want(self, router: Router) -> None:
+        if self._known.get(router.name) is not router and not self._stopped:
+            self._known[router.name] = router
+            self._waiting.append(router)
+            self._ask_turn()
+
+    def _ask_turn(self) -> None:
+        if self._waiting and not self._has_turn:
+            self._has_turn = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._has_turn = False
+        self.run()
+
+    def _done(self, router: Router, moved: bool | None, error: TopicsError | None) -> None:
+        if self._known.get(router.name) is router:
+            del self._known[router.name]
+        if self._routers.by_name.get(router.name) is not router:
+            return  # dropped or replaced
+        if not self._forwarder.is_behind(router):
             return
-        self._running, self._again = True, False
-        self._driver.start(self._engine.forwarder.advance_all(), self._done)
+        if moved:
+            self._again(self._topics[router.source_id])
+            return
+        # A full destination or the log held it up.
+        self._stalled[router.name] = router
+        if not self._has_tick:
+            self._has_tick = True
+            self._loop.call_later(TICK_SECONDS, self._tick)
 
-    def _done(self, answer: None, error: TopicsError | None) -> None:
-        self._running = False
-        if self._again:
-            self._loop.call_soon(self._run)
-        elif self._has_backlog():
-            # A full destination, a checkpoint or the log held a router up.
-            self._loop.call_later(TICK_SECONDS, self._run)
-
-    def _has_backlog(self) -> bool:
-        catalog = self._engine.kernel.catalog
-        return any(
-            router.cursor < source.head
-            for router in catalog.routers.by_name.values()
-            if (source := catalog.by_id.get(router.source_id)) is not None
-        )
+    def _tick(self) -> None:
+        self._has_tick = False
+        stalled, self._stalled = self._stalled, {}
+        for router in stalled.values():
+            self._want(router)
