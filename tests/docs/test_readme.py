@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -44,15 +45,53 @@ def test_the_five_lines_are_few() -> None:
 
 def test_the_commands_run_as_printed(tmp_path: Path) -> None:
     run(SAMPLES[0], tmp_path)
-    assert len(COMMANDS) == 3
+    directory_commands = [command for command in COMMANDS if " serve " not in command]
+    assert len(directory_commands) == 3
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    for command in COMMANDS:
+    for command in directory_commands:
         words = shlex.split(command.removeprefix(".venv/bin/"))
         told = subprocess.run(
             words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
         )
         assert told.stdout, command
         assert told.stderr == "", command
+
+
+def test_the_server_and_its_calls_run_as_printed(tmp_path: Path) -> None:
+    (serve,) = [command for command in COMMANDS if " serve " in command]
+    calls = re.findall(r"^curl .*$", README, re.MULTILINE)
+    assert len(calls) == 2
+    port_file = tmp_path / "address"
+    environment = os.environ | {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "TOPICS_PORT": "0",  # instead of the printed port, which may be taken here
+        "TOPICS_PORT_FILE": str(port_file),
+    }
+    words = shlex.split(serve.removeprefix(".venv/bin/"))
+    with (tmp_path / "log").open("w") as log:
+        server = subprocess.Popen(words, cwd=tmp_path, env=environment, stderr=log)
+    try:
+        address = wait_for_address(port_file, server)
+        answers = []
+        for call in calls:
+            curl = shlex.split(call.replace("localhost:4000", address))
+            retry = ["--silent", "--show-error", "--retry", "9", "--retry-delay", "1"]
+            answers.append(subprocess.check_output([*curl, *retry], text=True))
+    finally:
+        server.terminate()
+        server.wait(timeout=30)
+    assert '"first_seq":1' in answers[0]
+    assert '"records":[{"$seq":1,' in answers[1]
+    assert server.returncode == 0
+
+
+def wait_for_address(port_file: Path, server: subprocess.Popen[bytes]) -> str:
+    deadline = time.monotonic() + 30
+    while not port_file.exists():
+        assert server.poll() is None, "the server did not start"
+        assert time.monotonic() < deadline, "the server did not bind"
+        time.sleep(0.05)
+    return port_file.read_text().strip()
 
 
 def test_every_target_that_is_named_exists() -> None:
