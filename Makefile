@@ -6,7 +6,7 @@ BIN := .venv/bin
 SETUP := $(PYTHON) tools/setup.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-base setup-dev setup-spark demo test check fmt lock coverage bench h2spec clean
+.PHONY: help setup setup-base setup-dev setup-spark demo test check fmt lock coverage bench h2spec promtool clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -54,6 +54,9 @@ bench: setup-base ## speed against raw numbers of the same run
 
 h2spec: setup-base ## HTTP/2 conformance of a real server (needs Go once)
 	@$(BIN)/python tools/h2spec.py
+
+promtool: setup-base ## fetch promtool, with which the tests judge the metrics (needs apt-get)
+	@$(BIN)/python tools/promtool.py
 
 clean: ## remove everything that can be made again, .venv included
 	rm -rf .venv .setup.lock build dist htmlcov .coverage .coverage.* .hypothesis
