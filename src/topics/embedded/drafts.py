@@ -24,7 +24,7 @@ def batch_of(
         values = [record["data"] for record in items]
     except (KeyError, TypeError, IndexError):
         _explain_first(items)
-    datas = _datas(values)
+    datas = [_json(values[0])] if len(values) == 1 else _datas(values)
     if node is None and sum(map(len, items)) == len(items):
         return RecordBatch(datas)
     for index, record in enumerate(items):
@@ -41,8 +41,6 @@ def _listed(records: Iterable[Mapping[str, Any]] | Mapping[str, Any]) -> list[Ma
 
 def _datas(values: list[Any]) -> list[bytes]:
     """Each value as the JSON to store."""
-    if len(values) == 1:
-        return [_json(values[0])]
     ready = {issubclass(kind, _RAW) for kind in set(map(type, values))}
     if ready == {True}:
         return compact_all(values)

@@ -14,7 +14,7 @@ MAX_KEY_BYTES = 256
 
 def check_batch(batch: RecordBatch, limits: EngineSettings, *, key: str | None = None) -> None:
     """Refuse a write that breaks a limit, naming the first record that does."""
-    count = len(batch)
+    count = len(batch.datas)
     if not count:
         raise InvalidRequest("a write needs at least one record")
     if count > limits.max_batch_records:
@@ -42,6 +42,8 @@ def check_records(batch: RecordBatch, limits: EngineSettings) -> None:
 
 def _are_within(batch: RecordBatch, limits: EngineSettings) -> bool:
     """Whether a look at whole columns shows that no record can break a limit."""
+    if batch.metas is None and batch.tags is None and batch.nodes is None:
+        return max(map(len, batch.datas)) <= limits.max_record_bytes
     largest_meta = 0
     if batch.metas is not None:
         largest_meta = max(map(len, batch.metas))

@@ -46,6 +46,7 @@ _LEAD = struct.Struct("<BBQ")
 _MIDDLE = struct.Struct("<QHH")
 _COMMON = struct.Struct(f"<{_LEAD.size}sQ{_MIDDLE.size}sII")
 _pack_u32, _pack_u64 = U32.pack, U64.pack
+_MAX_PLAIN = MAX_FRAME - OVERHEAD - JSON_LEN_SIZE
 PLAIN_FRAME_LEN = MIN_FRAME_LEN + JSON_LEN_SIZE  # frame_len of a record without data
 _WHO = struct.Struct("<IBxQQ")  # of HEADER: frame_len, type, topic_id, seq
 _BYTES = [bytes((value,)) for value in range(256)]
@@ -112,7 +113,8 @@ def _encode_single(
 ) -> tuple[bytes, Appended]:
     """The write of one record with data only, where each avoided list is felt."""
     size = len(data)
-    _insist_on_fit(size)
+    if size > _MAX_PLAIN:
+        _insist_on_fit(size)
     body = _pack_plain(APPEND, flags, topic_id, seq, ts, 0, 0, size + JSON_LEN_SIZE, size) + data
     frame = b"".join((_pack_u32(size + PLAIN_FRAME_LEN), body, _pack_u64(h64(body))))
     return frame, Appended(
@@ -153,7 +155,7 @@ def _encode_plain(
 
 def _insist_on_fit(size: int) -> None:
     """A frame longer than readers accept would be lost data; the limits above keep it away."""
-    if size > MAX_FRAME - OVERHEAD - JSON_LEN_SIZE:
+    if size > _MAX_PLAIN:
         raise ValueError(f"a record of {size} bytes does not fit a frame")
 
 
