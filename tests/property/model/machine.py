@@ -576,6 +576,7 @@ class EngineMachine(RuleBasedStateMachine):
             refused = error.code
             del track.states[track.acked + 1 :]
             track.now.ts = self.topic(name).last_ts
+            track.now.ts_is_soft = True
         else:
             refused = "internal"
             if track.now.cfg.durability == "fsync":

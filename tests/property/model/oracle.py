@@ -123,6 +123,7 @@ class Model:
     max_keys: int = 1 << 20
     head: int = 0
     ts: int = 0
+    ts_is_soft: bool = False  # raised by a write that failed: memory only
     cap_hi: int = 0
     ttl_hi: int = 0
     fate: dict[int, Fate] = field(default_factory=dict)
@@ -222,6 +223,7 @@ class Model:
     def write(self, now: int, drafts: Sequence[Draft], key: str | None) -> Write:
         """Append after admission; TTL was judged by the caller, who knows when that happens."""
         self.ts = max(self.ts, now)
+        self.ts_is_soft = False
         first = self.head + 1
         for draft in drafts:
             self.head += 1

@@ -90,6 +90,9 @@ class Track:
             _lose_volatile(state, seen)
             if not state.version_is_logged:
                 state.delete_version = seen.delete_version
+        if state.ts_is_soft:
+            state.ts = min(state.ts, seen.ts)
+            state.ts_is_soft = False
         self._adopt_cursors(state, seen)
         self._adopt_keys(state, seen)
         state.version_is_logged = True
@@ -112,9 +115,10 @@ class Track:
         """Keys of lost writes are gone; expired ones may be back for a while."""
         if state.cfg.durability == "ephemeral":
             state.keys.clear()
-        lost = [k for k, e in state.keys.items() if state.fate.get(e.first) == "crash"]
-        for key in lost:
-            del state.keys[key]
+        for key, entry in list(state.keys.items()):
+            is_blurred = entry.first in state.blurred and key not in seen.keys
+            if is_blurred or state.fate.get(entry.first) == "crash":
+                del state.keys[key]
         for key, entry in seen.keys.items():
             may_be_known = entry in self.keys_ever.get(key, ()) and (
                 entry.first in state.blurred or state.fate.get(entry.first, "crash") != "crash"
