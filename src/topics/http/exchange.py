@@ -28,6 +28,7 @@ class Exchange(ABC):
 
     # Defaults live on the class: an exchange is born with every request, and few change them.
     on_gone: Callable[[], None] | None = None
+    on_half_close: Callable[[], None] | None = None
     answered = False
     gone = False
     status: int | None = None

@@ -21,6 +21,7 @@ import asyncio
 from collections import deque
 
 from topics.http import refusals
+from topics.http.exchange import call_safely
 from topics.http.h1_exchange import H1Exchange
 from topics.http.h1_reader import HEAD, IDLE, H1Reader
 from topics.http.h1_wire import CONTINUE, upgrade_head
@@ -370,6 +371,9 @@ class H1Connection(asyncio.Protocol):
         # Who watches a stream never half-closes: this client is gone.
         if self._line and self._line[0].opened is not None:
             return False
+        for exchange in tuple(self._line):
+            if exchange.on_half_close is not None and not exchange.answered:
+                call_safely(exchange.on_half_close)
         return bool(self._line or self._held)
 
     def _abandon(self, exchange: H1Exchange) -> None:

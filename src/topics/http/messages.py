@@ -161,10 +161,12 @@ class Reply(Protocol):
     """The answer to one request: exactly one of these is used, at once or later.
 
     `on_gone`, when set, is called if the client leaves before an answer was given; answering
-    after that is harmless and does nothing.
+    after that is harmless and does nothing. `on_half_close` is called when the client ends its
+    side of the connection first: it may have gone or still be listening, only an answer tells.
     """
 
     on_gone: Callable[[], None] | None
+    on_half_close: Callable[[], None] | None
 
     def __call__(self, response: Response) -> None:
         """Answer with a complete response."""

@@ -137,6 +137,7 @@ def diff(call: Call) -> None:
             raise
 
     call.reply.on_gone = poll.cancel
+    call.reply.on_half_close = poll.give_up
     call.run(begin(), first)
 
 
