@@ -46,8 +46,8 @@ class History(Protocol):
         """Tags of the records in `lo..hi`, each with its ascending seqs; a tag may come twice."""
         ...
 
-    def tags_of_tail(self, tail: Tail) -> Iterator[tuple[int, str]]:
-        """`(seq, tag)` of the tagged records of a tail, read from its frames."""
+    def tags_of_tail(self, tail: Tail, lo: int, hi: int) -> Iterator[tuple[int, str]]:
+        """`(seq, tag)` of the tagged records `lo..hi` of a tail, read from its frames."""
         ...
 
 
@@ -71,7 +71,7 @@ class NoHistory:
     def tags(self, lo: int, hi: int) -> Iterator[tuple[str, array[int]]]:
         return iter(())
 
-    def tags_of_tail(self, tail: Tail) -> Iterator[tuple[int, str]]:
+    def tags_of_tail(self, tail: Tail, lo: int, hi: int) -> Iterator[tuple[int, str]]:
         return iter(())
 
 

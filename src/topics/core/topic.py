@@ -494,8 +494,9 @@ class Topic:
         for lo, hi in self.extents(self.earliest, self.history.last):
             for tag, seqs in self.history.tags(lo, hi):
                 self.tags.add_many(tag, seqs)
-        for seq, tag in self.history.tags_of_tail(self.tail):
-            if seq >= self.earliest and seq not in self.deleted:
+        # Only what lives: the memory of dead records may have been given back.
+        for lo, hi in self.extents(max(self.earliest, self.history.last + 1), self.head):
+            for seq, tag in self.history.tags_of_tail(self.tail, lo, hi):
                 self.tags.add(tag, seq)
         self.tags.loaded = True
 

@@ -20,7 +20,8 @@ from topics.engine.effects import Io, Op
 from topics.engine.pages import names_at
 from topics.engine.piece import Piece
 from topics.engine.tail_reading import fetch_slots
-from topics.storage.frames import FLAG_TAG
+from topics.errors import Internal
+from topics.storage.frames import FLAG_TAG, verify
 from topics.storage.segments.codec import DEAD, Entry, Idx
 from topics.storage.segments.segment import ActiveSegment, AnySegment, Segment
 from topics.storage.segments.store import SegmentStore
@@ -174,9 +175,8 @@ class SegmentHistory:
     def tags(self, lo: int, hi: int) -> Iterator[tuple[str, array[int]]]:
         for part, i, j in self._ranges(lo, hi):
             if isinstance(part, Resident):
-                for seq, tag in self._tags_of(part.tail):
-                    if part.first + i <= seq < part.first + j:
-                        yield tag, array("Q", (seq,))
+                for seq, tag in self.tags_of_tail(part.tail, part.first + i, part.first + j - 1):
+                    yield tag, array("Q", (seq,))
                 continue
             if isinstance(part, ActiveSegment):
                 yield from self._tags_of_active(part, i, j)
@@ -201,11 +201,23 @@ class SegmentHistory:
                 if tag is not None:
                     yield tag, array("Q", (seq,))
 
-    def tags_of_tail(self, tail: Tail) -> Iterator[tuple[int, str]]:
-        return self._tags_of(tail)
+    def tags_of_tail(self, tail: Tail, lo: int, hi: int) -> Iterator[tuple[int, str]]:
+        for at in range(max(lo, tail.first) - tail.first, min(hi + 1, tail.end) - tail.first):
+            if tail.flags[at] & FLAG_TAG:
+                tag = names_at(self._frame(tail, at), 0)[1]
+                if tag is not None:
+                    yield tail.first + at, tag
 
-    def _tags_of(self, tail: Tail) -> Iterator[tuple[int, str]]:
-        return tags_of(self._sources, tail)
+    def _frame(self, tail: Tail, at: int) -> bytes:
+        location, length = tail.locations[at], tail.lengths[at]
+        source, offset = self._sources.get(location >> 32), location & 0xFFFFFFFF
+        frame = source.view(offset, length)
+        if frame is None:
+            frame = source.pread(offset, length)
+            seq = tail.first + at
+            if not verify(frame, 0, length, topic_id=self._topic_id, seq=seq):
+                raise Internal(f"seq {seq} of topic {self._topic_id} cannot be read from the log")
+        return frame
 
     # Bytes
 
@@ -252,17 +264,3 @@ def _cut_to_room(idx: Idx, i: int, j: int, room: int) -> int:
         if total > room:
             return max(position, i + 1)
     return j
-
-
-def tags_of(sources: Sources, tail: Tail) -> Iterator[tuple[int, str]]:
-    """`(seq, tag)` of the tagged records of a tail, read from their frames."""
-    for at, flags in enumerate(tail.flags):
-        if not flags & FLAG_TAG:
-            continue
-        location, length = tail.locations[at], tail.lengths[at]
-        source = sources.get(location >> 32)
-        offset = location & 0xFFFFFFFF
-        buf = source.view(offset, length) or source.pread(offset, length)
-        tag = names_at(buf, 0)[1]
-        if tag is not None:
-            yield tail.first + at, tag

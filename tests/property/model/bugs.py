@@ -21,9 +21,9 @@ from topics.engine import capture, recovery
 from topics.engine.checkpoint import Checkpointer
 from topics.engine.effects import Op
 from topics.engine.kernel import FactSubmission, Kernel
-from topics.engine.trimming import Kept, Trimmer
+from topics.engine.trimming import Trimmer
 from topics.engine.writing import Appender, AppendSubmission
-from topics.storage.snapshot_lines import HeadLine, TopicLine
+from topics.storage.snapshot_lines import GroupPosition, TopicLine
 from topics.storage.wal.shard import Shard
 from topics.storage.wal.submission import Submission
 from topics.testing._mount import Mount
@@ -113,17 +113,13 @@ def new_names_in_the_log_directory_are_not_synced() -> Iterator[None]:
 
 @planted("checkpoint", "kill")
 def the_log_is_cut_to_what_the_newest_snapshot_needs() -> Iterator[None]:
-    def trim(
-        original: Callable[..., Op[None]],
-        trimmer: Trimmer,
-        head: HeadLine,
-        lines: list[TopicLine],
+    def trim_group(
+        original: Callable[..., Op[None]], trimmer: Trimmer, position: GroupPosition
     ) -> Op[None]:
-        if trimmer._newest is not None:
-            trimmer._newest = Kept(head, lines)
-        return original(trimmer, head, lines)
+        assert trimmer._newest is not None
+        return original(trimmer, trimmer._newest.groups.get(position.key, position))
 
-    return instead(Trimmer, "trim", trim)
+    return instead(Trimmer, "_trim_group", trim_group)
 
 
 # Replay
@@ -264,6 +260,6 @@ def a_checkpoint_claims_frames_it_has_not_captured() -> Iterator[None]:
         original: Callable[..., TopicLine], checkpointer: Checkpointer, captured: capture.Capture
     ) -> TopicLine:
         line = original(checkpointer, captured)
-        return msgspec.structs.replace(line, lfn=line.lfn + 2)
+        return msgspec.structs.replace(line, lfn=line.lfn + 5)
 
     return instead(Checkpointer, "_finished_line", finished)
