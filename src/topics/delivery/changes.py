@@ -22,16 +22,15 @@ class Listener(Protocol):
 class Changes:
     """Call it with a topic that got records, got a hole, changed its rules or is gone.
 
-    `coalesce_ms` lets changes gather for a while before anybody is woken, and `withheld` names
-    topics whose records are not to be pushed for now; both belong to whoever watches the load,
-    who also calls `touch` for what it lets go again.
+    Whoever watches the load hears of changes instead and calls `wake` in the order it sees fit.
+    `withheld` names topics whose records are not to be pushed for now; who sets it also wakes
+    what it lets go again.
     """
 
     def __init__(
         self, find: Callable[[str], Topic | None], schedule: Schedule, timers: Timers
     ) -> None:
         self.turns = Turns(schedule)
-        self.coalesce_ms = 0
         self.withheld: Callable[[Topic], bool] = _none
         self._find = find
         self._schedule = schedule
@@ -42,17 +41,23 @@ class Changes:
         self._closed = False
 
     def __call__(self, topic: Topic) -> None:
-        if topic.name in self._listeners:
+        if self.is_awaited(topic):
             self.touch(topic.name)
 
+    def is_awaited(self, topic: Topic) -> bool:
+        """Whether anybody waits for it."""
+        return topic.name in self._listeners
+
     def touch(self, name: str) -> None:
-        """Wake whoever waits for the name."""
+        """Wake whoever waits for the name, on the next turn of the loop."""
         if not self._changed:
-            if self.coalesce_ms:
-                self._timers.call_later(self.coalesce_ms, self._flush)
-            else:
-                self._schedule(self._flush)
+            self._schedule(self._flush)
         self._changed[name] = None
+
+    def wake(self, name: str) -> None:
+        """Wake them now. Whatever they have to do is left to `turns`, which the caller runs."""
+        for listener in tuple(self._listeners.get(name, ())):
+            listener.wake(name)
 
     def listen(self, name: str, listener: Listener) -> None:
         self._listeners.setdefault(name, {})[listener] = None
@@ -68,8 +73,7 @@ class Changes:
         # Forgotten before anybody looks: what changes from here on is news again.
         changed, self._changed = self._changed, {}
         for name in changed:
-            for listener in tuple(self._listeners.get(name, ())):
-                listener.wake(name)
+            self.wake(name)
         self.turns.run()
 
     # Long polls

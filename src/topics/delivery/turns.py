@@ -51,6 +51,11 @@ class Turns:
         self._waiting: deque[Callback] = deque()
         self._scheduled = False
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether something is left to do."""
+        return bool(self._waiting)
+
     def add(self, callback: Callback) -> None:
         """Run `callback` soon. Whoever adds the same twice gets it run twice."""
         self._waiting.append(callback)

@@ -52,6 +52,10 @@ class Driver:
         self._wake_sent = False
         self.committer: Finisher | None = None
         self.in_flight = 0
+        self.on_pool = 0
+        """File work that was given to the pool and is not done."""
+        self.on_wait: Callable[[], None] = _nobody
+        """Called when an operation begins to wait."""
         self._idle: asyncio.Event | None = None
 
     # From the log's threads
@@ -114,10 +118,12 @@ class Driver:
             self._park(task, wait)
 
     def _park(self, task: _Task, wait: Wait) -> None:
+        self.on_wait()
         match wait:
             case Submission():
                 self._waiting.setdefault(wait, []).append(task)
             case Io():
+                self.on_pool += task.pool is self._pool
                 future = task.pool.submit(wait.work)
                 future.add_done_callback(lambda done: self._io_done(task, done))
             case Gate():
@@ -131,11 +137,15 @@ class Driver:
         self._loop.call_soon(self._resume, task, None)
 
     def _io_done(self, task: _Task, future: Future[Any]) -> None:
+        self._loop.call_soon_threadsafe(self._go_on, task, future)
+
+    def _go_on(self, task: _Task, future: Future[Any]) -> None:
+        self.on_pool -= task.pool is self._pool
         error = future.exception()
         if error is not None:
-            self._loop.call_soon_threadsafe(self._throw, task, error)
+            self._throw(task, error)
         else:
-            self._loop.call_soon_threadsafe(self._resume, task, future.result())
+            self._resume(task, future.result())
 
     def _fail(self, task: _Task, error: Exception) -> None:
         if isinstance(error, TopicsError):
@@ -159,3 +169,7 @@ class Driver:
         self._idle = asyncio.Event()
         if self.in_flight:
             await self._idle.wait()
+
+
+def _nobody() -> None:
+    """Nobody wants to know."""

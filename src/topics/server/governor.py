@@ -65,15 +65,12 @@ class Governor:
     def note_delay(self, waited_ms: int) -> None:
         """A topic was served after this wait."""
         self._served = True
-        self._smooth(min(waited_ms, LONGEST_DELAY_MS))
-
-    def _smooth(self, waited_ms: float) -> None:
-        self._delay_ms += SMOOTHING * (waited_ms - self._delay_ms)
+        self._delay_ms += SMOOTHING * (min(waited_ms, LONGEST_DELAY_MS) - self._delay_ms)
 
     def sample(self, *, waiting: int, busy: float) -> None:
         """Take stock: topics left waiting, and the fullest place where threads get their work."""
         if not self._served and not waiting:
-            self._smooth(0)  # nothing had to wait
+            self._delay_ms = 0.0  # there was nobody who could have waited
         self._served = False
         depth = waiting / (TOPICS_PER_WORKER * self._workers)
         latency = self._delay_ms / FULL_DELAY_MS

@@ -4,7 +4,8 @@ Theory of operation. A topic with something to do is *ready*: it stands once, in
 effective priority gives it, however often it changes before its turn. A round goes through the
 bands from the most urgent down. A band with topics in it gets credit by its weight, and each topic
 served costs one; so urgent topics get most of the turns and every band gets some. Waiting raises
-a topic's priority, and from time to time all are put into bands anew.
+a topic's priority, and every 50 ms topics are put into bands anew: all of them, or when there are
+very many a share that leaves time for serving them.
 
 A topic leaves the set before anybody acts on it. What happens to it from then on makes it ready
 again, so no change can fall between being served and being noticed.
@@ -18,8 +19,9 @@ Nothing here knows of loops or clocks; time is an argument.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator
+from heapq import heappop, heappush
+from itertools import count, islice
 from typing import Final, NamedTuple
 
 from topics.core.priority import aged, base_priority
@@ -30,6 +32,12 @@ FLOORS: Final = (750, 500, 250, 0)
 WEIGHTS: Final = (8, 4, 2, 1, 1)
 LAST: Final = len(WEIGHTS) - 1
 REBAND_MS: Final = 50
+REBAND_AT_LEAST: Final = 512
+REBAND_SHARE: Final = 8
+"""A reband looks at so many topics, or at this part of them if that is more."""
+
+_WITHHELD: Final = len(WEIGHTS)
+_NOWHERE: Final = _WITHHELD + 1
 
 
 PUSH: Final = 1
@@ -51,16 +59,13 @@ class _Unit:
 
     __slots__ = ("entitled_ms", "place", "ready_ms", "topic", "work")
 
-    def __init__(self, topic: Topic, work: int, now_ms: int, place: _Place) -> None:
+    def __init__(self, topic: Topic, work: int, ready_ms: int, now_ms: int) -> None:
         self.topic = topic
         self.work = work
-        self.ready_ms = now_ms
+        self.ready_ms = ready_ms
         self.entitled_ms = now_ms
-        self.place = place
-
-
-_Place = OrderedDict[int, _Unit]
-"""Units by topic id, the first to be served first."""
+        self.place = _NOWHERE
+        """Its band, or one of the other places."""
 
 
 def band_of(priority: int) -> int:
@@ -74,23 +79,26 @@ def band_of(priority: int) -> int:
 class Scheduler:
     def __init__(self) -> None:
         self._deferred = False
-        self._units: dict[int, _Unit] = {}
-        self._bands: tuple[_Place, ...] = tuple(_Place() for _ in WEIGHTS)
-        self._withheld = _Place()
+        self._units: dict[int, _Unit] = {}  # by topic id
+        # Those that wait longest first. A unit that moved or left stays behind as a leftover.
+        self._bands: tuple[list[tuple[int, int, _Unit]], ...] = tuple([] for _ in WEIGHTS)
+        self._counts = [0] * (_NOWHERE + 1)  # units by place
         self._credit = [0] * len(WEIGHTS)
+        self._numbers = count()
         self._banded_ms = 0
+        self._to_look_at: Iterator[_Unit] = iter(())
 
     @property
     def ready(self) -> int:
         """Topics that wait for their turn; withheld ones wait for something else."""
-        return len(self._units) - len(self._withheld)
+        return len(self._units) - self._counts[_WITHHELD]
 
     @property
     def deferred(self) -> bool:
         return self._deferred
 
     def withheld(self) -> list[Topic]:
-        return [unit.topic for unit in self._withheld.values()]
+        return [unit.topic for unit in self._units.values() if unit.place == _WITHHELD]
 
     def withholds(self, topic: Topic, now_ms: int) -> bool:
         """Whether a topic gets nothing for now."""
@@ -100,63 +108,91 @@ class Scheduler:
         """Make a topic ready, for this work too if it already is."""
         unit = self._units.get(topic.id)
         if unit is None:
-            unit = self._units[topic.id] = _Unit(topic, work, now_ms, self._withheld)
-            self._put(unit, now_ms)
+            self._enter(_Unit(topic, work, now_ms, now_ms), now_ms)
         elif work & ~unit.work:
             unit.work |= work
-            if self._deferred:  # a push does not wait where a router pass does
-                del unit.place[topic.id]
-                self._put(unit, now_ms)
+            self._put(unit, now_ms)  # a push does not wait where a deferred pass does
+
+    def _enter(self, unit: _Unit, now_ms: int) -> None:
+        self._units[unit.topic.id] = unit
+        self._counts[_NOWHERE] += 1
+        self._put(unit, now_ms)
 
     def defer(self, deferred: bool, now_ms: int) -> None:
         """Enter or leave deferred mode."""
         if deferred != self._deferred:
             self._deferred = deferred
-            self.reband(now_ms)
+            for unit in self._units.values():
+                self._put(unit, now_ms)
+
+    # Rounds
 
     def serve_round(self, now_ms: int) -> Iterator[Served]:
         """One round. Each topic has left the set when it is given out."""
-        if not 0 <= now_ms - self._banded_ms < REBAND_MS:
-            self.reband(now_ms)
-        for band, place in enumerate(self._bands):
-            self._credit[band] += WEIGHTS[band]
-            while place and self._credit[band] >= 1:
+        self.reband(now_ms)
+        for band, weight in enumerate(WEIGHTS):
+            self._credit[band] += weight
+            while self._counts[band] and self._credit[band] >= 1:
                 self._credit[band] -= 1
-                yield self._take(place, now_ms)
-            if not place:
+                yield self._serve(self._take(band), now_ms)
+            if not self._counts[band]:
                 self._credit[band] = 0
 
-    def _take(self, place: _Place, now_ms: int) -> Served:
-        topic_id, unit = place.popitem(last=False)
+    def _take(self, band: int) -> _Unit:
+        queue = self._bands[band]
+        unit = heappop(queue)[2]
+        while unit.place != band:
+            unit = heappop(queue)[2]
+        self._counts[band] -= 1
+        unit.place = _NOWHERE
+        del self._units[unit.topic.id]
+        return unit
+
+    def _serve(self, unit: _Unit, now_ms: int) -> Served:
         work = unit.work
         if self._deferred and work == PUSH | ROUTE:
-            work, unit.work = PUSH, ROUTE
-            self._put(unit, now_ms)
-        else:
-            del self._units[topic_id]
+            work = PUSH
+            self._enter(_Unit(unit.topic, ROUTE, unit.ready_ms, now_ms), now_ms)
         return Served(unit.topic, work, max(0, now_ms - unit.entitled_ms))
 
+    # Bands
+
     def reband(self, now_ms: int) -> None:
-        """Put every topic where it belongs by now, those that wait longest first."""
+        """Put topics where they belong by now, if it is time for that."""
+        if 0 <= now_ms - self._banded_ms < REBAND_MS:
+            return
         self._banded_ms = now_ms
-        for place in (*self._bands, self._withheld):
-            place.clear()
-        for unit in sorted(self._units.values(), key=_by_age):
-            self._put(unit, now_ms)
+        for unit in self._some():
+            if unit.place != _NOWHERE:
+                self._put(unit, now_ms)
+
+    def _some(self) -> list[_Unit]:
+        """All units, or when they are very many the next part of them."""
+        amount = max(REBAND_AT_LEAST, len(self._units) // REBAND_SHARE)
+        if len(self._units) <= amount:
+            return list(self._units.values())
+        some = list(islice(self._to_look_at, amount))
+        if len(some) < amount:
+            self._to_look_at = iter(list(self._units.values()))
+        return some
 
     def _put(self, unit: _Unit, now_ms: int) -> None:
+        place = self._place_of(unit, now_ms)
+        if place == unit.place:
+            return
+        if unit.place == _WITHHELD:
+            unit.entitled_ms = now_ms
+        self._counts[unit.place] -= 1
+        self._counts[place] += 1
+        unit.place = place
+        if place != _WITHHELD:
+            heappush(self._bands[place], (unit.ready_ms, next(self._numbers), unit))
+
+    def _place_of(self, unit: _Unit, now_ms: int) -> int:
         base = base_priority(unit.topic, now_ms)
-        if self._deferred and base < 0:
-            unit.place = self._withheld
-        else:
-            if unit.place is self._withheld:
-                unit.entitled_ms = now_ms
-            band = band_of(aged(base, now_ms - unit.ready_ms))
-            if self._deferred and unit.work == ROUTE:
-                band = min(band + 1, LAST)
-            unit.place = self._bands[band]
-        unit.place[unit.topic.id] = unit
-
-
-def _by_age(unit: _Unit) -> int:
-    return unit.ready_ms
+        if not self._deferred:
+            return band_of(aged(base, now_ms - unit.ready_ms))
+        if base < 0:
+            return _WITHHELD
+        band = band_of(aged(base, now_ms - unit.ready_ms))
+        return min(band + 1, LAST) if unit.work == ROUTE else band

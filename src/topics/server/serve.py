@@ -33,6 +33,7 @@ from topics.http.listener import Listener, tls_context
 from topics.http.service import HttpLimits, Service
 from topics.server.config import ServerConfig, TlsFiles
 from topics.server.driver import Driver
+from topics.server.pump import Pump
 from topics.server.routers import RouterPump
 from topics.server.wiring import build_app
 from topics.storage.fs import RealFs
@@ -86,7 +87,8 @@ class Server:
         self._tls: ssl.SSLContext | None = None
         self._upkeep: asyncio.TimerHandle | None = None
         self._maintaining = False
-        self._forwarding: RouterPump | None = None
+        self._pump: Pump | None = None
+        self._routers: RouterPump | None = None
         self.stopping = asyncio.Event()
 
     async def run(self) -> int:
@@ -177,7 +179,7 @@ class Server:
         return committer
 
     def _pressure(self) -> float:
-        return self.service.pressure()
+        return 0.0 if self._pump is None else self._pump.pressure
 
     def _begin(self, engine: Engine) -> None:
         for warning in engine.warnings:
@@ -185,16 +187,28 @@ class Server:
         engine.kernel.log_is_queued = True
         committer = engine.kernel.committer
         assert isinstance(committer, GroupedCommitter)
-        self.service.pressure = lambda: max(committer.fill(n) for n in range(self._shards))
+        timers = LoopTimers(self._loop)
         delivery = Delivery(
             engine,
             self._driver,
-            timers=LoopTimers(self._loop),
+            timers=timers,
             schedule=self._loop.call_soon,
             max_sessions=self.service.limits.max_watch_sessions,
         )
+        self._pump = Pump(
+            delivery,
+            committer,
+            self._driver,
+            shards=self._shards,
+            pool_size=READ_THREADS,
+            workers=os.cpu_count() or 1,
+            timers=timers,
+            schedule=self._loop.call_soon,
+        )
+        self._routers = RouterPump(engine, self._driver, self._loop, self._pump.advance)
+        self._pump.passes = self._routers
+        self.service.pressure = self._pressure
         self.service.attach(engine, delivery)
-        self._forwarding = RouterPump(engine, self._driver, self._loop)
         self._schedule_upkeep()
         _log.info("ready: %d topics", len(engine.kernel.catalog.by_id))
 
@@ -228,6 +242,10 @@ class Server:
         self.service.shut_down()
         if self._upkeep is not None:
             self._upkeep.cancel()
+        if self._pump is not None:
+            self._pump.stop()
+        if self._routers is not None:
+            self._routers.stop()
         drained = asyncio.create_task(self._listener.drain(DRAIN_SECONDS))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(DRAIN_SECONDS):

@@ -324,18 +324,6 @@ def test_a_withheld_topic_gets_one_notice_and_its_records_once_let_go(world: Wor
     assert seqs(peer.events()[0].data) == [1, 2]
 
 
-def test_under_load_changes_gather_before_anybody_is_woken(world: World) -> None:
-    peer = world.watch("orders")
-    peer.events()
-    world.delivery.changes.coalesce_ms = 20
-    world.append("orders", 1)
-    world.advance(19)
-    assert peer.events() == []
-    world.append("orders", 2)
-    world.advance(1)
-    assert seqs(peer.events()[0].data) == [1, 2]
-
-
 def test_a_failed_read_is_tried_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.append("orders", 1)
     real = world.engine.read

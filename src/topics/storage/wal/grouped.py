@@ -313,6 +313,14 @@ class GroupedCommitter:
         by_count = lane.queued / settings.queue_submissions
         return max(0.0, min(1.0, max(by_count, lane.queued_bytes / settings.queue_bytes)))
 
+    def queued(self, shard: int) -> int:
+        """Submissions that wait in the queue."""
+        return max(0, self._lanes[shard].queued)
+
+    def taken(self, shard: int) -> int:
+        """Submissions that ever left the queue."""
+        return self._lanes[shard].taken
+
     def sync(self, shard: int) -> Position:
         """Wait until everything submitted before this call is durable. From any thread."""
         barrier = _Barrier()

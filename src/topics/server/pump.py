@@ -1,0 +1,258 @@
+"""Serves topics that changed, as the scheduler orders and as hard as the governor allows.
+
+A change makes a topic ready; the next turn of the loop serves it. On an idle server that is all
+there is to it. A turn is bounded in time, and while streams have something left to send it serves
+one round and no more, so that an urgent topic never finds more than that ahead of it.
+
+While there is work, and not longer, a tick takes samples and turns the governor's verdict into
+deeds: pushes gather, topics of low priority are withheld, writes to them are paced. Changes gather
+in front of the scheduler and not behind it, for there they would lose their order again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Protocol
+
+from topics.core.priority import base_priority
+from topics.core.topic import Topic
+from topics.delivery.live import Delivery
+from topics.delivery.turns import Schedule, Timer, Timers
+from topics.server.governor import TICK_MS, UNKNOWN_RETRY_MS, DrainRate, Governor
+from topics.server.scheduler import PUSH, ROUTE, Scheduler
+
+TURN_S = 0.002
+HALF_FULL = 0.5
+
+
+class Log(Protocol):
+    """The queues of the log."""
+
+    def fill(self, shard: int) -> float: ...
+    def room(self, shard: int, size: int) -> bool: ...
+    def queued(self, shard: int) -> int: ...
+    def taken(self, shard: int) -> int: ...
+
+
+class Work(Protocol):
+    """Operations under way."""
+
+    on_wait: Callable[[], None]
+    in_flight: int
+    on_pool: int
+
+
+class Passes(Protocol):
+    """What moves routers."""
+
+    def serve(self, source: Topic) -> None:
+        """Copy on what this topic has got."""
+
+    def run(self) -> None:
+        """Begin with it."""
+
+
+class Pump:
+    """Hears of every change. One per server, on the thread of its loop."""
+
+    def __init__(
+        self,
+        delivery: Delivery,
+        log: Log,
+        work: Work,
+        *,
+        shards: int,
+        pool_size: int,
+        workers: int,
+        timers: Timers,
+        schedule: Schedule,
+    ) -> None:
+        self.scheduler = Scheduler()
+        self.governor = Governor(workers=workers)
+        self.passes: Passes | None = None
+        self._kernel = delivery.engine.kernel
+        self._catalog = self._kernel.catalog
+        self._changes = delivery.changes
+        self._synced = delivery.synced
+        self._log = log
+        self._work = work
+        self._shards = range(shards)
+        self._pool_size = pool_size
+        self._timers = timers
+        self._schedule = schedule
+        self._rates = [DrainRate() for _ in self._shards]
+        self._has_turn = False
+        self._left = 0  # topics the last turn left waiting
+        self._gather_ms = 0
+        self._idle = True
+        self._gathering: dict[int, Topic] = {}
+        self._unsaid: dict[str, None] = {}  # withheld topics whose readers have not been told
+        self._tick: Timer | None = None
+        self._ticked_s = 0.0
+        self._stopped = False
+        self._kernel.changed = self._changed
+        self._kernel.retry_after_ms = self.retry_after_ms
+        self._changes.withheld = self._withholds
+        work.on_wait = self._wake
+
+    def stop(self) -> None:
+        """The server stops: readers were told goodbye, and routers go on after the next start."""
+        self._stopped = True
+        self._brake(deferred=False)
+        if self._tick is not None:
+            self._tick.cancel()
+            self._tick = None
+
+    @property
+    def pressure(self) -> float:
+        """The load, from 0 to 1; from any thread."""
+        if any(not self._log.room(shard, 1) for shard in self._shards):
+            return 1.0  # acts at once, whatever was sampled last
+        return self.governor.pressure
+
+    def retry_after_ms(self) -> int:
+        """When somebody who found the log full may try again."""
+        fullest = max(self._shards, key=self._log.fill)
+        if self._log.fill(fullest) < HALF_FULL:
+            return UNKNOWN_RETRY_MS  # it is not the queue that is in the way
+        return self._rates[fullest].retry_after_ms(self._log.queued(fullest))
+
+    # Turns
+
+    def advance(self, source: Topic) -> None:
+        """A router has more to copy from this topic."""
+        self._add(source, ROUTE)
+
+    def _changed(self, topic: Topic) -> None:
+        self._synced.note(topic)
+        work = PUSH if self._changes.is_awaited(topic) else 0
+        if topic.id not in self._catalog.by_id:
+            if work:
+                self._changes.touch(topic.name)  # the end of a topic is never withheld
+            return
+        if work and self._gather_ms:
+            self._gather(topic)
+            work = 0
+        if self._catalog.routers.out_of(topic.id):
+            work |= ROUTE
+        if work:
+            self._add(topic, work)
+
+    def _add(self, topic: Topic, work: int) -> None:
+        self.scheduler.add(topic, work, self._kernel.clock.now_ms())
+        self._wake()
+        self._ask_turn()
+
+    def _gather(self, topic: Topic) -> None:
+        if not self._gathering:
+            self._timers.call_later(self._gather_ms, self._gathered)
+        self._gathering[topic.id] = topic
+
+    def _gathered(self) -> None:
+        gathered, self._gathering = self._gathering, {}
+        now_ms = self._kernel.clock.now_ms()
+        for topic in gathered.values():
+            self.scheduler.add(topic, PUSH, now_ms)
+            if self.scheduler.withholds(topic, now_ms):
+                self._unsaid[topic.name] = None
+        self._wake()
+        self._ask_turn()
+
+    def _ask_turn(self) -> None:
+        if self.scheduler.ready and not (self._has_turn or self._stopped):
+            self._has_turn = True
+            self._schedule(self._turn)
+
+    def _turn(self) -> None:
+        self._has_turn = False
+        clock, turns = self._kernel.clock, self._changes.turns
+        end_s = clock.monotonic() + TURN_S
+        while self.scheduler.ready and not self._stopped:
+            self._serve_round(clock.now_ms())
+            turns.run()
+            if turns.is_behind or clock.monotonic() >= end_s:
+                break
+        self._left = self.scheduler.ready
+        self._ask_turn()
+
+    def _serve_round(self, now_ms: int) -> None:
+        deferred = self.scheduler.deferred
+        for topic, work, waited_ms in self.scheduler.serve_round(now_ms):
+            if not deferred or work & PUSH:  # a deferred pass waits because it was told to
+                self.governor.note_delay(waited_ms)
+            if work & PUSH:
+                self._changes.wake(topic.name)
+            if work & ROUTE and self.passes is not None:
+                self.passes.serve(topic)
+        if self.passes is not None:
+            self.passes.run()
+
+    # Ticks
+
+    def _wake(self) -> None:
+        """There is work: take samples from now on."""
+        self._idle = False
+        if self._tick is None and not self._stopped:
+            for shard, rate in zip(self._shards, self._rates, strict=True):
+                rate.begin(self._log.taken(shard))
+            self._arm()
+
+    def _arm(self) -> None:
+        self._ticked_s = self._kernel.clock.monotonic()
+        self._tick = self._timers.call_later(TICK_MS, self._on_tick)
+
+    def _on_tick(self) -> None:
+        self._sample_rates()
+        log_fill = max(map(self._log.fill, self._shards))
+        pool_fill = min(1.0, self._work.on_pool / self._pool_size)
+        self.governor.sample(waiting=self._left, busy=max(log_fill, pool_fill))
+        self._brake(deferred=self.governor.deferred)
+        if self._is_idle():
+            self._tick = None
+            self.governor.rest()
+        else:
+            self._idle = True
+            self._arm()
+
+    def _is_idle(self) -> bool:
+        """Whether nothing happened since the last tick, nothing waits and no brake is on."""
+        return self._idle and not (
+            self._work.in_flight or self.scheduler.ready or not self.governor.is_calm
+        )
+
+    def _sample_rates(self) -> None:
+        elapsed_ms = max(1.0, (self._kernel.clock.monotonic() - self._ticked_s) * 1000)
+        for shard, rate in zip(self._shards, self._rates, strict=True):
+            rate.sample(
+                taken=self._log.taken(shard), queued=self._log.queued(shard), elapsed_ms=elapsed_ms
+            )
+
+    # Brakes
+
+    def _brake(self, *, deferred: bool) -> None:
+        self._gather_ms = math.ceil(self.governor.gather_ms)
+        entered = deferred and not self.scheduler.deferred
+        self.scheduler.defer(deferred, self._kernel.clock.now_ms())
+        self._kernel.pace_ms = self._pace_ms if deferred else None
+        if entered:
+            self._unsaid = {topic.name: None for topic in self.scheduler.withheld()}
+        elif deferred:
+            self.scheduler.reband(self._kernel.clock.now_ms())  # a priority may have changed
+        # Readers get a word instead of records, and long polls their answer all the same.
+        unsaid, self._unsaid = self._unsaid, {}
+        for name in unsaid:
+            self._changes.touch(name)
+        self._ask_turn()
+
+    def _pace_ms(self, topic: Topic) -> float:
+        is_paced = base_priority(topic, self._kernel.clock.now_ms()) < 0
+        return self.governor.pace_ms if is_paced else 0.0
+
+    def _withholds(self, topic: Topic) -> bool:
+        """Asked by whoever is about to push records of a topic, and gives them up if so."""
+        now_ms = self._kernel.clock.now_ms()
+        if not self.scheduler.withholds(topic, now_ms):
+            return False
+        self.scheduler.add(topic, PUSH, now_ms)  # so that somebody comes back to it
+        return True
