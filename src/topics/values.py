@@ -464,6 +464,25 @@ class StageCommit(Value, frozen=True):
         return shown
 
 
+class RouterState(Value, frozen=True):
+    """A router and how far it has come; `lag` source records are still to be looked at.
+
+    `filter` is the triple a tag has to match, or None; `forwarded_total` counts copies,
+    suppressed duplicates and lost seqs.
+    """
+
+    router: str
+    source: str
+    dest: str
+    preserve_node: bool
+    preserve_tag: bool
+    filter: tuple[str, str, str] | None
+    allow_cycle: bool
+    guarantee: Literal["at_least_once", "exactly_once"]
+    forwarded_total: int
+    lag: int
+
+
 class Job(Struct, frozen=True, gc=False):
     """A job on lease: the worker's own until `deadline_ms`."""
 

@@ -1,27 +1,74 @@
 """Lease projection of one queue: who holds which job, until when, how often it was handed out.
 
-Every live job is in exactly one place: leased, waiting to be handed out again (`reclaim`), delayed
-until a time, or fresh (at or above `claim_cursor`). Whether a job still lives is the topic's
-business: entries of vanished jobs are pruned when they come up.
+Every live job is in exactly one place:
+
+    leased    a worker holds it until its deadline; while `finishing` its ack is being logged,
+              and neither the clock nor another call takes it away
+    delayed   given back, to be handed out at a given time
+    reclaim   waits to be handed out again: expired, given back, or released
+    spent     was handed out as often as it may be, and waits to become a dead letter
+    fresh     at or above `claim_cursor`
+
+Whether a job still lives is the topic's business: it calls `forget` when one goes, and entries of
+vanished jobs in `reclaim` are dropped when they come up.
 
 Times sit in heaps beside the maps, so that no call ever looks at every lease. A heap may hold
-entries that are out of date (a lease extended, a job acked); the map decides.
+entries that are out of date (a lease extended, a job acked); the map decides, and a heap that has
+become mostly out of date is built anew.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
 
 import msgspec
 
 from topics.core.facts import LeaseChanged
+
+SLACK = 1024
+"""Outdated entries a heap may hold beside as many as there are current ones."""
 
 
 class Lease(msgspec.Struct, frozen=True, gc=False):
     lease_id: int
     node: str
     deadline_ms: int
+
+
+class _Times:
+    """Seqs by the time something falls due for them; seqs due together share an entry."""
+
+    __slots__ = ("_heap", "size")
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, tuple[int, ...]]] = []
+        self.size = 0  # seqs, current or not
+
+    def add(self, due_ms: int, seqs: tuple[int, ...]) -> None:
+        heapq.heappush(self._heap, (due_ms, seqs))
+        self.size += len(seqs)
+
+    def pop_before(self, end_ms: int) -> tuple[int, tuple[int, ...]] | None:
+        """The earliest entry, if it is due before `end_ms`."""
+        if not self._heap or self._heap[0][0] >= end_ms:
+            return None
+        entry = heapq.heappop(self._heap)
+        self.size -= len(entry[1])
+        return entry
+
+    def first_ms(self) -> int | None:
+        return self._heap[0][0] if self._heap else None
+
+    def rebuild(self, due: Iterable[tuple[int, int]]) -> None:
+        """Start over with these `(seq, due_ms)`."""
+        by_time: dict[int, list[int]] = {}
+        for seq, due_ms in due:
+            by_time.setdefault(due_ms, []).append(seq)
+        self._heap = [(due_ms, tuple(seqs)) for due_ms, seqs in by_time.items()]
+        heapq.heapify(self._heap)
+        self.size = sum(map(len, by_time.values()))
 
 
 class LeaseBook:
@@ -32,93 +79,25 @@ class LeaseBook:
         "dead_lettered",
         "delayed",
         "deliveries",
-        "last_lease_id",
+        "finishing",
         "leased",
         "reclaim",
+        "spent",
+        "spent_limit",
     )
 
     def __init__(self) -> None:
-        self.dead_lettered = 0
-        self.last_lease_id = 0
-        self._begin_again()
-
-    def _begin_again(self) -> None:
+        self.dead_lettered = 0  # since the queue was made or the process started
         self.claim_cursor = 1  # first seq never handed out
         self.leased: dict[int, Lease] = {}
+        self.finishing: set[int] = set()
         self.delayed: dict[int, int] = {}  # seq -> ready_at
         self.deliveries: dict[int, int] = {}
         self.reclaim: list[int] = []  # min-heap of seqs
-        self._deadlines: list[tuple[int, int]] = []  # min-heap of (deadline, seq)
-        self._ready_times: list[tuple[int, int]] = []  # min-heap of (ready_at, seq)
-
-    # Events, live and replayed
-
-    def apply(self, fact: LeaseChanged) -> None:
-        """Install one event. All but a claim count only for the lease they name."""
-        if fact.event == LeaseChanged.CLAIMED:
-            self._claimed(fact)
-            return
-        held = self.leased.get(fact.seq)
-        if held is None or held.lease_id != fact.lease_id:
-            return
-        if fact.event == LeaseChanged.EXTENDED:
-            self._hold(fact.seq, Lease(held.lease_id, held.node, fact.deadline_ms))
-        elif fact.event == LeaseChanged.RELEASED:
-            del self.leased[fact.seq]
-            if fact.deadline_ms > fact.ts:
-                self._delay(fact.seq, fact.deadline_ms)
-            else:
-                heapq.heappush(self.reclaim, fact.seq)
-        else:
-            self.forget(fact.seq)
-
-    def _claimed(self, fact: LeaseChanged) -> None:
-        self._hold(fact.seq, Lease(fact.lease_id, fact.node, fact.deadline_ms))
-        self.deliveries[fact.seq] = fact.deliveries
-        self.delayed.pop(fact.seq, None)
-        self.claim_cursor = max(self.claim_cursor, fact.seq + 1)
-        self.last_lease_id = max(self.last_lease_id, fact.lease_id)
-
-    def _hold(self, seq: int, lease: Lease) -> None:
-        self.leased[seq] = lease
-        heapq.heappush(self._deadlines, (lease.deadline_ms, seq))
-
-    def _delay(self, seq: int, ready_at: int) -> None:
-        self.delayed[seq] = ready_at
-        heapq.heappush(self._ready_times, (ready_at, seq))
-
-    def forget(self, seq: int) -> None:
-        """The job is gone: acked, deleted, evicted or moved."""
-        self.leased.pop(seq, None)
-        self.delayed.pop(seq, None)
-        self.deliveries.pop(seq, None)
-
-    # Time
-
-    def sweep(self, now_ms: int) -> list[int]:
-        """Free every lease whose deadline has passed and every job whose delay is over.
-
-        Returns the seqs whose lease expired, in the order of their deadlines.
-        """
-        expired = []
-        while self._deadlines and self._deadlines[0][0] < now_ms:
-            deadline_ms, seq = heapq.heappop(self._deadlines)
-            lease = self.leased.get(seq)
-            if lease is not None and lease.deadline_ms == deadline_ms:
-                del self.leased[seq]
-                heapq.heappush(self.reclaim, seq)
-                expired.append(seq)
-        while self._ready_times and self._ready_times[0][0] <= now_ms:
-            ready_at, seq = heapq.heappop(self._ready_times)
-            if self.delayed.get(seq) == ready_at:
-                del self.delayed[seq]
-                heapq.heappush(self.reclaim, seq)
-        return expired
-
-    def next_event_ms(self) -> int | None:
-        """When a lease ends or a delay is over next, about; None when nothing is pending."""
-        times = [heap[0][0] for heap in (self._deadlines, self._ready_times) if heap]
-        return min(times, default=None)
+        self.spent: deque[int] = deque()
+        self.spent_limit = 0  # deliveries by which jobs were judged spent
+        self._deadlines = _Times()
+        self._ready_times = _Times()
 
     # Handing out
 
@@ -130,12 +109,107 @@ class LeaseBook:
                 return seq
         return None
 
-    def put_back(self, seq: int) -> None:
-        """A job that was taken but not handed out is claimable again."""
-        self.leased.pop(seq, None)
-        heapq.heappush(self.reclaim, seq)
+    def lease(self, seq: int, lease: Lease, deliveries: int) -> None:
+        """Give a job to a worker; `watch` its deadline afterwards."""
+        self.leased[seq] = lease
+        self.deliveries[seq] = deliveries
+        self.delayed.pop(seq, None)
+        if seq >= self.claim_cursor:
+            self.claim_cursor = seq + 1
 
-    # Restart
+    def watch(self, seqs: tuple[int, ...], deadline_ms: int) -> None:
+        """Note when these leases end."""
+        self._deadlines.add(deadline_ms, seqs)
+        if self._deadlines.size > 2 * len(self.leased) + SLACK:
+            self._deadlines.rebuild((seq, x.deadline_ms) for seq, x in self.leased.items())
+
+    def holder(self, seq: int) -> Lease | None:
+        """The lease of a job, unless it is about to end with an ack."""
+        return None if seq in self.finishing else self.leased.get(seq)
+
+    def extend(self, seqs: tuple[int, ...], deadline_ms: int) -> None:
+        """Move the deadline of leases; id and holder stay."""
+        for seq in seqs:
+            held = self.leased[seq]
+            self.leased[seq] = Lease(held.lease_id, held.node, deadline_ms)
+        self.watch(seqs, deadline_ms)
+
+    def release(self, seq: int, ready_at: int | None = None) -> None:
+        """End a lease: the job can be handed out again, now or at a time."""
+        del self.leased[seq]
+        if ready_at is None:
+            heapq.heappush(self.reclaim, seq)
+            return
+        self.delayed[seq] = ready_at
+        self._ready_times.add(ready_at, (seq,))
+        if self._ready_times.size > 2 * len(self.delayed) + SLACK:
+            self._ready_times.rebuild(self.delayed.items())
+
+    def put_off(self, seq: int, ready_at: int) -> None:
+        """A job that was taken but cannot be handed out now is tried again at a time."""
+        self.delayed[seq] = ready_at
+        self._ready_times.add(ready_at, (seq,))
+
+    def forget(self, seq: int) -> None:
+        """The job is gone: acked, deleted, evicted or moved."""
+        self.leased.pop(seq, None)
+        self.delayed.pop(seq, None)
+        self.deliveries.pop(seq, None)
+
+    def judge_by(self, limit: int) -> None:
+        """Jobs judged spent by another limit are to be judged again."""
+        if self.spent and limit != self.spent_limit:
+            for seq in self.spent:
+                heapq.heappush(self.reclaim, seq)
+            self.spent.clear()
+        self.spent_limit = limit
+
+    # Time
+
+    def sweep(self, now_ms: int) -> list[tuple[int, Lease]]:
+        """Free every lease whose deadline has passed and every job whose delay is over.
+
+        Returns the leases that expired, with their seqs.
+        """
+        expired: list[tuple[int, Lease]] = []
+        while (entry := self._deadlines.pop_before(now_ms)) is not None:
+            for seq in entry[1]:
+                lease = self.leased.get(seq)
+                is_over = lease is not None and lease.deadline_ms == entry[0]
+                if lease is not None and is_over and seq not in self.finishing:
+                    self.release(seq)
+                    expired.append((seq, lease))
+        while (entry := self._ready_times.pop_before(now_ms + 1)) is not None:
+            for seq in entry[1]:
+                if self.delayed.get(seq) == entry[0]:
+                    del self.delayed[seq]
+                    heapq.heappush(self.reclaim, seq)
+        return expired
+
+    def next_event_ms(self) -> int | None:
+        """A time before which no lease ends and no delay is over; None: nothing is pending."""
+        ends, ready = self._deadlines.first_ms(), self._ready_times.first_ms()
+        # A lease ends after its deadline, a delay is over at its time.
+        times = [time for time in (None if ends is None else ends + 1, ready) if time is not None]
+        return min(times, default=None)
+
+    # Replay and restart
+
+    def apply(self, fact: LeaseChanged) -> None:
+        """Install a logged event. All but a claim count only for the lease they name."""
+        if fact.event == LeaseChanged.CLAIMED:
+            self.lease(fact.seq, Lease(fact.lease_id, fact.node, fact.deadline_ms), fact.deliveries)
+            self.watch((fact.seq,), fact.deadline_ms)
+            return
+        held = self.leased.get(fact.seq)
+        if held is None or held.lease_id != fact.lease_id:
+            return
+        if fact.event == LeaseChanged.EXTENDED:
+            self.extend((fact.seq,), fact.deadline_ms)
+        elif fact.event == LeaseChanged.RELEASED:
+            self.release(fact.seq, fact.deadline_ms if fact.deadline_ms > fact.ts else None)
+        else:
+            self.forget(fact.seq)
 
     def restore(
         self,
@@ -145,21 +219,21 @@ class LeaseBook:
         deliveries: Iterable[tuple[int, int]],
     ) -> None:
         """Put back what a snapshot holds."""
-        for seq, lease in leased:
-            self._hold(seq, lease)
-        for seq, ready_at in delayed:
-            self._delay(seq, ready_at)
+        self.leased = dict(leased)
+        self.delayed = dict(delayed)
         self.deliveries = dict(deliveries)
 
-    def resume(self, live_below_cursor: Iterable[int], *, durable: bool) -> None:
-        """After replay: every live job below the cursor without lease or delay is claimable.
+    def resume(self, live_below_cursor: Collection[int]) -> None:
+        """After replay: keep what belongs to live jobs; those without lease or delay wait.
 
-        Without durable leases nothing of the projection survives a restart.
+        An event may stand behind the delete of its job in the log, so the dead are swept out.
         """
-        if not durable:
-            self._begin_again()
-            return
-        self.reclaim = [
-            seq for seq in live_below_cursor if seq not in self.leased and seq not in self.delayed
-        ]
-        heapq.heapify(self.reclaim)
+        live = set(live_below_cursor)
+        self.leased = {seq: lease for seq, lease in self.leased.items() if seq in live}
+        self.delayed = {seq: time for seq, time in self.delayed.items() if seq in live}
+        self.deliveries = {seq: times for seq, times in self.deliveries.items() if seq in live}
+        self._deadlines.rebuild((seq, lease.deadline_ms) for seq, lease in self.leased.items())
+        self._ready_times.rebuild(self.delayed.items())
+        self.reclaim = sorted(live - self.leased.keys() - self.delayed.keys())
+        self.spent.clear()
+        self.dead_lettered = 0

@@ -430,7 +430,7 @@ class Topic:
     def selected(self, fact: Deleted) -> Iterable[tuple[int, int]]:
         """Runs of live seqs that a delete removes, in order."""
         if fact.seqs:
-            return runs_of(sorted({seq for seq in fact.seqs if self.is_live(seq)}))
+            return self._live_among(runs_of(sorted(set(fact.seqs))))
         limit = self.head + 1 if fact.bound is None else min(fact.bound, self.head + 1)
         if fact.before is not None:
             limit = min(limit, fact.before)
@@ -438,6 +438,13 @@ class Topic:
             return self._live_runs(self.earliest, limit - 1)
         found = self.tags.matching(fact.match, lo=self.earliest, below=limit)
         return runs_of(sorted(seq for seq in found if self.is_live(seq)))
+
+    def _live_among(self, runs: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+        for lo, hi in runs:
+            if lo < hi:
+                yield from self._live_runs(lo, hi)
+            elif self.is_live(lo):
+                yield lo, hi
 
     def _live_runs(self, lo: int, hi: int) -> Iterator[tuple[int, int]]:
         for a, b in self.extents(lo, hi):

@@ -11,7 +11,7 @@ import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from topics.core.batch import RecordBatch
 from topics.core.facts import Match
@@ -22,6 +22,7 @@ from topics.engine.drafts import check_batch
 from topics.engine.effects import Op, run
 from topics.engine.engine import Engine
 from topics.engine.reading import DEFAULT_BUDGET, DEFAULT_LIMIT, Query
+from topics.engine.routing import RouterSpec
 from topics.errors import Closed, ForkedChild, InvalidRequest, ReadOnly
 from topics.values import (
     Ack,
@@ -34,12 +35,17 @@ from topics.values import (
     Page,
     ReadPlan,
     Record,
+    RouterState,
     StageCommit,
     Staged,
     Tombstone,
     TopicState,
     TopicSummary,
 )
+
+if TYPE_CHECKING:
+    from topics.embedded.queues import Queue
+    from topics.queue import Queues
 
 T = TypeVar("T")
 SLICE_MS = 5
@@ -68,6 +74,7 @@ class Log:
         self._monotonic = engine.kernel.clock.monotonic
         self._look_at = 0.0
         engine.kernel.changed = self._wake
+        self._queues: Queues | None = None
         self._helper: threading.Thread | None = None
         self._stop = threading.Event()
         if background:
@@ -267,6 +274,67 @@ class Log:
         """Forget a named cursor; False if there was none."""
         return self._change(self._engine.cursors.drop(topic, cursor))
 
+    # Queues and routers
+
+    def queue(self, topic: str, *, node: str = "embedded") -> Queue:
+        """The queue of that name, for the worker `node`: claim, ack, nack, extend, redrive.
+
+        Make it first with `create(topic, type="queue")`. Workers that share a name share leases.
+        """
+        from topics.embedded.queues import Queue  # noqa: PLC0415 - few logs have queues
+
+        return Queue(self, topic, node)
+
+    def _all_queues(self) -> Queues:
+        """One for the whole log: it gives out lease ids."""
+        with self._lock:
+            if self._queues is None:
+                from topics.queue import Queues  # noqa: PLC0415 - as above
+
+                self._queues = Queues(self._engine, has_windows=False)
+            return self._queues
+
+    def route(
+        self,
+        router: str,
+        *,
+        source: str,
+        dest: str,
+        match: str | Sequence[str] | None = None,
+        preserve_node: bool = True,
+        preserve_tag: bool = True,
+        create_dest: bool = True,
+        allow_cycle: bool = False,
+        exactly_once: bool = False,
+    ) -> RouterState:
+        """Copy what is appended to `source` from now on to `dest`, in order, on and on.
+
+        Missing topics are made. Copies follow soon, in later calls, and always before `dest` is
+        read. `match` copies only records whose tag fits. Calling it again changes the settings and
+        keeps the position. `exactly_once` signs each copy in its meta.
+        """
+        spec = RouterSpec(
+            source,
+            dest,
+            preserve_node,
+            preserve_tag,
+            create_dest,
+            _selector(match),
+            allow_cycle,
+            exactly_once,
+        )
+        routing = self._engine.routing
+        _, made = self._change(routing.put(router, spec))
+        return routing.state(made)
+
+    def routers(self, *, prefix: str = "") -> list[RouterState]:
+        """Every router, sorted by name."""
+        return self._run(self._engine.routing.all(prefix=prefix))
+
+    def drop_router(self, router: str) -> bool:
+        """Stop a router; what it copied stays. False if there was none."""
+        return self._change(self._engine.routing.drop(router))
+
     # Upkeep
 
     def sync(self) -> None:
@@ -276,9 +344,10 @@ class Log:
             self._engine.sync()
 
     def maintain(self) -> None:
-        """Do now what is due: sync the log's tail, expire, checkpoint, move old segments."""
+        """Do now what is due: forward, sync the log's tail, expire, checkpoint, move segments."""
         with self._lock:
             self._check()
+            self._engine.forward()
             self._engine.maintain()
 
     def checkpoint(self) -> None:
@@ -330,6 +399,7 @@ class Log:
     def _catch_up(self, now: float) -> None:
         """Do a slice of what is due; the next call goes on with it if something is left."""
         engine = self._engine
+        engine.forward()
         if engine.work_is_due:
             engine.maintain(within_ms=SLICE_MS)
         self._look_at = 0.0 if engine.work_is_due else now + LOOK_SECONDS
@@ -378,6 +448,7 @@ class Log:
             with self._lock:
                 if self._closed:
                     return
+                self._engine.forward()
                 self._engine.maintain(within_ms=SLICE_MS)
 
 

@@ -30,6 +30,7 @@ class View(Log):
             self._check()
             fresh = open_view(self._fs, self._path, self._opening)
             old, self._engine = self._engine, fresh
+            self._queues = None  # they know the old engine
             old.release()
 
     def _await_append(self, topic: str, head: int, wait: float | None) -> bool:

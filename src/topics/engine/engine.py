@@ -12,6 +12,7 @@ from topics.core.catalog import Catalog
 from topics.engine.arenas import Arenas
 from topics.engine.clock import Clock, SystemClock
 from topics.engine.deleting import Cursors, Deleter
+from topics.engine.effects import run
 from topics.engine.forwarding import Forwarder
 from topics.engine.history import SegmentHistory
 from topics.engine.kernel import Kernel
@@ -86,6 +87,11 @@ class Engine:
         """Do what is due. Without a limit everything that is due now is done."""
         if self.upkeep is not None:
             self.upkeep.run(within_ms, now=within_ms is None)
+
+    def forward(self) -> None:
+        """One pass for every router that is behind."""
+        if self.kernel.catalog.routers.by_name and not self.read_only:
+            run(self.forwarder.advance_all())
 
     def checkpoint(self) -> None:
         if self.upkeep is not None:

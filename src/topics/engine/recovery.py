@@ -24,6 +24,7 @@ import msgspec
 from topics.core.catalog import App, Catalog
 from topics.core.config import parse_json
 from topics.core.facts import Fact, SeqSkipped
+from topics.core.leases import LeaseBook
 from topics.core.routers import Router
 from topics.core.topic import Ledger, Topic
 from topics.engine.arenas import Arenas
@@ -277,12 +278,19 @@ def _reconcile(found: Found, replay: Replay, clock: Clock) -> None:
         _resume_heads(found, topic, same_boot=boot_ids.get(topic.id) == ours)
         _check_segments(found, topic, history)
         if topic.leases is not None:
-            below = (seq for seq, _ in topic.sizes(1, topic.leases.claim_cursor - 1))
-            topic.leases.resume(below, durable=topic.config.leases_durable)
+            _resume_leases(topic, topic.leases)
     found.catalog.bytes = sum(topic.bytes for topic in found.catalog)
     for topic in replay.graveyard.values():
         if found.fs.exists(layout.topic_dir(found.path, topic.id)):
             found.warnings.append(f"topic {topic.name!r} was dropped; its files will be removed")
+
+
+def _resume_leases(topic: Topic, leases: LeaseBook) -> None:
+    """Without durable leases every live job is claimable, as often as if it had never been."""
+    if topic.config.leases_durable:
+        leases.resume([seq for seq, _ in topic.sizes(1, leases.claim_cursor - 1)])
+    else:
+        topic.leases = LeaseBook()
 
 
 def _boot_ids(found: Found, replay: Replay) -> dict[int, bytes]:

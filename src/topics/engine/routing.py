@@ -21,6 +21,7 @@ from topics.errors import (
     TopicExistsIncompatible,
     TopicNotFound,
 )
+from topics.values import RouterState
 
 T = TypeVar("T")
 
@@ -36,6 +37,10 @@ class RouterSpec(msgspec.Struct, frozen=True):
     match: Match | None = None
     allow_cycle: bool = False
     exactly_once: bool = False
+
+
+def _triple(match: Match) -> tuple[str, str, str]:
+    return ("tag", "Glob", match.value + "*") if match.is_prefix else ("tag", "Eq", match.value)
 
 
 class Routing:
@@ -140,6 +145,29 @@ class Routing:
         missing = sum(topic not in catalog.by_name for topic in (spec.source, spec.dest))
         if limit and missing and len(catalog.by_id) + missing > limit:
             raise Throttled("max_topics", maximum=limit)
+
+    def state(self, router: Router) -> RouterState:
+        """What a router looks like from outside, as it is now."""
+        source = self._kernel.catalog.by_id.get(router.source_id)
+        match = router.match
+        return RouterState(
+            router=router.name,
+            source=router.source,
+            dest=router.dest,
+            preserve_node=router.preserve_node,
+            preserve_tag=router.preserve_tag,
+            filter=None if match is None else _triple(match),
+            allow_cycle=router.allow_cycle,
+            guarantee="exactly_once" if router.exactly_once else "at_least_once",
+            forwarded_total=router.forwarded_total,
+            lag=0 if source is None else max(0, source.head - router.cursor),
+        )
+
+    def all(self, *, prefix: str = "") -> Op[list[RouterState]]:
+        """Every router, sorted by name."""
+        yield from ()
+        routers = self._kernel.catalog.routers.by_name
+        return [self.state(routers[name]) for name in sorted(routers) if name.startswith(prefix)]
 
     def get(self, name: str) -> Op[Router]:
         """A router, brought up to date first."""

@@ -11,6 +11,7 @@ from topics.core.topic import SEQ_BASE, Topic
 from topics.engine.effects import Op
 from topics.engine.history import SegmentHistory
 from topics.engine.kernel import Kernel
+from topics.engine.leasing import queue_counts, sweep_leases
 from topics.errors import InvalidRequest
 from topics.values import (
     Audit,
@@ -57,8 +58,14 @@ class Views:
             last_read_ts=topic.last_read_ts,
             epoch=topic.epoch,
             delete_version=topic.delete_version,
-            queue=_queue_counts(topic, now_ms),
+            queue=self._queue_counts(topic),
         )
+
+    def _queue_counts(self, topic: Topic) -> QueueCounts | None:
+        if topic.leases is None:
+            return None
+        sweep_leases(self._kernel, topic)
+        return QueueCounts(*queue_counts(topic), topic.leases.dead_lettered)
 
     def topics(self, *, prefix: str = "") -> Op[list[TopicSummary]]:
         """Every topic, by name in byte order."""
@@ -148,15 +155,6 @@ class Views:
             next_from_seq=max(following, lo),
             exact_from=topic.exact_from,
         )
-
-
-def _queue_counts(topic: Topic, now_ms: int) -> QueueCounts | None:
-    leases = topic.leases
-    if leases is None:
-        return None
-    in_flight = sum(1 for lease in leases.leased.values() if lease.deadline_ms >= now_ms)
-    delayed = sum(1 for ready_at in leases.delayed.values() if ready_at > now_ms)
-    return QueueCounts(topic.count - in_flight - delayed, in_flight, leases.dead_lettered)
 
 
 def _gaps(topic: Topic) -> list[Gap]:

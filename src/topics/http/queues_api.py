@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from topics.engine.leasing import Presence
 from topics.errors import InvalidRequest
 from topics.http.auth import Scope
 from topics.http.call import Call
@@ -33,16 +34,19 @@ def claim(call: Call) -> None:
         ]
         call.answer(responses.claimed(name, jobs, call.spent(), ready=done.ready))
 
-    call.run(
-        _queues(call).claim(name, node=sent.node, most=sent.max, lease_ms=sent.lease_ms), answer
+    presence = Presence()
+    call.reply.on_gone = call.reply.on_half_close = presence.leave
+    op = queues_of(call).claim(
+        name, node=sent.node, most=sent.max, lease_ms=sent.lease_ms, presence=presence
     )
+    call.run(op, answer)
 
 
 def ack(call: Call) -> None:
     (name,) = call.names
     sent = requests.decode_ack(call.json_body())
     call.run(
-        _queues(call).ack(name, node=sent.node, seqs=sent.seqs, lease_ids=sent.leases),
+        queues_of(call).ack(name, node=sent.node, seqs=sent.seqs, lease_ids=sent.leases),
         lambda done: call.answer(responses.present(done, call.spent())),
     )
 
@@ -51,7 +55,7 @@ def nack(call: Call) -> None:
     (name,) = call.names
     sent = requests.decode_nack(call.json_body())
     call.run(
-        _queues(call).nack(
+        queues_of(call).nack(
             name,
             node=sent.node,
             seqs=sent.seqs,
@@ -72,7 +76,7 @@ def extend(call: Call) -> None:
         call.answer(responses.present(shape, call.spent()))
 
     call.run(
-        _queues(call).extend(
+        queues_of(call).extend(
             name,
             node=sent.node,
             seqs=sent.seqs,
@@ -96,10 +100,11 @@ def redrive(call: Call) -> None:
         shape = shapes.Redriven(source=done.source, topic=name, moved=done.moved, more=done.more)
         call.answer(responses.present(shape, call.spent()))
 
-    call.run(_queues(call).redrive(name, source=source, most=sent.max), answer)
+    call.run(queues_of(call).redrive(name, source=source, most=sent.max), answer)
 
 
-def _queues(call: Call) -> Queues:
+def queues_of(call: Call) -> Queues:
+    """The queues of a server that is ready."""
     _ = call.engine  # raises while there is none
     queues = call.service.queues
     assert queues is not None

@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 
 from topics.delivery.changes import Changes
 from topics.delivery.live import Delivery
+from topics.delivery.work_stream import Floor
 from topics.engine.clock import Clock
 from topics.engine.effects import Op
 from topics.engine.engine import Engine
@@ -60,6 +61,7 @@ class Service:
     queue_depth_peak: int = 0
     delivery: Delivery | None = None
     queues: Queues | None = None
+    work: Floor | None = None
     max_claim: int = 1000
     access_log: AccessLog | None = None
     pressure: Callable[[], float] = lambda: 0.0
@@ -91,6 +93,13 @@ class Service:
         return self.delivery
 
     @property
+    def floor(self) -> Floor:
+        """Where work streams stand; raises while there is no engine behind them."""
+        if self.work is None:
+            raise NotReady(replay_progress=self.replay_progress)
+        return self.work
+
+    @property
     def changes(self) -> Changes:
         return self.live.changes
 
@@ -106,6 +115,7 @@ class Service:
         """Recovery is complete: requests are served from now on."""
         self.delivery = delivery
         self.queues = Queues(engine, max_claim=self.max_claim)
+        self.work = None if delivery is None else Floor(delivery, self.queues)
         self.engine = engine
         self.replay_progress = 1.0
 

@@ -7,30 +7,38 @@ was delivered as often as it may be is not handed out but set aside as a dead le
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
-from topics.core.facts import LeaseChanged
+from topics.core.config import TopicConfig
+from topics.core.leases import Lease
 from topics.core.topic import Topic
+from topics.engine.leasing import Presence
 
 
-@dataclass
+class Grant(NamedTuple):
+    """A job that was handed out."""
+
+    seq: int
+    lease: Lease
+    deliveries: int
+
+
 class Claimer:
-    """One call that wants jobs, and what it got."""
+    """One call that wants jobs, and what it got, by seq."""
 
-    node: str
-    most: int
-    lease_ms: int
-    seqs: list[int] = field(default_factory=list)
-    leases: list[LeaseChanged] = field(default_factory=list)
+    __slots__ = ("grants", "lease_ms", "most", "node", "presence")
 
+    def __init__(self, node: str, most: int, lease_ms: int, presence: Presence) -> None:
+        self.node = node
+        self.most = most
+        self.lease_ms = lease_ms
+        self.presence = presence
+        self.grants: list[Grant] = []
 
-@dataclass
-class Pass:
-    """What one pass decided."""
-
-    events: list[LeaseChanged] = field(default_factory=list)
-    dead: list[int] = field(default_factory=list)
+    @property
+    def is_gone(self) -> bool:
+        return self.presence.is_gone
 
 
 def claim_pass(
@@ -39,67 +47,54 @@ def claim_pass(
     *,
     now_ms: int,
     next_lease_id: Callable[[], int],
-) -> Pass:
-    """Serve a cohort, in order of arrival; leases are installed, nothing is logged here."""
+) -> None:
+    """Serve a cohort, in order of arrival. Who has gone meanwhile gets nothing."""
     leases = topic.leases
     assert leases is not None
-    done = Pass()
-    waiting = [claimer for claimer in cohort if claimer.most > 0]
+    limit = delivery_limit(topic.config)
+    leases.judge_by(limit)
+    waiting = [claimer for claimer in cohort if not claimer.is_gone]
     turn = 0
-    while waiting:
-        seq = leases.pop_reclaimed(topic.is_live)
-        if seq is None:
-            seq = next_fresh(topic)
-        if seq is None:
-            break
-        deliveries = leases.deliveries.get(seq, 0)
-        if is_spent(topic, deliveries):
-            done.dead.append(seq)
+    delivered = leases.deliveries.get
+    for seq in _claimable(topic) if waiting else ():
+        deliveries = delivered(seq, 0)
+        if limit and deliveries >= limit:
+            leases.spent.append(seq)
             continue
         claimer = waiting[turn]
-        event = LeaseChanged(
-            topic.id,
-            seq,
-            now_ms,
-            LeaseChanged.CLAIMED,
-            next_lease_id(),
-            now_ms + claimer.lease_ms,
-            deliveries + 1,
-            claimer.node,
-        )
-        leases.apply(event)
-        done.events.append(event)
-        claimer.leases.append(event)
-        claimer.seqs.append(seq)
-        if len(claimer.seqs) == claimer.most:
+        lease = Lease(next_lease_id(), claimer.node, now_ms + claimer.lease_ms)
+        leases.lease(seq, lease, deliveries + 1)
+        claimer.grants.append(Grant(seq, lease, deliveries + 1))
+        if len(claimer.grants) == claimer.most:
             del waiting[turn]
-            turn = turn % len(waiting) if waiting else 0
+            if not waiting:
+                break
         else:
-            turn = (turn + 1) % len(waiting)
+            turn += 1
+        if turn >= len(waiting):
+            turn = 0
     for claimer in cohort:
-        claimer.leases.sort(key=lambda event: event.seq)
-        claimer.seqs.sort()
-    return done
+        if claimer.grants:
+            claimer.grants.sort()
+            seqs = tuple([grant.seq for grant in claimer.grants])
+            leases.watch(seqs, now_ms + claimer.lease_ms)
 
 
-def is_spent(topic: Topic, deliveries: int) -> bool:
-    """Whether another delivery would be one too many."""
-    config = topic.config
-    return bool(
-        config.max_deliveries and config.dead_letter and deliveries >= config.max_deliveries
-    )
+def delivery_limit(config: TopicConfig) -> int:
+    """How often a job may be delivered; 0 when there is no limit."""
+    return config.max_deliveries if config.dead_letter else 0
 
 
-def next_fresh(topic: Topic) -> int | None:
-    """The first live job that nobody has had yet; the cursor moves past it."""
+def _claimable(topic: Topic) -> Iterator[int]:
+    """Jobs that may be handed out, each taken from its place as it comes."""
     leases = topic.leases
     assert leases is not None
+    while (seq := leases.pop_reclaimed(topic.is_live)) is not None:
+        yield seq
     for lo, hi in topic.extents(leases.claim_cursor, topic.head):
-        if lo >= topic.exact_from:
-            leases.claim_cursor = lo + 1
-            return lo
-        for seq, _ in topic.sizes(lo, hi):
-            leases.claim_cursor = seq + 1
-            return seq
+        # Below `exact_from` a stretch may hold seqs that only their segment knows to be deleted.
+        exact = lo >= topic.exact_from
+        for fresh in range(lo, hi + 1) if exact else (job for job, _ in topic.sizes(lo, hi)):
+            leases.claim_cursor = fresh + 1
+            yield fresh
     leases.claim_cursor = max(leases.claim_cursor, topic.head + 1)
-    return None

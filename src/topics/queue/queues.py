@@ -1,53 +1,64 @@
-"""Queue operations: claim, ack, nack, extend, dead letters, redrive.
+"""Queue operations: claim, ack, nack, extend, release.
 
-Lease events are logged for queues with durable leases and never waited for: losing one only makes
-a job claimable again. An ack is a delete of the log, waited for as the topic's class asks; the job
-stays leased until the delete is applied, and goes back to be handed out if it could not be logged.
+An ack is a delete of the log, waited for as the topic's class asks. The job stays leased until the
+delete is applied, and goes back to be handed out if it could not be logged. Everything else changes
+memory at once; queues with durable leases leave a trace that nobody waits for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
 
-from topics.core.batch import RecordBatch
 from topics.core.config import MAX_LEASE_MS, MIN_LEASE_MS
 from topics.core.facts import LeaseChanged
-from topics.core.leases import LeaseBook
+from topics.core.leases import Lease, LeaseBook
 from topics.core.topic import Topic
 from topics.engine.effects import Gate, Op, Sleep
 from topics.engine.engine import Engine
-from topics.errors import BatchTooLarge, InvalidRequest, NotAQueue, TopicFull, TopicsError
-from topics.queue.claiming import Claimer, Pass, claim_pass
-from topics.values import Acked, Claimed, Extended, Job, Nacked, Record, Redriven
-from topics.wire.jsonbytes import drop_members, splice_members
+from topics.engine.leasing import Presence, log_leases, queue_counts, sweep_leases
+from topics.errors import BatchTooLarge, InvalidRequest, NotAQueue, TopicNotFound, TopicsError
+from topics.queue.claiming import Claimer, Grant, claim_pass
+from topics.queue.dead_letters import RETRY_UNREADABLE_MS, DeadLetters, letters_of
+from topics.values import Acked, Claimed, Extended, Job, Nacked, QueueCounts, Record, Redriven
 
 MAX_NODE_BYTES = 128
 MAX_DELAY_MS = 86_400_000
 MAX_CLAIM = 1000
-LETTER_MEMBERS = ("$dead_letter_from", "$dead_letter_deliveries", "$dead_letter_src_seq")
 GENERATION_SHIFT = 40
-REDRIVE_PAGE = 256
 
 
-class Cohort(NamedTuple):
+class _Cohort:
     """Claims of one window, and the gate that opens once they were served."""
 
-    claimers: list[Claimer]
-    served: Gate
+    __slots__ = ("claimers", "error", "served")
+
+    def __init__(self) -> None:
+        self.claimers: list[Claimer] = []
+        self.served = Gate()
+        self.error: TopicsError | None = None
 
 
 class Queues:
-    """All queues of one engine."""
+    """All queues of one engine.
 
-    def __init__(self, engine: Engine, *, max_claim: int = MAX_CLAIM) -> None:
+    With `has_windows` claims within a queue's `claim_jitter_ms` wait for each other and are served
+    together; a caller that cannot wait is a cohort of its own.
+    """
+
+    def __init__(
+        self, engine: Engine, *, max_claim: int = MAX_CLAIM, has_windows: bool = True
+    ) -> None:
         self._engine = engine
         self._kernel = engine.kernel
         self._max_claim = max_claim
+        self._has_windows = has_windows
         self._lease_id = self._kernel.generation << GENERATION_SHIFT
-        self._cohorts: dict[int, Cohort] = {}
+        self._cohorts: dict[int, _Cohort] = {}
+        self._letters = DeadLetters(engine)
+        self.changed: Callable[[Topic], None] = _nobody
+        """Told of a queue whose leases have changed: one may have room, or jobs, again."""
 
-    def next_lease_id(self) -> int:
+    def _next_lease_id(self) -> int:
         """Ids never repeat: not after a restart, not for a queue created again."""
         self._lease_id += 1
         return self._lease_id
@@ -55,57 +66,99 @@ class Queues:
     # Claiming
 
     def claim(
-        self, name: str, *, node: str, most: int = 1, lease_ms: int | None = None
+        self,
+        name: str,
+        *,
+        node: str,
+        most: int = 1,
+        lease_ms: int | None = None,
+        presence: Presence | None = None,
     ) -> Op[Claimed]:
-        """Lease up to `most` jobs to a worker; fewer or none is a normal answer."""
+        """Lease up to `most` jobs to a worker; fewer or none is a normal answer.
+
+        A worker that is no longer present gets nothing, and what it got by then is given back.
+        """
         topic, _ = self._queue(name)
-        _check_node(node)
-        claimer = Claimer(node, min(max(most, 1), self._max_claim), _lease_ms(topic, lease_ms))
+        check_node(node)
+        claimer = Claimer(
+            node,
+            self.clamped(most),
+            _lease_ms(topic, lease_ms),
+            presence or Presence(),
+        )
         jitter_ms = topic.config.claim_jitter_ms
-        if not jitter_ms:
-            yield from self._serve(topic, [claimer])
-        else:
+        if jitter_ms and self._has_windows:
             yield from self._join_cohort(topic, claimer, jitter_ms)
-        jobs = yield from self._jobs(topic, claimer)
+        else:
+            yield from self._serve(topic, [claimer])
+        try:
+            jobs = yield from self._jobs(topic, claimer)
+        except TopicsError:
+            self._give_back(topic, claimer)
+            raise
+        if claimer.is_gone:
+            self._give_back(topic, claimer)
+            jobs = []
         return Claimed(name, jobs, ready=self.counts(topic)[0])
 
     def _join_cohort(self, topic: Topic, claimer: Claimer, jitter_ms: int) -> Op[None]:
-        """Claims that arrive within a window are served together, at its end."""
+        """The first claim opens a window; all that arrive in it are served at its end.
+
+        The window belongs to the queue: the operation that opened it goes on when its caller has
+        left, and serves those who stayed.
+        """
         cohort = self._cohorts.get(topic.id)
         if cohort is not None:
             cohort.claimers.append(claimer)
             yield cohort.served
+            if cohort.error is not None:
+                raise cohort.error
             return
-        cohort = self._cohorts[topic.id] = Cohort([claimer], Gate())
-        yield Sleep(jitter_ms / 1000)
-        del self._cohorts[topic.id]
+        cohort = self._cohorts[topic.id] = _Cohort()
+        cohort.claimers.append(claimer)
         try:
+            yield Sleep(jitter_ms / 1000)
+            del self._cohorts[topic.id]
             yield from self._serve(topic, cohort.claimers)
+        except TopicsError as error:
+            cohort.error = error
+            raise
         finally:
             cohort.served.open()
 
     def _serve(self, topic: Topic, cohort: Sequence[Claimer]) -> Op[None]:
-        yield from self._kernel.catch_up(topic)
-        yield from self._kernel.retain(topic)
-        now_ms = self._sweep(topic)
-        done = claim_pass(topic, cohort, now_ms=now_ms, next_lease_id=self.next_lease_id)
-        self._log(topic, done.events)
-        yield from self._bury(topic, done)
+        kernel = self._kernel
+        self._require(topic)
+        if kernel.catalog.routers.by_name:
+            yield from kernel.catch_up(topic)
+        yield from kernel.retain(topic)
+        leases = self._require(topic)
+        now_ms = sweep_leases(kernel, topic)
+        claim_pass(topic, cohort, now_ms=now_ms, next_lease_id=self._next_lease_id)
+        if topic.config.leases_durable:
+            granted = [(g.seq, g.lease) for claimer in cohort for g in claimer.grants]
+            log_leases(kernel, topic, LeaseChanged.CLAIMED, granted)
+        if leases.spent:
+            yield from self._letters.bury(topic)
 
     def _jobs(self, topic: Topic, claimer: Claimer) -> Op[list[Job]]:
-        records = yield from self._engine.records(topic, claimer.seqs)
-        return [_job(event, records[event.seq]) for event in claimer.leases if event.seq in records]
-
-    def _sweep(self, topic: Topic) -> int:
+        """The granted jobs with their payloads; one that cannot be read is put off."""
+        grants = claimer.grants
+        if not grants:
+            return []
         assert topic.leases is not None
-        now_ms = self._kernel.clock.now_ms()
-        topic.leases.sweep(now_ms)
-        return now_ms
+        leased = topic.leases.leased
+        # A job that went away meanwhile took its lease with it.
+        wanted = [grant.seq for grant in grants if leased.get(grant.seq) is grant.lease]
+        records = yield from self._engine.records(topic, wanted)
+        if len(records) < len(wanted):
+            unreadable = [g for g in grants if g.seq not in records]
+            ready_at = self._kernel.clock.now_ms() + RETRY_UNREADABLE_MS
+            self._release(topic, {g.seq: g.lease.lease_id for g in unreadable}, ready_at)
+        return [_job(grant, records[grant.seq]) for grant in grants if grant.seq in records]
 
-    def _log(self, topic: Topic, events: Sequence[LeaseChanged]) -> None:
-        """Durable leases leave a trace; nobody waits for it."""
-        if events and topic.config.leases_durable and self._kernel.is_logged(topic):
-            self._kernel.submit_unapplied(list(events), topic_id=topic.id, durable=False)
+    def _give_back(self, topic: Topic, claimer: Claimer) -> None:
+        self.release(topic, {grant.seq: grant.lease.lease_id for grant in claimer.grants})
 
     # Finishing, giving back, prolonging
 
@@ -113,21 +166,28 @@ class Queues:
         self, name: str, *, node: str, seqs: Sequence[int], lease_ids: Sequence[int | None] = ()
     ) -> Op[Acked]:
         """Remove finished jobs; those no longer held are `skipped`."""
-        topic, leases = self._checked(name, node, seqs, lease_ids)
-        yield from self._kernel.retain(topic)
-        self._sweep(topic)
+        topic, leases = yield from self._begin(name, node, seqs, lease_ids)
         held, skipped = _held(leases, node, seqs, lease_ids)
         acked = 0
         if held:
-            try:
-                acked = yield from self._engine.delete_seqs(topic, held)
-            except TopicsError:
-                for seq in held:
-                    if topic.is_live(seq):
-                        leases.put_back(seq)
-                raise
+            acked = yield from self._finish(topic, leases, held)
         ready, in_flight = self.counts(topic)
         return Acked(name, acked, skipped, ready, in_flight)
+
+    def _finish(self, topic: Topic, leases: LeaseBook, held: Mapping[int, Lease]) -> Op[int]:
+        leases.finishing.update(held)
+        try:
+            acked = yield from self._engine.delete_seqs(topic, list(held))
+        except TopicsError:
+            leases.finishing.difference_update(held)
+            self.release(topic, {seq: lease.lease_id for seq, lease in held.items()})
+            raise
+        finally:
+            leases.finishing.difference_update(held)
+        if topic.config.leases_durable:
+            log_leases(self._kernel, topic, LeaseChanged.ACKED, list(held.items()))
+        self.changed(topic)
+        return acked
 
     def nack(
         self,
@@ -139,25 +199,10 @@ class Queues:
         delay_ms: int = 0,
     ) -> Op[Nacked]:
         """Give jobs back, for now or for later."""
-        topic, leases = self._checked(name, node, seqs, lease_ids)
-        yield from self._kernel.retain(topic)
-        now_ms = self._sweep(topic)
+        topic, leases = yield from self._begin(name, node, seqs, lease_ids)
         held, skipped = _held(leases, node, seqs, lease_ids)
-        ready_at = now_ms + min(delay_ms, MAX_DELAY_MS)
-        events = [
-            LeaseChanged(
-                topic.id,
-                seq,
-                now_ms,
-                LeaseChanged.RELEASED,
-                leases.leased[seq].lease_id,
-                ready_at,
-                leases.deliveries.get(seq, 0),
-                node,
-            )
-            for seq in held
-        ]
-        self._apply(topic, events)
+        ready_at = self._kernel.clock.now_ms() + min(delay_ms, MAX_DELAY_MS) if delay_ms else None
+        self._release(topic, {seq: lease.lease_id for seq, lease in held.items()}, ready_at)
         ready, in_flight = self.counts(topic)
         return Nacked(name, len(held), skipped, ready, in_flight)
 
@@ -171,118 +216,76 @@ class Queues:
         lease_ms: int,
     ) -> Op[Extended]:
         """Hold jobs for `lease_ms` from now; lease id and delivery count stay."""
-        topic, leases = self._checked(name, node, seqs, lease_ids)
-        yield from self._kernel.retain(topic)
-        now_ms = self._sweep(topic)
+        topic, leases = yield from self._begin(name, node, seqs, lease_ids)
         held, skipped = _held(leases, node, seqs, lease_ids)
-        deadline_ms = now_ms + _lease_ms(topic, lease_ms)
-        events = [
-            LeaseChanged(
-                topic.id,
-                seq,
-                now_ms,
-                LeaseChanged.EXTENDED,
-                leases.leased[seq].lease_id,
-                deadline_ms,
-                leases.deliveries.get(seq, 0),
-                node,
-            )
-            for seq in held
-        ]
-        self._apply(topic, events)
+        deadline_ms = self._kernel.clock.now_ms() + _lease_ms(topic, lease_ms)
+        if held:
+            leases.extend(tuple(held), deadline_ms)
+            extended = [(seq, leases.leased[seq]) for seq in held]
+            log_leases(self._kernel, topic, LeaseChanged.EXTENDED, extended)
+            self.changed(topic)
         return Extended(name, len(held), skipped, dict.fromkeys(held, deadline_ms))
 
-    def release(self, topic: Topic, events: Sequence[LeaseChanged]) -> None:
-        """Give back leases whose holder has gone; stale ones are left alone."""
-        if topic.leases is None:
-            return
-        now_ms = self._kernel.clock.now_ms()
-        self._apply(
-            topic,
-            [
-                LeaseChanged(
-                    topic.id,
-                    event.seq,
-                    now_ms,
-                    LeaseChanged.RELEASED,
-                    event.lease_id,
-                    now_ms,
-                    event.deliveries,
-                    event.node,
-                )
-                for event in events
-            ],
-        )
-        self._kernel.changed(topic)
+    def release(self, topic: Topic, held: Mapping[int, int]) -> None:
+        """Give back leases, by seq and lease id, whose holder has gone; stale ones stay."""
+        self._release(topic, held, None)
 
-    def _apply(self, topic: Topic, events: Sequence[LeaseChanged]) -> None:
-        assert topic.leases is not None
-        for event in events:
-            topic.leases.apply(event)
-        self._log(topic, events)
-
-    # Dead letters
-
-    def _bury(self, topic: Topic, done: Pass) -> Op[None]:
-        """Move spent jobs: first the copy, then the delete. A crash between may duplicate."""
+    def _release(self, topic: Topic, held: Mapping[int, int], ready_at: int | None) -> None:
         leases = topic.leases
         assert leases is not None
-        if not done.dead:
-            return
-        dead_letter = topic.config.dead_letter
-        assert dead_letter is not None
-        records = yield from self._engine.records(topic, sorted(done.dead))
-        for seq in sorted(done.dead):
-            record = records.get(seq)
-            if record is None:
-                continue
-            letter = _letter(topic.name, record, leases.deliveries.get(seq, 0))
-            try:
-                yield from self._engine.append(dead_letter, letter)
-                yield from self._engine.delete_seqs(topic, [seq])
-            except TopicsError:
-                leases.put_back(seq)
-            else:
-                leases.dead_lettered += 1
+        now_ms = self._kernel.clock.now_ms()
+        freed: list[tuple[int, Lease]] = []
+        for seq, lease_id in held.items():
+            lease = leases.holder(seq)
+            if lease is not None and lease.lease_id == lease_id:
+                leases.release(seq, ready_at)
+                freed.append((seq, Lease(lease_id, lease.node, ready_at or now_ms)))
+        log_leases(self._kernel, topic, LeaseChanged.RELEASED, freed)
+        if freed:
+            self.changed(topic)
+
+    # Dead letters
 
     def redrive(self, name: str, *, source: str | None = None, most: int = 100) -> Op[Redriven]:
         """Put dead letters of this queue back into it, oldest first."""
         topic, _ = self._queue(name)
-        source = source or topic.config.dead_letter
-        if source is None:
-            raise InvalidRequest(f'queue "{name}" has no dead_letter; say from which topic')
-        letters = self._kernel.topic(source)
-        most = min(max(most, 1), self._max_claim)
-        moved, more = 0, False
-        cursor = letters.earliest - 1
-        while cursor < letters.head and not more:
-            page = yield from self._engine.page(letters, cursor, REDRIVE_PAGE)
-            for record in page.records:
-                if not _is_letter_of(record, name):
-                    continue
-                if moved == most:
-                    more = True
-                    break
-                try:
-                    yield from self._engine.append(name, _redriven(record))
-                except TopicFull:
-                    if not moved:
-                        raise
-                    return Redriven(name, source, moved, True)
-                yield from self._engine.delete_seqs(letters, [record.seq])
-                moved += 1
-            cursor = page.next_from_seq
-        return Redriven(name, source, moved, more)
+        letters = self._kernel.topic(letters_of(topic, source))
+        return (yield from self._letters.redrive(topic, letters, self.clamped(most)))
 
     # Shared
 
+    def clamped(self, most: int | None) -> int:
+        """How many jobs a call may have; one that does not say gets one."""
+        return min(max(most or 1, 1), self._max_claim)
+
     def counts(self, topic: Topic) -> tuple[int, int]:
         """Jobs ready to be claimed, and jobs on lease."""
+        sweep_leases(self._kernel, topic)
+        return queue_counts(topic)
+
+    def stats(self, name: str) -> Op[QueueCounts]:
+        """Jobs ready, on lease, and moved away as dead letters."""
+        topic, _ = self._queue(name)
+        yield from self._kernel.catch_up(topic)
+        yield from self._kernel.retain(topic)
+        leases = self._require(topic)
+        return QueueCounts(*self.counts(topic), leases.dead_lettered)
+
+    def still_held(self, topic: Topic, held: Mapping[int, int]) -> dict[int, int]:
+        """Those of these leases, by seq and lease id, that are neither over nor ending."""
         leases = topic.leases
         assert leases is not None
-        leases.sweep(self._kernel.clock.now_ms())
-        in_flight = len(leases.leased)
-        return topic.count - in_flight - len(leases.delayed), in_flight
+        sweep_leases(self._kernel, topic)
+        found = ((seq, lease_id, leases.holder(seq)) for seq, lease_id in held.items())
+        return {
+            seq: lease_id
+            for seq, lease_id, lease in found
+            if lease is not None and lease.lease_id == lease_id
+        }
+
+    def queue(self, name: str) -> Topic:
+        """The topic of a queue; refuses what is absent or none."""
+        return self._queue(name)[0]
 
     def _queue(self, name: str) -> tuple[Topic, LeaseBook]:
         topic = self._kernel.topic(name)
@@ -290,21 +293,37 @@ class Queues:
             raise NotAQueue(name)
         return topic, topic.leases
 
-    def _checked(
+    def _require(self, topic: Topic) -> LeaseBook:
+        """The leases of a queue that was there before a wait."""
+        if self._kernel.catalog.by_id.get(topic.id) is not topic or topic.leases is None:
+            raise TopicNotFound(topic.name)
+        return topic.leases
+
+    def _begin(
         self, name: str, node: str, seqs: Sequence[int], lease_ids: Sequence[int | None]
-    ) -> tuple[Topic, LeaseBook]:
-        _check_node(node)
+    ) -> Op[tuple[Topic, LeaseBook]]:
+        """Check a call about held jobs; what follows sees leases and records as of now."""
+        check_node(node)
         if len(seqs) > self._max_claim:
             raise BatchTooLarge(seqs=len(seqs), maximum=self._max_claim)
         if lease_ids and len(lease_ids) != len(seqs):
             raise InvalidRequest(
                 f"{len(lease_ids)} lease_ids for {len(seqs)} seqs: send one for each, or none"
             )
-        return self._queue(name)
+        topic, _ = self._queue(name)
+        yield from self._kernel.retain(topic)
+        leases = self._require(topic)
+        sweep_leases(self._kernel, topic)
+        return topic, leases
 
 
-def _check_node(node: str) -> None:
-    if not node or len(node.encode()) > MAX_NODE_BYTES:
+def _nobody(topic: Topic) -> None:
+    """Nobody waits for leases to change."""
+
+
+def check_node(node: str) -> None:
+    """A worker needs a name, and not a long one."""
+    if not node or len(node.encode(errors="surrogatepass")) > MAX_NODE_BYTES:
         raise InvalidRequest(f"node must have 1 to {MAX_NODE_BYTES} bytes")
 
 
@@ -315,57 +334,33 @@ def _lease_ms(topic: Topic, sent: int | None) -> int:
 
 def _held(
     leases: LeaseBook, node: str, seqs: Sequence[int], lease_ids: Sequence[int | None]
-) -> tuple[list[int], list[int]]:
+) -> tuple[dict[int, Lease], list[int]]:
     """Which of these seqs the node holds, by the lease it names; and the rest, in order."""
-    held: list[int] = []
+    held: dict[int, Lease] = {}
     skipped: list[int] = []
-    seen: set[int] = set()
     for at, seq in enumerate(seqs):
-        lease = leases.leased.get(seq)
+        lease = leases.holder(seq)
         token = lease_ids[at] if lease_ids else None
         if (
             lease is None
-            or seq in seen
             or lease.node != node
+            or seq in held
             or (token is not None and token != lease.lease_id)
         ):
             skipped.append(seq)
         else:
-            held.append(seq)
-            seen.add(seq)
+            held[seq] = lease
     return held, skipped
 
 
-def _job(event: LeaseChanged, record: Record) -> Job:
+def _job(grant: Grant, record: Record) -> Job:
     return Job(
         record.seq,
-        event.lease_id,
-        event.deadline_ms,
+        grant.lease.lease_id,
+        grant.lease.deadline_ms,
         record.ts,
-        event.deliveries,
+        grant.deliveries,
         record.raw,
         record.tag,
         record.raw_meta,
     )
-
-
-def _letter(queue: str, record: Record, deliveries: int) -> RecordBatch:
-    """The copy that goes to the dead letters; meta that is no object is replaced."""
-    meta = record.raw_meta or b"{}"
-    if not meta.startswith(b"{"):
-        meta = b"{}"
-    values = (queue, str(deliveries), str(record.seq))
-    meta = splice_members(
-        drop_members(meta, LETTER_MEMBERS), dict(zip(LETTER_MEMBERS, values, strict=True))
-    )
-    return RecordBatch([record.raw], [meta], [record.tag], [record.node])
-
-
-def _is_letter_of(record: Record, queue: str) -> bool:
-    meta = record.meta
-    return isinstance(meta, dict) and meta.get(LETTER_MEMBERS[0]) == queue
-
-
-def _redriven(record: Record) -> RecordBatch:
-    meta = drop_members(record.raw_meta or b"{}", LETTER_MEMBERS)
-    return RecordBatch([record.raw], [b"" if meta == b"{}" else meta], [record.tag], [record.node])

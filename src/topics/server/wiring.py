@@ -12,6 +12,7 @@ from topics.http import (
     stages_api,
     topics_api,
     watch_api,
+    work_api,
     ws_api,
 )
 from topics.http.app import App
@@ -29,6 +30,7 @@ def build_app(service: Service) -> App:
     pages_api.register(routes)
     stages_api.register(routes)
     queues_api.register(routes)
+    work_api.register(routes)
     routers_api.register(routes)
     watch_api.register(routes)
     ws_api.register(routes)

@@ -1,0 +1,101 @@
+"""The queue door of an embedded log.
+
+    jobs = log.queue("jobs", node="worker-1")
+    for job in jobs.claim(10):
+        work(job.data)
+        jobs.ack([job])
+
+Delivery is at least once: a job whose lease runs out before its ack is handed out again, and a
+late ack of the first worker is then skipped, because its lease id no longer fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+from topics.errors import InvalidRequest
+from topics.queue import Queues
+from topics.values import Acked, Extended, Job, Nacked, QueueCounts, Redriven
+
+if TYPE_CHECKING:
+    from topics.embedded.log import Log
+
+Jobs: TypeAlias = Iterable[Job | int]
+"""Jobs as claimed, which are told by their lease; or seqs, by whatever lease the worker has."""
+
+
+class Queue:
+    """One queue and one worker of it. Cheap: make as many as there are workers."""
+
+    def __init__(self, log: Log, name: str, node: str) -> None:
+        self.name = name
+        self.node = node
+        self._log = log
+
+    @property
+    def _queues(self) -> Queues:
+        return self._log._all_queues()
+
+    def claim(self, most: int = 1, *, lease_ms: int | None = None) -> Sequence[Job]:
+        """Lease up to `most` jobs for this worker; fewer or none is a normal answer.
+
+        Jobs given back or expired come first. `lease_ms` replaces the queue's own lease time.
+        Never waits: a queue's `claim_jitter_ms` is for workers of a server.
+        """
+        _check(most=most, lease_ms=lease_ms)
+        op = self._queues.claim(self.name, node=self.node, most=most, lease_ms=lease_ms)
+        return self._log._change(op).jobs
+
+    def ack(self, jobs: Jobs) -> Acked:
+        """Remove finished jobs for good; those no longer held by this worker are `skipped`."""
+        seqs, lease_ids = _named(jobs)
+        op = self._queues.ack(self.name, node=self.node, seqs=seqs, lease_ids=lease_ids)
+        return self._log._change(op)
+
+    def nack(self, jobs: Jobs, *, delay_ms: int = 0) -> Nacked:
+        """Give jobs back, to be claimed again at once or after a delay."""
+        _check(delay_ms=delay_ms)
+        seqs, lease_ids = _named(jobs)
+        op = self._queues.nack(
+            self.name, node=self.node, seqs=seqs, lease_ids=lease_ids, delay_ms=delay_ms
+        )
+        return self._log._change(op)
+
+    def extend(self, jobs: Jobs, *, lease_ms: int) -> Extended:
+        """Hold jobs for `lease_ms` from now on."""
+        _check(lease_ms=lease_ms)
+        seqs, lease_ids = _named(jobs)
+        op = self._queues.extend(
+            self.name, node=self.node, seqs=seqs, lease_ids=lease_ids, lease_ms=lease_ms
+        )
+        return self._log._change(op)
+
+    def redrive(self, *, source: str | None = None, most: int = 100) -> Redriven:
+        """Put dead letters back into the queue, oldest first; `source` is its `dead_letter`."""
+        _check(most=most)
+        return self._log._change(self._queues.redrive(self.name, source=source, most=most))
+
+    def stats(self) -> QueueCounts:
+        """How many jobs are ready, on lease, and moved away as dead letters."""
+        return self._log._run(self._queues.stats(self.name))
+
+
+def _named(jobs: Jobs) -> tuple[list[int], list[int | None]]:
+    """Seqs and, where known, the leases that go with them."""
+    seqs: list[int] = []
+    lease_ids: list[int | None] = []
+    for job in jobs:
+        if isinstance(job, Job):
+            seqs.append(job.seq)
+            lease_ids.append(job.lease_id)
+        else:
+            seqs.append(job)
+            lease_ids.append(None)
+    return seqs, lease_ids
+
+
+def _check(**given: int | None) -> None:
+    for name, value in given.items():
+        if value is not None and value < 0:
+            raise InvalidRequest(f"{name} must be 0 or more, not {value}")
