@@ -88,6 +88,14 @@ def test_head_is_get_without_a_body(api: Api, path: str) -> None:
     assert head.headers["content-type"] == get.headers["content-type"]
 
 
+@pytest.mark.parametrize("path", [path for path in METHODS if "there" in path])
+def test_a_star_is_a_name_like_any_other(api: Api, path: str) -> None:
+    for method in METHODS[path]:
+        body = b'{"source":"s","dest":"d"}' if method in ("PUT", "POST") else None
+        answer = api.call(method, path.replace("there", "*"), body)
+        assert answer.status_code in (200, 400, 404), answer.text
+
+
 # Versions
 
 

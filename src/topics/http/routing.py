@@ -43,16 +43,21 @@ class Resource:
 
 @dataclass
 class Routes:
-    """Paths by their fixed parts; `*` stands for one variable part."""
+    """Paths by their fixed parts; `*` stands for one variable part.
 
+    Paths without one are kept apart: a client may send a literal `*`, which is only a name.
+    """
+
+    _fixed: dict[tuple[str, ...], Resource] = field(default_factory=dict)
     _by_shape: dict[tuple[str, ...], Resource] = field(default_factory=dict)
 
     def add(self, path: str, resource: Resource) -> None:
-        self._by_shape[tuple(path.strip("/").split("/"))] = resource
+        shape = tuple(path.strip("/").split("/"))
+        (self._by_shape if "*" in shape else self._fixed)[shape] = resource
 
     def find(self, segments: tuple[str, ...]) -> tuple[Resource, tuple[str, ...]] | None:
         """The resource of a path and its variable parts; None when there is no such path."""
-        exact = self._by_shape.get(segments)
+        exact = self._fixed.get(segments)
         if exact is not None:
             return exact, ()
         for shape, variable in _SHAPES.get(len(segments), ()):
