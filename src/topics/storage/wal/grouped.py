@@ -189,22 +189,25 @@ class _Lane:
 
     def _drain(self, batch: _Batch) -> None:
         """Take what is queued, within the bounds of a batch; a stop comes last in any case."""
-        settings = self._settings
-        while (
-            len(batch.submissions) < settings.batch_submissions
-            and batch.bytes < settings.batch_bytes
-            and not batch.stop
-        ):
+        while self._takes_more(batch):
             try:
                 self._add(batch, self._queue.get_nowait())
             except Empty:
                 return
 
+    def _takes_more(self, batch: _Batch) -> bool:
+        settings = self._settings
+        return (
+            len(batch.submissions) < settings.batch_submissions
+            and batch.bytes < settings.batch_bytes
+            and not batch.stop
+        )
+
     def _wait_for_more(self, batch: _Batch) -> None:
         clock = self.shard.clock
         end_ns = clock() + round(self._window_ms() * 1e6)
         slice_s = self._settings.gc_min_ms / 1000
-        while clock() < end_ns and not batch.stop:
+        while clock() < end_ns and self._takes_more(batch):
             try:
                 self._add(batch, self._queue.get(timeout=slice_s))
             except Empty:

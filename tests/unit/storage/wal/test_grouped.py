@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
+import msgspec
 import pytest
 from tests.unit.storage.wal.builders import (
     FIRST_FILE,
@@ -117,6 +118,24 @@ def test_what_queues_up_behind_a_sync_shares_the_next_one() -> None:
         assert owner.committer.in_flight(0) == 0
         lfns = [submission.last_lfn for submission in owner.order]
         assert lfns == sorted(set(lfns))
+
+
+def test_a_batch_keeps_to_its_bounds_while_it_waits_for_more() -> None:
+    settings = msgspec.structs.replace(SETTINGS, batch_submissions=5)
+    with running(SimDisk(), settings=settings) as owner:
+        with stalled(owner) as held:
+            waiting = [owner.submit(b"%d" % number) for number in range(20)]
+        owner.settle(held, *waiting)
+        assert owner.committer.stats(0).batches == 1 + 4
+
+
+def test_the_queue_counts_what_waits_and_what_was_taken() -> None:
+    with running(SimDisk()) as owner:
+        with stalled(owner) as held:
+            waiting = [owner.submit(b"%d" % number) for number in range(3)]
+            assert (owner.committer.queued(0), owner.committer.taken(0)) == (3, 1)
+        owner.settle(held, *waiting)
+        assert (owner.committer.queued(0), owner.committer.taken(0)) == (0, 4)
 
 
 def test_buffered_writes_are_answered_without_a_sync() -> None:
