@@ -7,6 +7,7 @@ A failure prints the steps that led to it and a `@reproduce_failure` line; put t
 test class named in the report and run it alone.
 """
 
+from hypothesis import settings
 from tests.property.model.machine import EngineMachine
 from tests.property.model.stores import MemoryStore, RealStore, SimStore
 
@@ -26,3 +27,5 @@ class OnRealFiles(EngineMachine):
 TestInMemory = InMemory.TestCase
 TestOnSimulatedDisk = OnSimulatedDisk.TestCase
 TestOnRealFiles = OnRealFiles.TestCase
+# Real syncs take their time.
+TestOnRealFiles.settings = settings(max_examples=settings().max_examples // 4)

@@ -15,11 +15,11 @@ from typing import Any, ClassVar, Concatenate, ParamSpec
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from tests.property.model import choices
 from tests.property.model.observe import Seen, differences, look
 from tests.property.model.oracle import Cfg, Draft, Model, Refused, Write
 from tests.property.model.reading import (
     Reading,
-    Selector,
     check_cursors,
     check_holes,
     check_views,
@@ -40,62 +40,6 @@ from topics.values import Ack
 P = ParamSpec("P")
 KILL: How = frozenset({"kill"})
 POWER: How = frozenset({"power"})
-
-names = st.sampled_from(["a", "a", "a", "b", "q"])  # most steps meet in one topic
-nodes = st.sampled_from([None, "n1", "n2"])
-drafts = st.sampled_from(  # one choice a record keeps the search quick
-    [
-        Draft(text, tag, node, meta)
-        for text in ("", "xxx", "x" * 9, "x" * 24)
-        for tag in (None, "t", "t1", "t*", "u", "")
-        for node in (None, "n1", "n2")
-        for meta in (None, "mmmm", "")
-    ]
-)
-batches = st.lists(drafts, min_size=1, max_size=5)
-keys = st.none() | st.sampled_from(["k1", "k2", "k3", "k4", "k5"])
-selectors = st.builds(
-    Selector, st.sampled_from(["t", "t1", "t*", "u", "", "zz"]), is_prefix=st.booleans()
-)
-readings = st.builds(
-    Reading,
-    after=st.integers(0, 400),
-    limit=st.sampled_from([1, 2, 3, 7, 256]),
-    budget=st.sampled_from([1, 10, 40, 1 << 20]),
-    nodes=st.sampled_from([(), ("n1",), ("n1", "n2")]),
-    match=st.none() | selectors,
-)
-configs = st.builds(
-    Cfg,
-    durability=st.sampled_from(["ephemeral", "memory", "disk", "fsync"]),
-    ttl_ms=st.sampled_from([0, 0, 50, 1000]),
-    cap_records=st.sampled_from([0, 0, 1, 3, 6]),
-    cap_bytes=st.sampled_from([0, 0, 25, 70]),
-    discard=st.sampled_from(["old", "old", "reject"]),
-    idempotency_window_ms=st.sampled_from([120_000, 200]),
-    dedupe_node=st.booleans(),
-)
-cuts = st.builds(
-    PowerCut,
-    seed=st.integers(0, 1 << 16),
-    mode=st.sampled_from(["none", "all", "prefix", "subset", "zero", "garble"]),
-    names=st.sampled_from(["none", "all", "prefix"]),
-)
-ends = st.none() | cuts
-shard_counts = st.integers(1, 3)
-engine_settings = st.fixed_dictionaries(
-    {
-        "wal_shards": shard_counts,
-        "segment_max_events": st.sampled_from([1, 2, 4]),
-        "segment_max_age_ms": st.sampled_from([0, 1000]),
-        "hot_retain_segments": st.sampled_from([1, 2]),
-        "disk_sync_ms": st.sampled_from([0, 10, 60_000]),
-        "checkpoint_ms": st.sampled_from([1, 60_000]),
-        "max_idempotency_keys": st.sampled_from([3, 262_144]),
-        "cache_bytes": st.just(1 << 16),
-        "checkpoint_bytes": st.just(1 << 16),
-    }
-)
 
 
 class SlicingClock(ManualClock):
@@ -185,10 +129,10 @@ class EngineMachine(RuleBasedStateMachine):
         return self.running._engine.kernel.catalog.by_name[name]
 
     @initialize(
-        settings=engine_settings,
+        settings=choices.engine_settings,
         use_cold=st.booleans(),
         look_ms=st.sampled_from([0, 0, 3]),
-        first=configs,
+        first=choices.configs,
     )
     def start(self, settings: dict[str, Any], use_cold: bool, look_ms: int, first: Cfg) -> None:
         cold_dir = self.store.cold_dir if use_cold else None
@@ -220,7 +164,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     # Topics
 
-    @rule(name=names, cfg=configs)
+    @rule(name=choices.names, cfg=choices.configs)
     @step
     def configure(self, name: str, cfg: Cfg) -> None:
         self.create(name, cfg)
@@ -255,7 +199,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.made_durable(name)
         track.durable = 0  # what was appended in the same call is as safe as its class makes it
 
-    @rule(name=names, if_empty=st.booleans())
+    @rule(name=choices.names, if_empty=st.booleans())
     @step
     def drop(self, name: str, if_empty: bool) -> None:
         track = self.tracks.get(name)
@@ -274,11 +218,11 @@ class EngineMachine(RuleBasedStateMachine):
     # Writing
 
     @rule(
-        name=names,
-        batch=batches,
-        key=keys,
+        name=choices.names,
+        batch=choices.batches,
+        key=choices.keys,
         expect=st.sampled_from([None, None, None, 0, 1]),
-        node=nodes,
+        node=choices.nodes,
     )
     @step
     def append(
@@ -334,22 +278,16 @@ class EngineMachine(RuleBasedStateMachine):
         state.expire(self.now)
         return state.write(self.now, batch, key)
 
-    @rule(
-        name=names,
-        before=st.none() | st.integers(0, 60),
-        match=st.none() | selectors,
-        far=st.booleans(),
-    )
+    @rule(name=choices.names, deletion=choices.deletions)
     @step
-    def delete(self, name: str, before: int | None, match: Selector | None, far: bool) -> None:
+    def delete(self, name: str, deletion: choices.Deletion) -> None:
         track = self.tracks.get(name)
         if track is None:
             assert self._refusal(self.running.delete, name, before_seq=1) == "topic_not_found"
             return
-        if before is None and match is None:
-            return
-        if before is not None and far:
-            before += track.now.earliest
+        match, before = deletion.match, None
+        if deletion.ahead is not None:
+            before = max(0, track.now.earliest + deletion.ahead)
         track.expire(self.now)
         hit = track.now.selected(before, match.accepts if match else lambda tag: True)
         if hit:
@@ -387,8 +325,8 @@ class EngineMachine(RuleBasedStateMachine):
     # Reading
 
     @rule(
-        name=names,
-        reading=readings,
+        name=choices.names,
+        reading=choices.readings,
     )
     @step
     def read(self, name: str, reading: Reading) -> None:
@@ -400,7 +338,7 @@ class EngineMachine(RuleBasedStateMachine):
         cursor = reading.after % (track.now.head + 3)
         drain(self.running, name, track.now, replace(reading, after=cursor))
 
-    @rule(name=names, age_ms=st.integers(-5, 2000))
+    @rule(name=choices.names, age_ms=st.integers(-5, 2000))
     @step
     def read_from_a_time(self, name: str, age_ms: int) -> None:
         track = self.tracks.get(name)
@@ -408,7 +346,7 @@ class EngineMachine(RuleBasedStateMachine):
             track.expire(self.now)
             read_since(self.running, name, track.now, max(0, track.now.ts - age_ms))
 
-    @rule(name=names, lo=st.integers(0, 40), width=st.integers(0, 40))
+    @rule(name=choices.names, lo=st.integers(0, 40), width=st.integers(0, 40))
     @step
     def look_around(self, name: str, lo: int, width: int) -> None:
         for track in self.tracks.values():
@@ -423,7 +361,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     # Cursors
 
-    @rule(name=names, cursor=st.sampled_from(["c1", "c2"]), back=st.integers(-1, 12))
+    @rule(name=choices.names, cursor=st.sampled_from(["c1", "c2"]), back=st.integers(-1, 12))
     @step
     def set_cursor(self, name: str, cursor: str, back: int) -> None:
         track = self.tracks.get(name)
@@ -442,7 +380,7 @@ class EngineMachine(RuleBasedStateMachine):
         if state.cfg.durability == "fsync":
             self.made_durable(name)
 
-    @rule(name=names, cursor=st.sampled_from(["c1", "c2"]))
+    @rule(name=choices.names, cursor=st.sampled_from(["c1", "c2"]))
     @step
     def drop_cursor(self, name: str, cursor: str) -> None:
         track = self.tracks.get(name)
@@ -491,7 +429,7 @@ class EngineMachine(RuleBasedStateMachine):
     # Ends and new beginnings
 
     @precondition(lambda self: self.store.can_restart)
-    @rule(shards=shard_counts)
+    @rule(shards=choices.shard_counts)
     @step
     def restart(self, shards: int) -> None:
         self.running.close()
@@ -500,21 +438,21 @@ class EngineMachine(RuleBasedStateMachine):
         self._reopen(CLEAN, shards)
 
     @precondition(lambda self: self.store.can_restart)
-    @rule(shards=shard_counts, doubt=st.booleans())
+    @rule(shards=choices.shard_counts, doubt=st.booleans())
     @step
     def kill(self, shards: int, doubt: bool) -> None:
         self.store.end(self.running, None)
         self._reopen(KILL, shards, doubt=doubt)
 
     @precondition(lambda self: self.store.can_lose_power)
-    @rule(shards=shard_counts, cut=cuts, doubt=st.booleans())
+    @rule(shards=choices.shard_counts, cut=choices.cuts, doubt=st.booleans())
     @step
     def lose_power(self, shards: int, cut: PowerCut, doubt: bool) -> None:
         self.store.end(self.running, cut)
         self._reopen(POWER, shards, doubt=doubt)
 
     @precondition(lambda self: self.store.can_lose_power)
-    @rule(calls=st.integers(1, 40), end=ends)
+    @rule(calls=st.integers(1, 40), end=choices.ends)
     def die_soon(self, calls: int, end: PowerCut | None) -> None:
         """Plant a bomb: some later step is cut off before its n-th file call."""
         assert isinstance(self.store, SimStore)
@@ -522,7 +460,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.store.arm(calls, end)
 
     @precondition(lambda self: self.store.can_lose_power)
-    @rule(first=ends, calls=st.integers(1, 60), second=ends)
+    @rule(first=choices.ends, calls=st.integers(1, 60), second=choices.ends)
     @step
     def die_twice(self, first: PowerCut | None, calls: int, second: PowerCut | None) -> None:
         """End the program, and the next one while it recovers."""
@@ -539,7 +477,7 @@ class EngineMachine(RuleBasedStateMachine):
         self._reopen(how, self.settings.wal_shards)
 
     @precondition(lambda self: self.store.can_lose_power)
-    @rule(name=names, batch=batches, end=ends)
+    @rule(name=choices.names, batch=choices.batches, end=choices.ends)
     @step
     def fail_a_sync(self, name: str, batch: list[Draft], end: PowerCut | None) -> None:
         """The disk refuses a sync and forgets the pages: nothing is acked until a restart."""
@@ -561,7 +499,7 @@ class EngineMachine(RuleBasedStateMachine):
         self._reopen(KILL if end is None else POWER, self.settings.wal_shards)
 
     @precondition(lambda self: self.store.can_lose_power)
-    @rule(name=names, batch=batches)
+    @rule(name=choices.names, batch=choices.batches)
     @step
     def run_out_of_space(self, name: str, batch: list[Draft]) -> None:
         """A full disk may refuse a write; then nothing of it is left, and the next one follows."""
@@ -585,7 +523,7 @@ class EngineMachine(RuleBasedStateMachine):
         finally:
             self.store.disk.capacity = None
         assert refused == "internal"
-        self.clock.advance(1000)  # after which a full shard looks for room again
+        self.clock.advance(1001)  # after which a full shard looks for room again
 
     def _appending(self, name: str, batch: list[Draft]) -> Callable[[], Ack]:
         records = [draft.as_argument() for draft in batch]
@@ -621,6 +559,9 @@ class EngineMachine(RuleBasedStateMachine):
         """Open again; every topic must be in a state it may be in."""
         self.settings = EngineSettings(**{**self.options, "wal_shards": shards})
         image = self.store.disk.clone() if doubt and isinstance(self.store, SimStore) else None
+        if isinstance(self.store, SimStore):
+            self.store.disk.honest()  # a step that died may have left its trap set
+            self.store.disk.capacity = None
         self.log = self.store.open(self.settings, self.clock)
         catalog = self.running._engine.kernel.catalog
         for name, track in list(self.tracks.items()):

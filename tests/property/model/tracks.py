@@ -176,9 +176,12 @@ def _restart_ephemeral(state: Model, seen: Seen, how: How, handed_out: int) -> I
         yield f"head {seen.head} is below {handed_out}, which was handed out"
     if how == CLEAN and seen.head != state.head:
         yield f"head {seen.head} after a clean stop at {state.head}"
+    blurred = state.blurred
     state.wipe(max(seen.head, state.head))
-    if how != CLEAN:
-        _ascribe(state, seen)
+    if how == CLEAN:  # every cause of death is known, as far as it was before
+        state.blurred = blurred
+    _ascribe(state, seen)
+    state.blurred = frozenset(state.fate)
     state.ttl_hi = seen.ttl_hi
     state.ts = min(state.ts, seen.ts)
     state.delete_version = seen.delete_version
