@@ -212,6 +212,7 @@ class Page(Value, frozen=True):
     tombstone: Tombstone | None = None
     lag: int = 0
     records_scanned: int = 0
+    cold_segments_read: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -14,7 +14,7 @@ import hpack
 from tests.fuzz.mutation import NUMBERS, mutated
 
 METHODS = ["GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH", "CONNECT", "TRACE", "get"]
-NAMES = ["t", "t", "t", "q", "q", "none", ".bad", "a%2Fb", "%ff", "x" * 300, "", "é", "a b"]
+NAMES = ["t", "t", "t", "q", "q", "none", "*", ".bad", "a%2Fb", "%ff", "x" * 300, "", "é", "a b"]
 CALLS: list[tuple[str, str, list[str] | None]] = [
     ("GET", "/v0/topics", None),
     ("PUT", "/v0/topics/{}", []),

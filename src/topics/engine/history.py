@@ -23,7 +23,7 @@ from topics.engine.tail_reading import fetch_slots
 from topics.errors import Internal
 from topics.storage.frames import FLAG_TAG, verify
 from topics.storage.segments.codec import DEAD, Entry, Idx
-from topics.storage.segments.segment import ActiveSegment, AnySegment, Segment
+from topics.storage.segments.segment import COLD, ActiveSegment, AnySegment, Segment
 from topics.storage.segments.store import SegmentStore
 from topics.storage.sources import Sources
 
@@ -233,11 +233,13 @@ class SegmentHistory:
         idx = yield Io(lambda: store.idx(topic_id, part))
         j = _cut_to_room(idx, i, min(j, i + _READ_RECORDS), room)
         frames: list[bytes | None] = yield Io(lambda: store.frames(topic_id, part, i, j))
+        cold = part.first if store.tier_of(topic_id, part) == COLD else None
         if not idx.has_dead(i, j) and None not in frames:
             sizes = [entry[1] - _UNCOUNTED - entry[5] for entry in idx.entries(i, j)]
             seqs = range(part.first + i, part.first + j)
-            return Piece(seqs, sizes, frames, [0] * len(frames), seqs[-1])  # type: ignore[arg-type]  # no None
-        piece = Piece([], [], [], [], part.first + j - 1)
+            offsets: list[int | None] = [0] * len(frames)
+            return Piece(seqs, sizes, frames, offsets, seqs[-1], cold)  # type: ignore[arg-type]  # no None
+        piece = Piece([], [], [], [], part.first + j - 1, cold)
         for seq, entry, frame in zip(
             range(part.first + i, part.first + j), idx.entries(i, j), frames, strict=True
         ):

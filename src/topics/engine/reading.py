@@ -62,7 +62,7 @@ class Query(msgspec.Struct, frozen=True):
 class Progress:
     """A read under way: what was found up to `cursor`; it goes no further than `stop`."""
 
-    __slots__ = ("cursor", "damaged", "found", "full", "gap", "stop", "used")
+    __slots__ = ("cold", "cursor", "damaged", "found", "full", "gap", "stop", "used")
 
     def __init__(self, cursor: int, stop: int, gap: Gap | None) -> None:
         self.cursor = cursor
@@ -72,6 +72,7 @@ class Progress:
         self.found = FrameRecords()
         self.used = 0
         self.full = False
+        self.cold: set[int] = set()  # segments that were read from the cold directory
 
 
 class Reader:
@@ -140,6 +141,8 @@ class Reader:
             room = MAX_BUDGET if accepts is not None else budget - progress.used
             hi = min(extent[1], extent[0] + wanted - 1)
             piece = yield from self._fetch(topic, extent[0], hi, max(room, 1))
+            if piece.cold is not None:
+                progress.cold.add(piece.cold)
             _take(progress, piece, accepts, limit=limit, budget=budget)
             if progress.full:
                 return
@@ -244,4 +247,5 @@ def page_of(topic: Topic, progress: Progress, *, scanned: int) -> Page:
         tombstone,
         head - cursor,
         scanned,
+        len(progress.cold),
     )

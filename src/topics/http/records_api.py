@@ -107,7 +107,11 @@ def diff(call: Call) -> None:
     include = Include(tags=sent.include_tags, meta=sent.include_meta)
 
     def answer(page: Page) -> None:
-        spent = responses.performance(call.elapsed_ms(), records_scanned=page.records_scanned)
+        spent = responses.performance(
+            call.elapsed_ms(),
+            records_scanned=page.records_scanned,
+            cold_segments_read=page.cold_segments_read,
+        )
         rendered = render_records(rows_of(page.records), include)
         call.answer(responses.diff_page(page, rendered, spent))
 
