@@ -26,6 +26,7 @@ METHODS: dict[str, set[str]] = {
     "/v0/topics/there/ack": {"POST"},
     "/v0/topics/there/nack": {"POST"},
     "/v0/topics/there/extend": {"POST"},
+    "/v0/topics/there/work": {"GET"},
     "/v0/health": {"GET"},
     "/healthz": {"GET"},
     "/v0/ready": {"GET"},
