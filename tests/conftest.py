@@ -1,7 +1,7 @@
 """Settings that every test tier shares.
 
-Hypothesis runs with the `quick` profile unless told otherwise; `make test` asks for `full`
-(`pytest --hypothesis-profile=full`). Neither has a deadline per example: these tests touch real
+Hypothesis runs with the `quick` profile unless told otherwise; ask for more with
+`pytest --hypothesis-profile=full tests/property`. Neither has a deadline per example: these tests touch real
 disks on shared machines, and a slow one is not a wrong one.
 """
 
@@ -18,8 +18,8 @@ settings.register_profile(
 )
 settings.register_profile(
     "full",
-    max_examples=100,
-    stateful_step_count=40,
+    max_examples=300,
+    stateful_step_count=50,
     deadline=None,
     suppress_health_check=_NOT_A_BUG,
     print_blob=True,

@@ -69,10 +69,16 @@ FULL = [
         "engine",
         [
             Tier("unit", TWO_WORKERS),
-            Tier("property", (*TWO_WORKERS, "--hypothesis-profile=full", "--timeout=600")),
+            Tier("property", (*TWO_WORKERS, "--timeout=600")),
             Tier("formats", TWO_WORKERS),
             Tier("crash", (*TWO_WORKERS, "--timeout=600")),
+        ],
+    ),
+    Lane(
+        "server",
+        [
             Tier("blackbox", ("--timeout=300",)),
+            Tier("fuzz", ("--timeout=300",)),
             Tier("docs"),
         ],
     ),
