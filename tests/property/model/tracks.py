@@ -144,12 +144,21 @@ def _lose_volatile(state: Model, seen: Seen) -> None:
     """Records of an ephemeral life are gone; what was dead already may count as that too."""
     if state.volatile:
         state.ts = min(state.ts, seen.ts)
+        _lower_cap_floor(state, seen)
     state.blurred |= {seq for seq in state.volatile if state.fate[seq] != "live"}
     for seq in state.volatile:
         if state.fate[seq] == "live":
             state.fate[seq] = "crash"
     state.volatile = frozenset()
     _ascribe(state, seen)
+
+
+def _lower_cap_floor(state: Model, seen: Seen) -> None:
+    """What a cap evicted because volatile records took room, a replay without them keeps."""
+    for seq in state.of("cap"):
+        if seq > seen.cap_hi and seq not in state.volatile:
+            state.fate[seq] = "live"
+    state.cap_hi = min(state.cap_hi, seen.cap_hi)
 
 
 def _ascribe(state: Model, seen: Seen) -> None:
