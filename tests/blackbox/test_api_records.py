@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -456,7 +455,7 @@ def test_a_waiting_reader_is_answered_by_the_append(
             page, answered = waiting.result()
         assert datas(page) == [turn]
         delays.append(answered - sent)
-    assert sorted(delays)[len(delays) // 2] < 0.25, delays
+    assert sorted(delays)[len(delays) // 2] < 0.1, delays
 
 
 def test_a_poll_without_news_ends_in_time(api: Api, topic: str) -> None:
@@ -500,12 +499,12 @@ def test_a_poll_on_a_topic_that_is_dropped_is_told(
     writer, reader = connect(shared_server), connect(shared_server)
     writer.write(topic, 1)
     with ThreadPoolExecutor(1) as pool:
-        body = {"from_seq": 1, "wait_ms": 1500}
+        body = {"from_seq": 1, "wait_ms": 30_000}
         waiting = pool.submit(lambda: reader.post(f"/v0/topics/{topic}/diff", body))
+        writer.state(topic)
         writer.delete(f"/v0/topics/{topic}")
-        answer = waiting.result()
-    assert answer.status_code in (200, 404)
-    json.loads(answer.text)
+        answer = waiting.result(timeout=15)
+    assert refused(answer) == Refusal(404, "topic_not_found", {"topic": topic})
 
 
 def test_many_polls_are_woken_by_one_write(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import socket
 import subprocess
 
 import pytest
@@ -125,15 +124,6 @@ def test_both_versions_share_one_port_and_see_one_log(
     old.write("both", 1)
     new.write("both", 2)
     assert old.diff("both")["records"] == new.diff("both")["records"]
-
-
-def test_small_answers_are_not_held_back(shared_server: ServerProcess) -> None:
-    """With TCP_NODELAY an answer in two parts does not wait for the peer's acknowledgement."""
-    request = b"GET /v0/health HTTP/1.1\r\nhost: x\r\n\r\n"
-    with socket.create_connection((shared_server.host, shared_server.port), timeout=10) as peer:
-        for _ in range(20):
-            peer.sendall(request)
-            assert peer.recv(65536).startswith(b"HTTP/1.1 200 ")
 
 
 # Types and codings
@@ -266,7 +256,7 @@ def test_a_broken_percent_sequence_in_a_path_stays_literal(
     shared_server: ServerProcess, target: str
 ) -> None:
     found = plain(shared_server, "GET", target)
-    assert (found.status, found.code) in ((404, "topic_not_found"), (400, "invalid_request"))
+    assert (found.status, found.code) == (404, "topic_not_found")
 
 
 @pytest.mark.parametrize(
