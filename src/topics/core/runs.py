@@ -81,7 +81,7 @@ class RunSet:
     def between(self, lo: int, hi: int) -> Iterator[tuple[int, int]]:
         """Runs cut to `lo..hi`, in order."""
         at = bisect_left(self._hi, lo)
-        while at < len(self._lo) and self._lo[at] <= hi:
+        while lo <= hi and at < len(self._lo) and self._lo[at] <= hi:
             yield max(lo, self._lo[at]), min(hi, self._hi[at])
             at += 1
 
@@ -151,7 +151,7 @@ class KindRuns:
         return self._runs[at + 1] if at + 1 < len(self._runs) else None
 
     def between(self, lo: int, hi: int) -> Iterator[tuple[int, int, int]]:
-        run = self.next_from(lo)
+        run = self.next_from(lo) if lo <= hi else None
         while run is not None and run[0] <= hi:
             yield max(lo, run[0]), min(hi, run[1]), run[2]
             run = self.next_from(run[1] + 1)

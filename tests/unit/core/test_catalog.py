@@ -1,0 +1,64 @@
+"""Everything the log knows, kept by id; names belong to the youngest."""
+
+from topics.core.catalog import Catalog
+from topics.core.config import TopicConfig
+from topics.core.facts import (
+    ConfigUpdated,
+    Deleted,
+    HeadReserved,
+    StageCommitted,
+    TopicCreated,
+    TopicDropped,
+)
+from topics.core.tail import NoHistory
+
+
+def catalog() -> Catalog:
+    return Catalog(max_keys=10, history=lambda topic_id: NoHistory())
+
+
+def created(topic_id: int, name: str = "t") -> TopicCreated:
+    return TopicCreated(topic_id, 0, name, TopicConfig().to_json(), topic_id, 1)
+
+
+def test_a_name_belongs_to_the_highest_id_that_claims_it() -> None:
+    known = catalog()
+    known.apply(created(5), generation=1)
+    known.apply(created(3), generation=1)
+    assert known.by_name["t"].id == 5
+    assert known.next_topic_id == 6
+
+
+def test_dropping_an_older_holder_leaves_the_name_alone() -> None:
+    known = catalog()
+    known.apply(created(3), generation=1)
+    known.apply(created(5), generation=1)
+    known.apply(TopicDropped(3, 0, "t", 3), generation=1)
+    assert known.by_name["t"].id == 5
+    known.apply(TopicDropped(5, 0, "t", 5), generation=1)
+    assert not known.by_name
+    assert known.next_topic_id == 6
+
+
+def test_facts_of_topics_that_are_gone_change_nothing() -> None:
+    known = catalog()
+    known.apply(Deleted(9, 0, before=5), generation=1)
+    known.apply(TopicDropped(9, 0, "t", 9), generation=1)
+    assert not known.by_id
+
+
+def test_ceilings_only_rise_and_configurations_replace() -> None:
+    known = catalog()
+    known.apply(created(1), generation=1)
+    known.apply(HeadReserved(1, 0, 50), generation=1)
+    known.apply(HeadReserved(1, 0, 20), generation=1)
+    changed = TopicConfig(cap_records=7).to_json()
+    known.apply(ConfigUpdated(1, 0, "t", changed, 1, 1), generation=1)
+    assert known.by_id[1].reserved == 50
+    assert known.by_id[1].config.cap_records == 7
+
+
+def test_an_app_keeps_its_last_epoch_and_answer() -> None:
+    known = catalog()
+    known.apply(StageCommitted(7, "etl", 3, (), (), b"{}"), generation=1)
+    assert (known.apps["etl"].epoch, known.apps["etl"].last_use_ms) == (3, 7)

@@ -1,0 +1,58 @@
+"""Idempotency keys inside their window."""
+
+from topics.core.facts import KeyRemembered
+from topics.core.keys import KeyWindow
+
+
+def remember(keys: KeyWindow, key: str, ts: int, first: int = 1, count: int = 1) -> None:
+    keys.remember(KeyRemembered(1, ts, key, first, count, first + count - 1))
+
+
+def test_a_key_answers_until_its_window_has_passed() -> None:
+    keys = KeyWindow(10)
+    remember(keys, "k", 100, first=5, count=3)
+    found = keys.find("k", now_ms=200, window_ms=100)
+    assert found is not None
+    assert (found.first_seq, found.count, found.head) == (5, 3, 7)
+    assert keys.find("k", now_ms=201, window_ms=100) is None
+    assert keys.find("other", now_ms=100, window_ms=100) is None
+
+
+def test_a_shorter_window_applies_to_what_is_already_remembered() -> None:
+    keys = KeyWindow(10)
+    remember(keys, "k", 100)
+    assert keys.find("k", now_ms=150, window_ms=10) is None
+
+
+def test_the_oldest_key_makes_room() -> None:
+    keys = KeyWindow(2)
+    for ts, key in enumerate(("a", "b", "c")):
+        remember(keys, key, ts)
+    assert [key for key, _ in keys.items()] == ["b", "c"]
+
+
+def test_a_key_that_comes_again_is_young_again() -> None:
+    keys = KeyWindow(2)
+    for ts, key in enumerate(("a", "b", "a", "c")):
+        remember(keys, key, ts)
+    assert [key for key, _ in keys.items()] == ["a", "c"]
+
+
+def test_expired_keys_leave_from_the_old_end_a_few_at_a_time() -> None:
+    keys = KeyWindow(100)
+    for ts in range(10):
+        remember(keys, f"k{ts}", ts)
+    keys.expire(now_ms=12, window_ms=5, at_most=3)
+    assert len(keys) == 7
+    keys.expire(now_ms=12, window_ms=5)
+    assert [entry.ts for _, entry in keys.items()] == [7, 8, 9]
+
+
+def test_keys_of_writes_that_are_gone_can_be_forgotten() -> None:
+    keys = KeyWindow(10)
+    remember(keys, "kept", 1, first=1, count=2)
+    remember(keys, "lost", 2, first=3, count=2)
+    keys.forget_above(2)
+    assert [key for key, _ in keys.items()] == ["kept"]
+    keys.clear()
+    assert len(keys) == 0

@@ -1,0 +1,84 @@
+"""The lease projection: who holds which job, and what a replayed event changes."""
+
+from topics.core.facts import LeaseChanged
+from topics.core.leases import Lease, LeaseBook
+
+
+def event(
+    kind: int, seq: int, lease_id: int, deadline: int = 500, deliveries: int = 1
+) -> LeaseChanged:
+    return LeaseChanged(1, seq, 100, kind, lease_id, deadline, deliveries, "worker")
+
+
+def claim(seq: int, lease_id: int, deadline: int = 500, deliveries: int = 1) -> LeaseChanged:
+    return event(LeaseChanged.CLAIMED, seq, lease_id, deadline, deliveries)
+
+
+def test_a_claim_installs_holder_deadline_deliveries_and_moves_the_cursor() -> None:
+    book = LeaseBook()
+    book.apply(claim(3, lease_id=7, deliveries=2))
+    assert book.leased == {3: Lease(7, "worker", 500)}
+    assert book.deliveries == {3: 2}
+    assert book.claim_cursor == 4
+
+
+def test_events_of_an_older_lease_change_nothing() -> None:
+    book = LeaseBook()
+    book.apply(claim(1, lease_id=7))
+    book.apply(claim(1, lease_id=8, deadline=900, deliveries=2))
+    for kind in (LeaseChanged.RELEASED, LeaseChanged.EXTENDED, LeaseChanged.ACKED):
+        book.apply(event(kind, 1, lease_id=7))
+    assert book.leased == {1: Lease(8, "worker", 900)}
+    assert book.deliveries == {1: 2}
+
+
+def test_events_of_a_job_nobody_holds_change_nothing() -> None:
+    book = LeaseBook()
+    book.apply(event(LeaseChanged.RELEASED, 1, lease_id=7))
+    assert not book.leased
+    assert not book.reclaim
+
+
+def test_a_released_job_waits_now_or_until_its_time() -> None:
+    book = LeaseBook()
+    book.apply(claim(1, lease_id=7))
+    book.apply(claim(2, lease_id=8))
+    book.apply(event(LeaseChanged.RELEASED, 1, lease_id=7, deadline=100))
+    book.apply(event(LeaseChanged.RELEASED, 2, lease_id=8, deadline=300))
+    assert book.reclaim == [1]
+    assert book.delayed == {2: 300}
+    assert book.deliveries == {1: 1, 2: 1}
+    book.sweep(299)
+    assert book.delayed == {2: 300}
+    book.sweep(300)
+    assert sorted(book.reclaim) == [1, 2]
+
+
+def test_an_extended_lease_ends_only_after_its_new_deadline() -> None:
+    book = LeaseBook()
+    book.apply(claim(1, lease_id=7, deadline=500))
+    book.apply(event(LeaseChanged.EXTENDED, 1, lease_id=7, deadline=900))
+    assert book.sweep(901 - 1) == []
+    assert [seq for seq, _ in book.sweep(901)] == [1]
+    assert book.reclaim == [1]
+
+
+def test_an_acked_job_leaves_no_trace() -> None:
+    book = LeaseBook()
+    book.apply(claim(1, lease_id=7))
+    book.apply(event(LeaseChanged.ACKED, 1, lease_id=7))
+    assert not book.leased
+    assert not book.deliveries
+
+
+def test_after_replay_every_live_job_below_the_cursor_is_somewhere() -> None:
+    book = LeaseBook()
+    for seq in range(1, 6):
+        book.apply(claim(seq, lease_id=seq))
+    book.apply(event(LeaseChanged.RELEASED, 2, lease_id=2, deadline=900))
+    book.leased.pop(4)  # a claim that was never followed up
+    book.resume([2, 3, 4])
+    assert set(book.leased) == {3}
+    assert book.delayed == {2: 900}
+    assert book.reclaim == [4]
+    assert set(book.deliveries) == {2, 3, 4}

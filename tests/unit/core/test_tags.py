@@ -1,0 +1,62 @@
+"""The tag index answers like a look at every record."""
+
+from array import array
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from topics.core.facts import Match
+from topics.core.tags import TagIndex
+
+tags = st.sampled_from(["", "a", "ab", "abc", "b", "a*", "é", "\U0001f600"])
+matches = st.builds(Match, tags, st.booleans())
+
+
+@given(st.lists(tags, max_size=30), matches, st.integers(0, 32), st.integers(0, 32))
+def test_matching_seqs_are_those_of_accepted_tags_in_the_range(
+    tagged: list[str], match: Match, lo: int, below: int
+) -> None:
+    index = TagIndex()
+    for seq, tag in enumerate(tagged, 1):
+        index.add(tag, seq)
+    expected = [
+        seq for seq, tag in enumerate(tagged, 1) if match.accepts(tag) and lo <= seq < below
+    ]
+    assert sorted(index.matching(match, lo=lo, below=below)) == expected
+
+
+@given(st.lists(tags, max_size=30), matches, st.integers(0, 32), matches)
+def test_what_was_forgotten_does_not_match_and_the_rest_still_does(
+    tagged: list[str], gone: Match, below: int, asked: Match
+) -> None:
+    index = TagIndex()
+    list(index.matching(Match("", is_prefix=True), lo=0, below=99))  # make the order early
+    for seq, tag in enumerate(tagged, 1):
+        index.add(tag, seq)
+    index.forget_matching(gone, below=below)
+    left = [(s, t) for s, t in enumerate(tagged, 1) if not (gone.accepts(t) and s < below)]
+    assert sorted(index.matching(asked, lo=0, below=99)) == [
+        seq for seq, tag in left if asked.accepts(tag)
+    ]
+    assert index.entries == len(left)
+
+
+def test_postings_of_a_segment_are_taken_over_whole() -> None:
+    index = TagIndex()
+    index.add_many("a", array("Q", (1, 4)))
+    index.add_many("a", array("Q", (9,)))
+    index.add_many("b", array("Q", (5,)))
+    assert list(index.matching(Match("a"), lo=0, below=99)) == [1, 4, 9]
+    assert index.entries == 4
+
+
+def test_an_index_that_is_mostly_dead_is_thrown_away() -> None:
+    index = TagIndex()
+    for seq in range(3000):
+        index.add("t", seq)
+    index.loaded = True
+    index.note_dead(1500)
+    assert index.entries == 3000
+    index.note_dead(1)
+    assert index.entries == 0
+    assert not index.loaded

@@ -1,0 +1,201 @@
+"""One topic in memory: what lives, what is lost, what the ledger says."""
+
+from array import array
+
+import pytest
+
+from topics.core.config import parse
+from topics.core.facts import Appended, Deleted, Evicted, Match, SeqSkipped
+from topics.core.tail import FRAME_OVERHEAD
+from topics.core.topic import Gap, Topic
+from topics.errors import RecordTooLarge, TopicFull
+
+
+def topic(**config: object) -> Topic:
+    return Topic(1, "t", 1, parse(config), max_keys=10)
+
+
+def put(
+    target: Topic, count: int = 1, *, size: int = 1, ts: int = 0, tag: str | None = None
+) -> None:
+    name = len(tag or "")
+    target.apply_appended(
+        Appended(
+            topic_id=1,
+            first_seq=target.head + 1,
+            offsets=array("I", bytes(4 * count)),
+            lengths=array("I", [FRAME_OVERHEAD + size + name] * count),
+            times=array("Q", [ts] * count),
+            name_lengths=array("H", [name] * count),
+            flags=array("B", bytes(count)),
+            tags=None if tag is None else [tag] * count,
+        )
+    )
+    check(target)
+
+
+def check(target: Topic) -> None:
+    assert 1 <= target.evict_floor <= target.earliest <= target.head + 1
+    assert target.head == target.count + target.ledger.gone
+    live = [seq for seq in range(1, target.head + 1) if target.is_live(seq)]
+    assert len(live) == target.count
+    assert target.earliest == min(live, default=target.head + 1)
+
+
+def delete(target: Topic, **selector: object) -> int:
+    bound = target.head + 1
+    removed = target.apply_deleted(Deleted(1, 0, bound=bound, **selector), generation=3)  # type: ignore[arg-type]
+    check(target)
+    return removed
+
+
+def skip(target: Topic, hi: int, kind: int) -> None:
+    target.apply_skipped(SeqSkipped(1, 0, target.head + 1, hi, kind))
+    check(target)
+
+
+def test_the_cap_counts_live_records_only() -> None:
+    t = topic(cap_records=3)
+    t.tags.loaded = True
+    put(t, 2, tag="x")
+    put(t, 2)
+    assert (t.earliest, t.cap_hi) == (2, 1)
+    assert delete(t, match=Match("x")) == 1
+    put(t)
+    assert (t.earliest, t.cap_hi, t.count) == (3, 1, 3)
+
+
+def test_both_caps_keep_the_longest_suffix_within_both() -> None:
+    t = topic(cap_records=4, cap_bytes=10)
+    put(t, 3, size=4)
+    assert (t.count, t.bytes, t.cap_hi) == (2, 8, 1)
+    put(t, 6, size=1)
+    assert (t.count, t.bytes, t.cap_hi) == (4, 4, 5)
+
+
+def test_a_record_above_the_byte_cap_is_lost_at_once() -> None:
+    t = topic(cap_bytes=5)
+    put(t, size=9)
+    assert (t.count, t.evict_floor, t.ledger.lost_cap) == (0, 2, 1)
+
+
+def test_a_reject_topic_refuses_instead_of_evicting() -> None:
+    t = topic(cap_records=2, cap_bytes=10, discard="reject")
+    put(t, 2, size=2)
+    with pytest.raises(TopicFull):
+        t.admit(1, 1)
+    with pytest.raises(RecordTooLarge):
+        t.admit(3, 1)
+    with pytest.raises(RecordTooLarge):
+        t.admit(1, 11)
+    t.enforce_caps()
+    assert t.count == 2
+
+
+def test_only_live_records_raise_the_floor_when_they_expire() -> None:
+    t = topic(ttl_ms=10)
+    put(t, 2, ts=0)
+    put(t, 1, ts=50)
+    delete(t, before=3)
+    assert t.expired_through(20) == 0
+    assert t.expired_through(60) == 0
+    assert t.expired_through(61) == 3
+
+
+def test_floors_only_rise_and_the_gap_names_its_reason() -> None:
+    t = topic()
+    put(t, 9)
+    t.apply_evicted(Evicted(1, 0, cap_hi=2, earliest=0, ttl_hi=4))
+    check(t)
+    t.apply_evicted(Evicted(1, 0, cap_hi=1, earliest=0, ttl_hi=1))
+    check(t)
+    assert t.gap_below(0) == Gap(1, 4, "mixed")
+    assert t.gap_below(2) == Gap(3, 4, "ttl")
+    assert t.gap_below(4) is None
+    assert (t.ledger.lost_ttl, t.ledger.lost_cap) == (4, 0)
+
+
+def test_a_delete_never_moves_the_floor_and_a_repeat_removes_nothing() -> None:
+    t = topic()
+    put(t, 5)
+    assert delete(t, before=4) == 3
+    assert delete(t, before=4) == 0
+    assert (t.evict_floor, t.earliest, t.delete_below) == (1, 4, 4)
+
+
+def test_a_delete_reaches_only_below_its_bound() -> None:
+    t = topic()
+    put(t, 3)
+    fact = Deleted(1, 0, before=99, bound=4)
+    put(t, 2)
+    assert t.apply_deleted(fact, generation=1) == 3
+    assert t.count == 2
+
+
+def test_delete_versions_count_up_and_begin_anew_in_each_generation() -> None:
+    t = topic()
+    put(t, 4)
+    delete(t, seqs=(1,))
+    delete(t, seqs=(2, 99))
+    assert t.delete_version == (3 << 32) + 2
+    t.apply_deleted(Deleted(1, 0, seqs=(3,)), generation=5)
+    assert t.delete_version == (5 << 32) + 1
+
+
+def test_holes_take_seqs_and_only_loss_is_announced() -> None:
+    t = topic()
+    put(t, 2)
+    skip(t, 4, SeqSkipped.UNASSIGNED)
+    skip(t, 6, SeqSkipped.POWER_LOSS)
+    skip(t, 7, SeqSkipped.SOURCE_TRIM)
+    put(t, 1)
+    assert t.head == 8
+    assert t.gap_at(3) is None
+    assert t.gap_at(5) == Gap(5, 6, "cap")
+    assert t.gap_at(6) == Gap(6, 6, "cap")
+    assert t.gap_at(7) == Gap(7, 7, "source_trim")
+    assert t.next_announced(1) == 5
+    assert list(t.extents(1, 8)) == [(1, 2), (8, 8)]
+    assert (t.ledger.skipped, t.ledger.lost_crash, t.ledger.source_trim) == (2, 2, 1)
+
+
+def test_a_hole_that_is_already_known_changes_nothing() -> None:
+    t = topic()
+    put(t, 3)
+    skip(t, 3, SeqSkipped.POWER_LOSS)
+    t.apply_skipped(SeqSkipped(1, 0, 1, 5, SeqSkipped.POWER_LOSS))
+    check(t)
+    assert (t.head, t.ledger.lost_crash) == (5, 2)
+
+
+def test_a_floor_that_passes_a_run_absorbs_it() -> None:
+    t = topic(cap_records=1)
+    put(t, 1)
+    skip(t, 3, SeqSkipped.POWER_LOSS)
+    put(t, 2)
+    assert (t.cap_hi, len(t.runs)) == (4, 0)
+    assert t.gap_below(0) == Gap(1, 4, "cap")
+
+
+def test_a_start_by_time_is_never_past_a_record_that_is_new_enough() -> None:
+    t = topic()
+    for ts in (10, 20, 30):
+        put(t, 2, ts=ts)
+    assert t.start_of(20) == 2
+    assert t.start_of(5) == 0
+    assert t.start_of(99) == 6
+    t.apply_evicted(Evicted(1, 0, cap_hi=3, earliest=0, ttl_hi=0))
+    assert t.start_of(21) == 4
+    assert t.start_of(20) == 0
+    assert t.start_of(5) == 0
+
+
+def test_a_wiped_topic_goes_on_above_its_seqs_and_has_nothing_below() -> None:
+    t = topic(durability="ephemeral")
+    put(t, 3)
+    t.ledger.lost_crash, t.count = 9, 0
+    t.wipe(9)
+    check(t)
+    assert t.gap_below(0) == Gap(1, 9, "cap")
+    put(t, 1)
+    assert t.earliest == 10
