@@ -283,6 +283,7 @@ class Log:
         """
         from topics.embedded.queues import Queue  # noqa: PLC0415 - few logs have queues
 
+        self._check()
         return Queue(self, topic, node)
 
     def _all_queues(self) -> Queues:
