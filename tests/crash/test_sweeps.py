@@ -8,34 +8,37 @@ tried; `TOPICS_SWEEP=full` tries all of them, with every error and every way to 
 from __future__ import annotations
 
 import errno
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import product
 from typing import TypeVar, get_args
 
 import pytest
-from tests.crash.fault_oracle import Book, End, Oracle, Program, check
-from tests.property.model.stores import small_world
+from tests.crash.fault_oracle import Oracle, check
+from tests.crash.fault_program import Book, End, Program
+from tests.crash.fault_scenes import (
+    CLASSES,
+    FULL,
+    MODES,
+    append,
+    fill,
+    finish,
+    move_segments,
+    sampled,
+    settle_segments,
+    tail,
+)
 
 from topics.errors import RefusedToOpen
 from topics.testing import CrashMode, FaultFs, ManualClock, PowerOff, SimDisk
 
-FULL = os.environ.get("TOPICS_SWEEP") == "full"
-SAMPLE = 10
-"""How many calls of a scenario are tried by default."""
-MODES: tuple[CrashMode, ...] = get_args(CrashMode)
-CLASSES = ("fsync", "disk", "memory", "ephemeral")
 ERRORS = (errno.EIO, errno.ENOSPC)
 FAULTS: list[tuple[int, bool, End]] = list(product(ERRORS, (False, True), get_args(End)))
 ENDS: list[tuple[End, CrashMode]] = [*(("power", mode) for mode in MODES), ("kill", "all")]
 
 
-@pytest.fixture(autouse=True)
-def _small() -> Iterator[None]:
-    with small_world():
-        yield
+pytestmark = pytest.mark.usefixtures("small")
 
 
 @dataclass
@@ -56,21 +59,6 @@ Work = Callable[[Program], None]
 T = TypeVar("T")
 
 
-def fill(program: Program) -> None:
-    """Topics of all classes with tags, caps, deletes and segments in both tiers."""
-    for durability in CLASSES:
-        program.create(durability, durability=durability)
-    program.create("capped", durability="fsync", cap_records=5)
-    program.create("doomed", durability="fsync")
-    for number in range(4):
-        for topic in (*CLASSES, "capped", "doomed"):
-            program.append(topic, 3, tag=f"t{number % 2}")
-    program.checkpoint()
-    program.append("doomed", 2)
-    program.append("fsync", 2, tag="t1")
-    program.checkpoint()
-
-
 def prepared_for(name: str, shards: int) -> Prepared:
     disk = SimDisk()
     program = Program(disk, wal_shards=shards)
@@ -83,24 +71,6 @@ def prepared_for(name: str, shards: int) -> Prepared:
         disk.settle()
     program.watch.check()
     return Prepared(disk, program.book, shards)
-
-
-def tail(program: Program) -> None:
-    """Something the next checkpoint has to do."""
-    program.delete("fsync", match="t0")
-    program.append("capped", 2)
-
-
-def settle_segments(program: Program) -> None:
-    """Two snapshots know the segments as sealed, so that they may move."""
-    program.append("fsync", 5)
-    program.checkpoint()
-    program.checkpoint()
-
-
-def move_segments(program: Program) -> None:
-    settle_segments(program)
-    program.maintain()
 
 
 def leave_open_ends(program: Program) -> None:
@@ -123,11 +93,6 @@ PREPARATIONS: dict[str, Work] = {
     "topic drop": move_segments,
     "recovery": leave_open_ends,
 }
-
-
-def append(program: Program) -> None:
-    for topic in CLASSES:
-        program.append(topic, 3, tag="x")
 
 
 def rotate(program: Program) -> None:
@@ -212,13 +177,6 @@ def prepared(name: str) -> Prepared:
     return prepared_for(name, SHARDS.get(name, 2))
 
 
-def sampled(calls: int) -> list[int]:
-    """Which calls to spoil; a sample keeps the first and the last."""
-    if FULL or calls <= SAMPLE:
-        return list(range(1, calls + 1))
-    return sorted({1 + at * (calls - 1) // (SAMPLE - 1) for at in range(SAMPLE)})
-
-
 def chosen(number: int, options: list[T]) -> list[T]:
     """All options, or by default another one for each call."""
     return options if FULL else [options[number * 5 % len(options)]]
@@ -242,14 +200,6 @@ def live_on(program: Program) -> None:
     for topic in list(program.engine.kernel.catalog.by_name):
         program.append(topic, 2)
     program.read_all()
-
-
-def finish(disk: SimDisk, end: End, mode: CrashMode, seed: int) -> None:
-    """The program on this disk ends, and with a power cut the machine too."""
-    if end == "kill":
-        disk.kill()
-    else:
-        disk.crash(seed, mode)
 
 
 @pytest.mark.parametrize("name", WORK)

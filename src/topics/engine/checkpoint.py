@@ -84,24 +84,29 @@ class Checkpointer:
 
     def checkpoint(self) -> Op[None]:
         """One whole checkpoint; raises `Internal` or `OSError` when it was given up."""
+        kernel = self._kernel
         captures: list[Capture] = []
+        dirty: set[int] = set()
         try:
             positions = yield from self._barrier()
             crashpoint("ckpt.barrier")
+            dirty, kernel.dirty = kernel.dirty, set()
             captures, routers, agnostic_lfn = yield from self._capture()
             yield from self._sync_log()
             yield from self._write_segments(captures)
+            lines = [self._finished_line(captured) for captured in captures]
+            yield from self._mark(captures, lines)
+            crashpoint("ckpt.mark")
+            head = self._head(positions, agnostic_lfn)
+            yield from self._write_snapshot(head, [*lines, *routers, *self._app_lines()])
         except BaseException:
+            kernel.dirty |= dirty
             for captured in captures:
                 give_back(captured)
             raise
-        lines = [self._finished_line(captured) for captured in captures]
-        yield from self._mark(captures, lines)
-        crashpoint("ckpt.mark")
-        head = self._head(positions, agnostic_lfn)
-        yield from self._write_snapshot(head, [*lines, *routers, *self._app_lines()])
         self.snapshot_id = head.id
-        self._kernel.dirty.clear()
+        for captured in captures:
+            _let_go(captured)
         yield from self._trimmer.trim(head, lines)
 
     # Barrier and capture
@@ -193,8 +198,9 @@ class Checkpointer:
             for _, written in results:
                 written.close()
             raise
+        by_topic = {captured.topic.id: written for captured, written in results}
         for captured in captures:
-            _absorb(captured, next((w for c, w in results if c is captured), None))
+            _absorb(captured, by_topic.get(captured.topic.id))
             self._free_memory(captured.topic)
 
     def _free_memory(self, topic: Topic) -> None:
@@ -384,8 +390,7 @@ def _absorb(captured: Capture, written: Written | None) -> None:
     """Read from segments what is durable there, and forget its place in the log."""
     topic = captured.topic
     history = _history(topic)
-    doomed = {seg.first for seg in captured.drops}
-    parts: list[AnySegment | Resident] = [seg for seg in history.sealed if seg.first not in doomed]
+    parts: list[AnySegment | Resident] = [*history.sealed]
     parts += [part for part in history.residents if part.last >= topic.earliest]
     parts += [Resident(tail) for tail in captured.residents if len(tail)]
     if written is not None:
@@ -398,4 +403,17 @@ def _absorb(captured: Capture, written: Written | None) -> None:
     topic.tail.drop_front(captured.through + 1)
     if not len(topic.tail):
         topic.tail = Tail(captured.through + 1)
+
+
+def _let_go(captured: Capture) -> None:
+    """Forget dead segments, now that a snapshot lists them as dropped, and the oldest deletes.
+
+    Not earlier: dead segments have no delete bytes, so until then only memory knows they are dead.
+    """
+    topic = captured.topic
+    history = _history(topic)
+    if captured.drops:
+        doomed = {seg.first for seg in captured.drops}
+        kept = [p for p in history.parts if isinstance(p, Resident) or p.first not in doomed]
+        history.replace(kept, last=history.last)
     topic.forget_oldest_deleted_runs()

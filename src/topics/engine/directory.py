@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 from contextlib import suppress
+from typing import cast
 
 import msgspec
 
@@ -20,6 +21,7 @@ from topics.storage import identity, layout
 from topics.storage.fs import Fs, Lock, parent_of, read_file, replace_file
 from topics.storage.wal.files import HEADER_SIZE
 
+_NO_DIR_SYNC = (errno.EINVAL, errno.ENOTSUP)
 _OURS = frozenset(
     {
         layout.LOCK,
@@ -52,7 +54,7 @@ def enter(fs: Fs, path: str, clock: Clock) -> Directory:
     _refuse_foreign(fs, path)
     try:
         for created in fs.mkdirs(path):
-            fs.sync_dir(parent_of(created))
+            without_dir_sync(fs).sync_dir(parent_of(created))  # `probe` judges what that means
         lock = _take_lock(fs, path, clock)
     except OSError as error:
         raise _cannot("enter", path, error) from error
@@ -200,19 +202,37 @@ def give_birth(fs: Fs, path: str, store: identity.StoreFormat) -> None:
     replace_file(fs, f"{path}/{layout.FORMAT}", identity.encode_format(store))
 
 
-def probe(fs: Fs, path: str, *, unsafe_no_dir_fsync: bool) -> None:
+def probe(fs: Fs, path: str) -> None:
     """Refuse a file system on which names cannot be made durable."""
     try:
         fs.sync_dir(path)
     except OSError as error:
-        if unsafe_no_dir_fsync and error.errno in (errno.EINVAL, errno.ENOTSUP):
-            return
         raise RefusedToOpen(
             "io_error",
             message=f"{path}: directories cannot be synced here ({error}); a crash could lose "
             "files. Use another file system, or set TOPICS_UNSAFE_NO_DIR_FSYNC=1",
             file=path,
         ) from error
+
+
+def without_dir_sync(fs: Fs) -> Fs:
+    """The same file system for who opted out: where directories cannot be synced, so be it."""
+    return cast("Fs", _WithoutDirSync(fs))
+
+
+class _WithoutDirSync:
+    def __init__(self, fs: Fs) -> None:
+        self._fs = fs
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._fs, name)
+
+    def sync_dir(self, path: str) -> None:
+        try:
+            self._fs.sync_dir(path)
+        except OSError as error:
+            if error.errno not in _NO_DIR_SYNC:
+                raise
 
 
 def _cannot(action: str, path: str, error: Exception) -> RefusedToOpen:

@@ -15,7 +15,7 @@ from topics.engine.kernel import Kernel
 from topics.engine.recovery import (
     CHECKPOINT_AFTER_BYTES,
     Found,
-    enter_cold_dir,
+    claim_fresh_cold_dir,
     find_state,
     new_identity,
     repair,
@@ -29,7 +29,6 @@ from topics.storage import layout
 from topics.storage.crashpoints import crashpoint
 from topics.storage.fs import Fs
 from topics.storage.identity import StoreFormat
-from topics.storage.segments.segment import COLD
 from topics.storage.snapshot_lines import GroupPosition
 from topics.storage.wal.committer import Committer
 from topics.storage.wal.files import Link
@@ -60,6 +59,8 @@ def open_engine(fs: Fs, path: str, opening: Opening) -> Engine:
 
 def open_entered(fs: Fs, entered: directory.Directory, opening: Opening) -> Engine:
     """The same for a directory that is locked already; gives the lock back when it refuses."""
+    if opening.settings.unsafe_no_dir_fsync:
+        fs = directory.without_dir_sync(fs)
     try:
         return _recover(fs, entered, opening)
     except BaseException:
@@ -69,7 +70,7 @@ def open_entered(fs: Fs, entered: directory.Directory, opening: Opening) -> Engi
 
 def _recover(fs: Fs, entered: directory.Directory, opening: Opening) -> Engine:
     settings, path = opening.settings, entered.path
-    directory.probe(fs, path, unsafe_no_dir_fsync=settings.unsafe_no_dir_fsync)
+    directory.probe(fs, path)
     store_format = entered.format
     is_new = store_format is None
     try:
@@ -79,7 +80,7 @@ def _recover(fs: Fs, entered: directory.Directory, opening: Opening) -> Engine:
         found = find_state(
             fs, path, store_format, settings, clock=opening.clock, progress=opening.progress
         )
-        _check_cold(found, settings)
+        claim_fresh_cold_dir(fs, settings.cold_dir, store_format.id_bytes)
         for name in (layout.META, layout.TOPICS, layout.WAL):
             make_durable_dir(fs, f"{path}/{name}")
     except OSError as error:
@@ -100,21 +101,6 @@ def _give_birth(fs: Fs, path: str, store_format: StoreFormat) -> None:
         raise RefusedToOpen(
             "io_error", message=f"cannot create a store in {path}: {error}", file=path
         ) from error
-
-
-def _check_cold(found: Found, settings: EngineSettings) -> None:
-    lists_cold = any(
-        seg.tier == COLD
-        for line in (found.snapshot.topics if found.snapshot else ())
-        for seg in line.segs
-    )
-    if lists_cold and settings.cold_dir is None:
-        raise RefusedToOpen(
-            "cold_missing",
-            message="this store has segments in a cold directory; set cold_dir to it",
-            file=found.path,
-        )
-    enter_cold_dir(found.fs, settings.cold_dir, found.format.id_bytes, may_claim=not lists_cold)
 
 
 def _start(fs: Fs, entered: directory.Directory, found: Found, opening: Opening) -> Engine:

@@ -31,6 +31,7 @@ from topics.engine.arenas import Arenas
 from topics.engine.capture import restore
 from topics.engine.clock import Clock
 from topics.engine.history import ALL, Resident, SegmentHistory
+from topics.engine.leftovers import clear_leftovers
 from topics.engine.originals import Originals
 from topics.engine.replay import Contained, Replay
 from topics.engine.settings import EngineSettings
@@ -100,21 +101,55 @@ def find_state(
     clock: Clock,
     progress: Callable[[float], None] = lambda share: None,
 ) -> Found:
-    """Steps 2 to 7: read everything, change nothing."""
+    """Steps 2 to 7: read everything, change nothing.
+
+    A segment that is gone need not be a loss: the log still holds what came after the older of two
+    snapshots. So a snapshot that rests on such a segment makes way for the one before it.
+    """
+    unusable: list[str] = []
+    reason: RefusedToOpen | None = None
+    while True:
+        found = _nothing_found(fs, path, store_format, settings)
+        found.bad_snapshots += unusable
+        try:
+            _find(found, settings, clock, progress)
+        except RefusedToOpen as refused:
+            reason = reason or refused
+            if refused.reason != "segment_missing" or found.snapshot is None:
+                raise reason from None
+            unusable.append(layout.snapshot_path(path, found.snapshot.head.id))
+            found.handles.close()
+            continue
+        if reason is not None:
+            found.warnings.append(f"{reason}; its records came back from the log")
+        return found
+
+
+def _nothing_found(
+    fs: Fs, path: str, store_format: identity.StoreFormat, settings: EngineSettings
+) -> Found:
     sources, handles = Sources(), Handles(fs)
     store = SegmentStore(fs, handles, path, settings.cold_dir)
     catalog = Catalog(
         max_keys=settings.max_idempotency_keys,
         history=lambda topic_id: SegmentHistory(topic_id, store, sources),
     )
-    found = Found(fs, path, store_format, catalog, sources, handles, store, Arenas(sources))
+    return Found(fs, path, store_format, catalog, sources, handles, store, Arenas(sources))
+
+
+def _find(
+    found: Found, settings: EngineSettings, clock: Clock, progress: Callable[[float], None]
+) -> None:
+    path = found.path
     try:
-        find_retired(store)
+        find_retired(found.store)
         _load_snapshot(found)
         crashpoint("rec.snapshot")
+        _require_cold_dir(found)
         _scan(found, salvage=settings.wal_repair == "salvage")
         crashpoint("rec.scan")
         replay = _replay(found, settings, progress)
+        _require_cold_dir(found)
         _reconcile(found, replay, clock)
     except RefusedToOpen:
         raise
@@ -130,7 +165,6 @@ def find_state(
             message=f"not enough memory to open {path}; nothing was changed",
             file=path,
         ) from error
-    return found
 
 
 # Snapshot and segments
@@ -143,6 +177,8 @@ def _load_snapshot(found: Found) -> None:
     found.snapshot_number = max(numbers, default=0)
     for number in numbers:
         path = layout.snapshot_path(found.path, number)
+        if path in found.bad_snapshots:
+            continue
         try:
             found.snapshot = read_snapshot(found.fs, path, found.format.id_bytes)
             break
@@ -348,11 +384,8 @@ def _check_segments(found: Found, topic: Topic, history: SegmentHistory) -> None
         if copies.best is None:
             if next(topic.extents(part.first, part.last), None) is not None:
                 files = found.store.files(topic.id, part.first)
-                reason = "segment_missing"
-                if isinstance(part, Segment) and part.tier == COLD and found.store.cold_dir is None:
-                    reason = "cold_missing"
                 raise RefusedToOpen(
-                    reason,  # type: ignore[arg-type]  # both are refusal reasons
+                    "segment_missing",
                     message=f"{files.data} is gone or cut short, and it holds live records of "
                     f"topic {topic.name!r}; restore it",
                     file=files.data,
@@ -386,7 +419,13 @@ def repair(found: Found, settings: EngineSettings, clock: Clock) -> None:
                     trim(found.store, topic.id, part)
             finish(drop_unreferenced(found.store, topic.id, firsts | _dropped(found, topic.id)))
         finish(repair_all(found.store, now_ms=now_ms))
-        _clear_leftovers(found, now_ms)
+        clear_leftovers(
+            found.store,
+            found.catalog.by_id,
+            next_topic_id=found.catalog.next_topic_id,
+            bad_snapshots=found.bad_snapshots,
+            now_ms=now_ms,
+        )
     except OSError as error:
         raise RefusedToOpen(
             "io_error", message=f"{found.path} cannot be repaired: {error}", file=found.path
@@ -401,35 +440,6 @@ def _dropped(found: Found, topic_id: int) -> set[int]:
     }
 
 
-def _clear_leftovers(found: Found, now_ms: int) -> None:
-    """Temporary files go; invalid snapshots and unknown topics are kept for the operator."""
-    fs, path = found.fs, found.path
-    aside = f"{path}/{layout.QUARANTINE}"
-    meta, topics = f"{path}/{layout.META}", f"{path}/{layout.TOPICS}"
-    moves = [(bad, bad.rsplit("/", 1)[-1]) for bad in found.bad_snapshots]
-    if fs.exists(topics):
-        for name in fs.listdir(topics):
-            topic_id = layout.parse_topic(name)
-            if topic_id is not None and topic_id not in found.catalog.by_id:
-                if topic_id < found.catalog.next_topic_id:
-                    fs.rename(f"{topics}/{name}", layout.deleted_topic_dir(path, topic_id))
-                else:
-                    moves.append((f"{topics}/{name}", name))
-        fs.sync_dir(topics)
-    if moves:
-        for created in fs.mkdirs(aside):
-            fs.sync_dir(parent_of(created))
-        for source, name in moves:
-            fs.rename(source, f"{aside}/{layout.quarantine_name(name, now_ms=now_ms)}")
-        fs.sync_dir(aside)
-        fs.sync_dir(topics)
-    if fs.exists(meta):
-        for name in fs.listdir(meta):
-            if name.endswith(".tmp"):
-                fs.unlink(f"{meta}/{name}")
-        fs.sync_dir(meta)
-
-
 # Identity and tiers
 
 
@@ -437,14 +447,36 @@ def new_identity(clock: Clock) -> identity.StoreFormat:
     return identity.new_format(os.urandom(16), created_ms=clock.now_ms())
 
 
-def enter_cold_dir(fs: Fs, cold_dir: str | None, store_id: bytes, *, may_claim: bool) -> None:
-    """Check that the cold directory is this store's, or make a fresh one ours."""
-    if cold_dir is None:
+def _require_cold_dir(found: Found) -> None:
+    """Refuse without the cold directory that segments are in: an unmounted volume is no loss."""
+    cold_dir = found.store.cold_dir
+    if cold_dir is not None and found.fs.exists(f"{cold_dir}/{layout.COLD_MARKER}"):
+        check_cold_dir(found.fs, cold_dir, found.format.id_bytes)
+    elif _has_cold_segments(found.catalog):
+        if cold_dir is not None:
+            check_cold_dir(found.fs, cold_dir, found.format.id_bytes)
+        raise RefusedToOpen(
+            "cold_missing",
+            message="this store has segments in a cold directory; set cold_dir to it",
+            file=found.path,
+        )
+
+
+def _has_cold_segments(catalog: Catalog) -> bool:
+    return any(
+        isinstance(part, Segment) and part.tier == COLD
+        for topic in catalog
+        if isinstance(topic.history, SegmentHistory)
+        for part in topic.history.parts
+    )
+
+
+def claim_fresh_cold_dir(fs: Fs, cold_dir: str | None, store_id: bytes) -> None:
+    """Make a cold directory ours that is new or empty; one in use has to be ours already."""
+    if cold_dir is None or fs.exists(f"{cold_dir}/{layout.COLD_MARKER}"):
         return
-    marker = f"{cold_dir}/{layout.COLD_MARKER}"
-    if not fs.exists(marker) and may_claim and not (fs.exists(cold_dir) and fs.listdir(cold_dir)):
-        for created in fs.mkdirs(cold_dir):
-            fs.sync_dir(parent_of(created))
-        claim_cold_dir(fs, cold_dir, store_id)
-        return
-    check_cold_dir(fs, cold_dir, store_id)
+    if fs.exists(cold_dir) and fs.listdir(cold_dir):
+        check_cold_dir(fs, cold_dir, store_id)
+    for created in fs.mkdirs(cold_dir):
+        fs.sync_dir(parent_of(created))
+    claim_cold_dir(fs, cold_dir, store_id)

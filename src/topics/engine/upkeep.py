@@ -74,7 +74,7 @@ class Upkeep:
         """Work whose failure is noted and tried again later; the log goes on serving."""
         try:
             yield from work
-        except (OSError, Internal) as error:
+        except (OSError, EOFError, MemoryError, Internal) as error:
             self._failed(error)
         self._judge_backlog()
 

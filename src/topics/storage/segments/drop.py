@@ -70,12 +70,14 @@ def retire_topic(store: SegmentStore, topic_id: int) -> Generator[None, None, No
     """
     for root in store.roots:
         source = layout.topic_dir(root, topic_id)
-        if store.fs.exists(source):
+        exists = store.fs.exists(source)
+        if exists:
             store.fs.rename(source, layout.deleted_topic_dir(root, topic_id))
+        store.retired(topic_id, root=root)
+        if exists:
             store.fs.sync_dir(f"{root}/{layout.TOPICS}")
             crashpoint("topic.renamed")
         yield
-    store.retired(topic_id)
 
 
 def find_retired(store: SegmentStore) -> None:
@@ -106,6 +108,7 @@ def remove_topic(store: SegmentStore, topic_id: int) -> Generator[None, None, li
             except OSError as error:
                 errors.append(error)
             else:
+                store.unsynced_dirs.discard(directory)
                 _sync_dir(store, f"{root}/{layout.TOPICS}", errors)
         yield
     if not errors:

@@ -215,8 +215,12 @@ class SegmentStore:
         for known_topic, first in list(self._tiers):
             if known_topic == topic_id:
                 self.forget_place(topic_id, first)
-        roots = self.roots if root is None else (root,)
-        self.dropped_topics.update((root, topic_id) for root in roots)
+        for place in self.roots if root is None else (root,):
+            self.dropped_topics.add((place, topic_id))
+            old_name = layout.topic_dir(place, topic_id)
+            if old_name in self.unsynced_dirs:  # its files may still be wanted under the new one
+                self.unsynced_dirs.discard(old_name)
+                self.unsynced_dirs.add(layout.deleted_topic_dir(place, topic_id))
 
     def idx(self, topic_id: int, seg: AnySegment) -> Idx:
         """The index entries of a segment, one per seq, sure to describe its `.data`.

@@ -207,7 +207,8 @@ def _name_copy(store: SegmentStore, topic_id: int, seg: Segment) -> Generator[No
     fs.rename(cold.data + TMP_SUFFIX, cold.data)
     fs.rename(cold.idx + TMP_SUFFIX, cold.idx)
     store.unsynced_dirs.add(cold.directory)
-    for path in sorted(path for path in store.unsynced_dirs if _is_in(store, path)):
+    while cold_dirs := [path for path in store.unsynced_dirs if _is_in(store, path)]:
+        path = min(cold_dirs)
         fs.sync_dir(path)
         store.unsynced_dirs.discard(path)
         yield

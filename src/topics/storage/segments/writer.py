@@ -120,7 +120,8 @@ def sync_written(store: SegmentStore, results: Sequence[Written]) -> Generator[N
 
 def sync_dirs(store: SegmentStore) -> Generator[None, None, None]:
     """Make new names durable, parents first; what fails stays noted for the next time."""
-    for path in sorted(store.unsynced_dirs):
+    while store.unsynced_dirs:  # looked at afresh: a drop between two steps changes a name
+        path = min(store.unsynced_dirs)
         store.fs.sync_dir(path)
         store.unsynced_dirs.discard(path)
         yield
