@@ -171,7 +171,7 @@ def the_ceiling_is_not_durable_before_its_seqs() -> Iterator[None]:
 # Retention and deletes
 
 
-@planted("let_time_pass", "set_the_clock_back", "read", "kill")
+@planted("let_time_pass", "read", "kill")
 def expired_records_are_dropped_without_a_note_in_the_log() -> Iterator[None]:
     def retain(original: object, kernel: Kernel, topic: Topic) -> Iterator[None]:
         del original

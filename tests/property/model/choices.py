@@ -46,7 +46,7 @@ def _batch(rng: Random) -> list[Draft]:
             rng.choice(NODES),
             rng.choice((None, None, "", "mmmm")),
         )
-        for _ in range(rng.choice((1, 1, 2, 3, 5)))
+        for _ in range(rng.choice((1, 2, 3, 5, 5)))
     ]
 
 
@@ -65,9 +65,9 @@ def _deletion(rng: Random) -> Deletion:
 def _config(rng: Random) -> Cfg:
     return Cfg(
         durability=rng.choice(("ephemeral", "memory", "disk", "fsync")),
-        ttl_ms=rng.choice((0, 0, 50, 1000)),
-        cap_records=rng.choice((0, 0, 1, 3, 6)),
-        cap_bytes=rng.choice((0, 0, 25, 70)),
+        ttl_ms=rng.choice((0, 0, 50, 50, 1000)),
+        cap_records=rng.choice((0, 0, 1, 3, 6, 8)),
+        cap_bytes=rng.choice((0, 0, 0, 25, 70)),
         discard=rng.choice(("old", "old", "reject")),
         idempotency_window_ms=rng.choice((120_000, 200)),
         dedupe_node=rng.random() < 0.5,

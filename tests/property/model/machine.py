@@ -133,14 +133,24 @@ class EngineMachine(RuleBasedStateMachine):
         use_cold=st.booleans(),
         look_ms=st.sampled_from([0, 0, 3]),
         first=choices.configs,
+        batch=choices.batches,
     )
-    def start(self, settings: dict[str, Any], use_cold: bool, look_ms: int, first: Cfg) -> None:
+    @step
+    def start(
+        self,
+        settings: dict[str, Any],
+        use_cold: bool,
+        look_ms: int,
+        first: Cfg,
+        batch: list[Draft],
+    ) -> None:
         cold_dir = self.store.cold_dir if use_cold else None
         self.options = {**settings, "cold_dir": cold_dir}
         self.settings = EngineSettings(**self.options)
         self.log = self.store.open(self.settings, self.clock)
         self.clock.look_ms = look_ms
         self.create("a", first)
+        self._append("a", batch)
 
     def compare(self) -> None:
         """Engine and model agree on everything that can be seen without a call."""
@@ -227,6 +237,17 @@ class EngineMachine(RuleBasedStateMachine):
     @step
     def append(
         self, name: str, batch: list[Draft], key: str | None, expect: int | None, node: str | None
+    ) -> None:
+        self._append(name, batch, key=key, expect=expect, node=node)
+
+    def _append(
+        self,
+        name: str,
+        batch: list[Draft],
+        *,
+        key: str | None = None,
+        expect: int | None = None,
+        node: str | None = None,
     ) -> None:
         track = self.tracks.get(name)
         head = track.now.head if track else 0
@@ -401,7 +422,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     # Time and upkeep
 
-    @rule(ms=st.sampled_from([1, 30, 60, 201, 1001, 5000, 61_000]))
+    @rule(ms=st.sampled_from([60, 201, 1, 30, 60, 201, 1001, 5000, 61_000]))
     def let_time_pass(self, ms: int) -> None:
         self.clock.advance(ms)
 
@@ -491,7 +512,9 @@ class EngineMachine(RuleBasedStateMachine):
         except Refused as refused:
             self._expect_refusal(refused.code, call)
             return
-        self.store.disk.fsyncgate(f"{self.store.path}/wal/*")
+        shards = self.settings.wal_shards
+        group = layout.group_key(layout.shard_of(track.topic_id, shards), shards)
+        self.store.disk.fsyncgate(f"{layout.group_dir(self.store.path, group)}/*")
         self._expect_refusal("internal", call)
         self._expect_refusal("internal", call)
         drain(self.running, name, track.states[track.acked], Reading())

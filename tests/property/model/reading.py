@@ -184,7 +184,7 @@ def check_holes(log: Log, name: str, model: Model, lo: int, hi: int) -> None:
         fate = shown_fate(model, seq)
         if fate == "live":
             assert seq not in found, f"live seq {seq} is shown as a hole"
-        elif fate == "lost":
+        elif fate == "lost" or seq in model.blurred:
             reached = {"cap": model.cap_hi, "ttl": model.ttl_hi}
             assert reached.get(found[seq], model.head) >= seq
         else:

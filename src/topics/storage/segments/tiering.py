@@ -190,7 +190,8 @@ def _copy_segment(store: SegmentStore, topic_id: int, seg: Segment) -> Generator
     hot = store.files(topic_id, seg.first, HOT)
     cold = store.files(topic_id, seg.first, COLD)
     store.forget_place(topic_id, seg.first)
-    store.unsynced_dirs.update(parent_of(path) for path in fs.mkdirs(cold.directory))
+    fs.mkdirs(cold.directory)
+    store.unsynced_dirs.add(parent_of(cold.directory))  # whoever made it may not have got so far
     yield from _copy(fs, hot.data, cold.data, seg.data_len)
     crashpoint("tier.data")
     yield from _copy(fs, hot.idx, cold.idx, seg.idx_len)

@@ -147,9 +147,9 @@ class _Pair:
         store, files = self._store, self._store.files(self._topic_id, self._first)
         store.forget(self._topic_id, self._first)
         store.distrusted.discard((self._topic_id, self._first))
-        created = store.fs.mkdirs(files.directory)
-        store.unsynced_dirs.update(parent_of(path) for path in created)
-        store.unsynced_dirs.add(files.directory)
+        store.fs.mkdirs(files.directory)
+        # The parent too, whoever made the directory: it may have died before it synced that.
+        store.unsynced_dirs.update((files.directory, parent_of(files.directory)))
         for path in files.data, files.idx, files.tag:
             with suppress(FileNotFoundError):
                 store.fs.unlink(path)
