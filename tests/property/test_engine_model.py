@@ -8,6 +8,7 @@ test class named in the report and run it alone.
 """
 
 from hypothesis import settings
+from tests.property.model.endings import MortalMachine
 from tests.property.model.machine import EngineMachine
 from tests.property.model.stores import MemoryStore, RealStore, SimStore
 
@@ -16,11 +17,11 @@ class InMemory(EngineMachine):
     make_store = MemoryStore
 
 
-class OnSimulatedDisk(EngineMachine):
+class OnSimulatedDisk(MortalMachine):
     make_store = SimStore
 
 
-class OnRealFiles(EngineMachine):
+class OnRealFiles(MortalMachine):
     make_store = RealStore
 
 

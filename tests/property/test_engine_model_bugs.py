@@ -1,10 +1,11 @@
 """Every planted bug is found by the model run that the engine itself survives."""
 
+import inspect
+
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RULE_MARKER, run_state_machine_as_test
 from tests.property.model.bugs import BUGS, Bug
-from tests.property.model.machine import EngineMachine
 from tests.property.test_engine_model import OnSimulatedDisk
 
 from topics.errors import TopicsError
@@ -23,7 +24,8 @@ PATIENCE = settings(
 
 def focused_on(steps: frozenset[str]) -> type[OnSimulatedDisk]:
     """The machine with these of its steps only."""
-    known = {name for name, member in vars(EngineMachine).items() if hasattr(member, RULE_MARKER)}
+    members = inspect.getmembers(OnSimulatedDisk)
+    known = {name for name, member in members if hasattr(member, RULE_MARKER)}
     assert steps <= known
     return type("Focused", (OnSimulatedDisk,), dict.fromkeys(known - steps))
 

@@ -51,9 +51,8 @@ class PowerCut:
 
 
 class Store:
-    """A place for one log. `can_*` say which ends the machine may try."""
+    """A place for one log. `can_lose_power`: by a simulated power cut."""
 
-    can_restart = True
     can_lose_power = False
     cold_dir: str | None = None
 
@@ -73,8 +72,6 @@ class Store:
 
 
 class MemoryStore(Store):
-    can_restart = False
-
     def open(self, settings: EngineSettings, clock: ManualClock) -> Log:
         return Log(memory_engine(settings, clock))
 
