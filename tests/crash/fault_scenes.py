@@ -50,6 +50,14 @@ def tail(program: Program) -> None:
     program.append("capped", 2)
 
 
+def filled(*, shards: int = 2, **settings: Any) -> Program:  # noqa: ANN401 - checked there
+    """A program with two snapshots behind it and something to do for the next."""
+    program = Program(SimDisk(), wal_shards=shards, **settings)
+    fill(program)
+    tail(program)
+    return program
+
+
 def settle_segments(program: Program) -> None:
     """Two snapshots know the segments as sealed, so that they may move."""
     program.append("fsync", 5)

@@ -4,52 +4,46 @@ from __future__ import annotations
 
 import errno
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, get_args
+from typing import get_args
 
+import msgspec
 import pytest
 from tests.crash.fault_oracle import Oracle, assert_same, check, dump
-from tests.crash.fault_program import DATA_DIR, Book, End, Program
+from tests.crash.fault_program import DATA_DIR, Book, End, Program, opening
 from tests.crash.fault_scenes import (
     CLASSES,
     FULL,
     MODES,
     append,
     checkpoint_lane,
-    fill,
+    filled,
     finish,
     log_files,
     move_segments,
     refusal,
     run_lane,
-    segment_files,
     snapshots,
-    tail,
 )
 
+from topics.core.facts import Match
+from topics.embedded import Log
 from topics.engine import replay
 from topics.engine.effects import run
-from topics.engine.history import SegmentHistory
+from topics.engine.opening import open_engine
 from topics.engine.routing import RouterSpec
-from topics.errors import Internal
 from topics.storage import crashpoints
 from topics.storage.checksum import h64
-from topics.storage.wal.shard import ShardState
-from topics.testing import CrashMode, Fault, Op, PowerOff, SimDisk, stop_at
+from topics.storage.wal.inline import InlineCommitter
+from topics.storage.wal.shard import Shard, ShardState
+from topics.storage.wal.submission import Submission
+from topics.testing import CrashMode, Fault, ManualClock, Op, SimDisk, stop_at
 from topics.values import Record
 
 pytestmark = pytest.mark.usefixtures("small")
 
 META = f"{DATA_DIR}/meta"
-
-
-def filled(*, shards: int = 2, **settings: Any) -> Program:  # noqa: ANN401 - checked there
-    """A program with two snapshots behind it and something to do for the next."""
-    program = Program(SimDisk(), wal_shards=shards, **settings)
-    fill(program)
-    tail(program)
-    return program
 
 
 def few(shards: int = 2) -> Program:
@@ -353,177 +347,50 @@ def test_sn17_a_configuration_that_a_snapshot_contains_is_not_run_again(point: s
     assert found["capped"].records == before["capped"].records
 
 
-# Segments
+class LateCommitter(InlineCommitter):
+    """Writes and syncs at once, but answers only when told to: committed and not yet applied."""
+
+    def __init__(self, shards: Sequence[Shard]) -> None:
+        super().__init__(shards)
+        self.is_late = False
+        self.unanswered: list[Submission] = []
+
+    def submit(self, submission: Submission) -> None:
+        if self.is_late:
+            self._shards[submission.shard].commit(submission)
+            self.unanswered.append(submission)
+        else:
+            super().submit(submission)
+
+    def answer(self) -> None:
+        self.is_late = False
+        for submission in self.unanswered:
+            submission.done = True
+            submission.on_done(submission)
 
 
-@pytest.mark.parametrize("point", sorted(p for p in crashpoints.NAMES if p.startswith("ckpt.")))
-def test_sg01_wr15_a_cut_at_any_step_of_a_checkpoint_leaves_each_record_once(point: str) -> None:
-    for seed, mode in enumerate(MODES):
-        program = filled()
-        with stop_at(point, partial(program.disk.crash, seed, mode)) as stop:
-            program.checkpoint()
-        assert stop.reached
-        check(program, "power")
-
-
-@pytest.mark.parametrize("part", ["data", "idx"])
-def test_sg04_a_segment_whose_sync_failed_grows_no_more(part: str) -> None:
-    program = filled(shards=1, segment_max_events=100)
-    topic = program.engine.kernel.catalog.by_name["fsync"]
-    history = topic.history
-    assert isinstance(history, SegmentHistory)
-    growing = history.active
-    assert growing is not None
-    program.append("fsync", 3)
-    program.faults.fail("fdatasync", errno.EIO, path=f"*/topics/{topic.id:08X}/*.{part}")
-    assert not program.checkpoint()
-    program.read_all()
-    assert program.checkpoint()
-    sealed = next(seg for seg in history.sealed if seg.first == growing.first)
-    assert (sealed.last, sealed.data_len) == (growing.last, growing.data_len)
-    program.disk.crash(mode="none")
-    check(program, "power")
-
-
-@pytest.mark.parametrize("point", ["ckpt.data", "ckpt.idx", "ckpt.synced", "ckpt.mark"])
-def test_sg05_a_new_topic_whose_directory_is_lost_comes_back_from_the_log(point: str) -> None:
-    program = filled()
-    program.create("new", durability="fsync")
-    program.append("new", 5)
-    crash = partial(program.disk.crash, mode="none", names="none")
-    with stop_at(point, crash) as stop:
-        program.checkpoint()
-    assert stop.reached
-    found = check(program, "power")
-    assert len(found["new"].records) == 5
-
-
-def lost(disk: SimDisk, path: str, how: str) -> SimDisk:
-    twin = disk.clone()
-    if how == "gone":
-        twin.unlink(path)
-    else:
-        twin.put(path, twin.peek(path)[:-1])
-    return twin
-
-
-@pytest.mark.parametrize("how", ["gone", "short"])
-def test_sg09_a_lost_segment_is_refused_unless_the_log_still_has_its_records(how: str) -> None:
-    program = filled(shards=1)
-    topic_id = program.engine.kernel.catalog.by_name["disk"].id
-    program.append("disk", 9)
-    program.checkpoint()
-    program.disk.kill()
-    for path in segment_files(program.disk, topic_id):
-        if path.endswith(".data"):
-            disk = lost(program.disk, path, how)
-            is_new = int(path[-21:-5]) > 12  # written by the newest checkpoint
-            if is_new:
-                check(program, "kill", disk=disk)
-            else:
-                assert refusal(disk) == "segment_missing"
-    check(program, "kill")
-
-
-def test_sg10_a_rotten_record_is_a_gap_of_its_own_until_its_file_is_restored() -> None:
-    program = filled(shards=1)
-    program.checkpoint()
-    topic_id = program.engine.kernel.catalog.by_name["disk"].id
-    program.disk.kill()
-    path = next(p for p in segment_files(program.disk, topic_id) if p.endswith(".data"))
-    program.disk.flip(path, 45)
-    again = Program(program.disk, program.book)
-    found = again.read_all()["disk"]
-    assert [(gap.gap_from, gap.gap_to) for gap in found.tombstones] == [(1, 1)]
-    assert sorted(found.records) == list(range(2, 13))
-    again.checkpoint()
-    program.disk.flip(path, 45)
-    assert sorted(again.read_all()["disk"].records) == list(range(1, 13))
-    again.close()
-    check(again, "power")
-
-
-def test_sg11_a_segment_that_cannot_be_read_is_an_error_not_a_loss() -> None:
-    program = filled(shards=1)
-    program.close()
-    again = Program(program.disk, program.book, cache_bytes=1 << 16)
-    again.faults.fail("pread", errno.EIO, path="*/topics/*.data", always=True)
-    with pytest.raises(Internal, match="Input/output"):
-        again.log.read("disk")
-    again.faults.clear()
-    assert len(again.log.read("disk").records) == 12
-    again.disk.kill()
-    check(again, "kill")
-
-
-def test_sg14_skipped_seqs_end_a_segment() -> None:
-    program = filled(shards=1, segment_max_events=100)
-    program.checkpoint()
-    program.append("disk", 2)
-    program.disk.crash(mode="none")
-    again = Program(program.disk, Book(), wal_shards=1, segment_max_events=100)
-    again.log.append("disk", [{"data": "a"}, {"data": "b"}])
-    again.log.checkpoint()
-    history = again.engine.kernel.catalog.by_name["disk"].history
-    assert isinstance(history, SegmentHistory)
-    parts = [(part.first, part.last) for part in history.parts]
-    assert len(parts) == 2
-    assert parts[0][1] < parts[1][0] - 1, "a new segment behind the gap"
-    before = dump(again)
-    again.close()
-    assert_same(before, dump(Program(program.disk)), "after a restart")
-
-
-def test_dead_segments_go_although_the_snapshot_that_let_them_go_failed() -> None:
-    program = filled(shards=1)
-    topic_id = program.engine.kernel.catalog.by_name["fsync"].id
-    program.delete("fsync", before=9)
-    program.faults.fail("fsync", errno.EIO, path="*/meta/snapshot*")
-    assert not program.checkpoint()
-    program.read_all()
-    for _ in range(3):
-        program.append("fsync")
-        assert program.checkpoint()
-    first = min(segment_files(program.disk, topic_id))
-    assert first.endswith("seg-0000000000000009.data")
-    program.disk.kill()
-    check(program, "kill")
-
-
-def test_a_write_during_a_checkpoint_is_due_for_the_next_one() -> None:
-    program = filled()
-    pauses = run_lane(checkpoint_lane(program))
-    assert not program.engine.kernel.dirty
-    program.append("fsync")
-    run_lane(checkpoint_lane(program), pause=pauses // 2, meanwhile=partial(append, program))
-    assert program.engine.kernel.dirty
-
-
-def test_upkeep_survives_running_out_of_memory() -> None:
-    program = filled()
-
-    def hook(point: str) -> None:
-        if point == "ckpt.data":
-            raise MemoryError
-
-    program.clock.advance(120_000)
-    with crashpoints.installed(hook):
-        program.maintain()
-    assert program.engine.upkeep is not None
-    assert program.engine.upkeep.failures == 1
-    assert program.checkpoint()
-    program.disk.kill()
-    check(program, "kill")
-
-
-def test_a_checkpoint_may_end_with_the_program_anywhere() -> None:
-    """The process alone dies: nothing is lost, not even what was never synced."""
-    for point in sorted(p for p in crashpoints.NAMES if p.startswith(("ckpt.", "snap."))):
-        program = filled()
-        append(program)
-        with stop_at(point, program.disk.kill) as stop:
-            program.checkpoint()
-        assert stop.reached
-        with pytest.raises(PowerOff):
-            program.log.append("fsync", {"data": 1})
-        check(program, "kill")
+@pytest.mark.parametrize("end", get_args(End))
+def test_sn13_a_capture_waits_for_a_delete_that_is_committed_but_not_applied(end: End) -> None:
+    disk, clock = SimDisk(), ManualClock()
+    late = msgspec.structs.replace(opening(clock, wal_shards=1), make_committer=LateCommitter)
+    engine = open_engine(disk.mount(), DATA_DIR, late)
+    committer = engine.kernel.committer
+    assert isinstance(committer, LateCommitter)
+    assert engine.upkeep is not None
+    log = Log(engine)
+    log.create("t", durability="fsync")
+    log.append("t", [{"data": number, "tag": "x" if number % 2 else "y"} for number in range(6)])
+    log.checkpoint()
+    committer.is_late = True
+    delete = engine.delete("t", before=None, match=Match("x"))
+    assert next(delete) is committer.unanswered[0]
+    lane = engine.upkeep.checkpoint()
+    assert isinstance(next(lane), Submission), "the checkpoint waits for its barrier"
+    committer.answer()
+    run_lane(lane)
+    for _ in range(2):
+        log.checkpoint()
+    finish(disk, end, "none", 0)
+    found = dump(Program(disk, wal_shards=1))["t"]
+    assert [record.tag for record in found.records.values()] == ["y", "y", "y"]
+    assert found.audit["deleted"] == 3

@@ -6,13 +6,38 @@ It shows what a recovery at this instant would show. `refresh` looks again; `fol
 
 from __future__ import annotations
 
+import functools
 import time
+from collections.abc import Callable
+from typing import Concatenate, ParamSpec, TypeVar
 
 from topics.embedded.log import Log
-from topics.engine.opening import Opening, open_view
+from topics.engine.opening import READ_ONLY_TRIES, Opening, open_view
+from topics.errors import Internal
 from topics.storage.fs import Fs
 
 POLL_SECONDS = 0.05
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _looking_again(
+    read: Callable[Concatenate[Log, P], T],
+) -> Callable[Concatenate[View, P], T]:
+    """A call that looks at the files again when the owner let one go under it."""
+
+    @functools.wraps(read)
+    def call(view: View, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        for _ in range(READ_ONLY_TRIES - 1):
+            try:
+                return read(view, *args, **kwargs)
+            except (FileNotFoundError, Internal) as error:
+                if not isinstance(error.__cause__ or error, FileNotFoundError):
+                    raise
+                view.refresh()
+        return read(view, *args, **kwargs)
+
+    return call
 
 
 class View(Log):
@@ -23,6 +48,14 @@ class View(Log):
         self._path = path
         self._opening = opening
         super().__init__(open_view(fs, path, opening))
+
+    read = _looking_again(Log.read)
+    plan = _looking_again(Log.plan)
+    holes = _looking_again(Log.holes)
+    state = _looking_again(Log.state)
+    topics = _looking_again(Log.topics)
+    audit = _looking_again(Log.audit)
+    cursors = _looking_again(Log.cursors)
 
     def refresh(self) -> None:
         """Look at the files again."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import msgspec
 
@@ -208,9 +209,12 @@ def _trimmer(fs: Fs, path: str, found: Found, generation: Generation) -> Trimmer
 def open_view(fs: Fs, path: str, opening: Opening) -> Engine:
     """A read-only view: what a recovery at this instant would show. No lock, no write.
 
-    A file that vanishes because the owner trims it means to look again.
+    A file that vanishes because the owner trims it means to look again, and so does a refusal if
+    files came, went or changed their size meanwhile: half of the old and half of the new state
+    looks like damage.
     """
     for attempt in range(READ_ONLY_TRIES):
+        before = _sizes(fs, path)
         try:
             return _view(fs, path, opening)
         except FileNotFoundError as error:
@@ -220,7 +224,23 @@ def open_view(fs: Fs, path: str, opening: Opening) -> Engine:
                     message=f"{path} keeps changing while it is read ({error}); try again",
                     file=path,
                 ) from error
+        except RefusedToOpen:
+            if attempt == READ_ONLY_TRIES - 1 or _sizes(fs, path) == before:
+                raise
     raise AssertionError  # the loop returns or raises
+
+
+def _sizes(fs: Fs, path: str) -> dict[str, int]:
+    """The files of the log and the snapshots, as far as they can be seen."""
+    wal = f"{path}/{layout.WAL}"
+    sizes: dict[str, int] = {}
+    with suppress(OSError):
+        groups = [name for name in fs.listdir(wal) if layout.parse_group(name) is not None]
+        for folder in (wal, f"{path}/{layout.META}", *(f"{wal}/{name}" for name in groups)):
+            for name in fs.listdir(folder):
+                with suppress(OSError):
+                    sizes[f"{folder}/{name}"] = fs.size(f"{folder}/{name}")
+    return sizes
 
 
 def _view(fs: Fs, path: str, opening: Opening) -> Engine:
