@@ -1,7 +1,8 @@
 """The engine against the reference model, in memory, on a simulated disk and on a real one.
 
-    pytest tests/property/test_engine_model.py                              some seconds
-    pytest tests/property/test_engine_model.py --hypothesis-profile=soak    until stopped
+    pytest tests/property/test_engine_model.py      some seconds
+    pytest tests/property/test_engine_model.py -k Simulated --hypothesis-profile=soak --timeout=0
+                                                    until it is stopped or finds something
 
 A failure prints the steps that led to it and a `@reproduce_failure` line; put that line above the
 test class named in the report and run it alone.
