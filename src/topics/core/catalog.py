@@ -51,12 +51,18 @@ class Catalog:
         self.apps: dict[str, App] = {}
         self.next_topic_id = 1
         self.bytes = 0  # live bytes of all topics
+        self.pending_bytes = 0  # of writes on their way, as far as a cap or quota counts them
         self.lease_floor = 0  # no lease id at or below it is ever given out again
         self._max_keys = max_keys
         self._history = history
 
     def __iter__(self) -> Iterator[Topic]:
         return iter(self.by_id.values())
+
+    def expect(self, topic: Topic, nbytes: int) -> None:
+        """Bytes are on their way to a topic; or, negative, are no longer."""
+        topic.pending_bytes += nbytes
+        self.pending_bytes += nbytes
 
     def add(self, topic: Topic) -> None:
         """Register a topic, new or restored."""

@@ -90,6 +90,7 @@ class Topic:
         "ledger",
         "name",
         "pending",
+        "pending_bytes",
         "reserved",
         "runs",
         "tags",
@@ -111,6 +112,7 @@ class Topic:
         self.head = SEQ_BASE - 1  # last published seq
         self.handed_out = SEQ_BASE - 1  # last seq given to a write, published or not
         self.pending = 0  # submissions on their way through the log
+        self.pending_bytes = 0  # their bytes, as far as a cap or quota counts them
         self.reserved = 0  # durable ceiling of handed-out seqs
         self.earliest = SEQ_BASE
         self.cap_hi = 0
@@ -266,8 +268,10 @@ class Topic:
             )
         if cap_bytes and nbytes > cap_bytes:
             raise RecordTooLarge.for_cap(self.name, cap="cap_bytes", size=nbytes, maximum=cap_bytes)
-        if (cap_records and self.count + count > cap_records) or (
-            cap_bytes and self.bytes + nbytes > cap_bytes
+        # What is on its way is not visible yet, but it will be.
+        coming = self.handed_out - self.head
+        if (cap_records and self.count + coming + count > cap_records) or (
+            cap_bytes and self.bytes + self.pending_bytes + nbytes > cap_bytes
         ):
             raise TopicFull(
                 self.name,

@@ -56,9 +56,10 @@ Reserve = Callable[[Topic, int], Op[None]]
 class PassSubmission(Submission):
     """A pass on its way through the log."""
 
-    __slots__ = ("dest", "fact", "frames_at", "parts", "router")
+    __slots__ = ("counted", "dest", "fact", "frames_at", "parts", "router")
 
     dest: Topic
+    counted: int  # bytes that caps and quota count while it is on its way
     router: Router
     fact: Forwarded
     parts: list[tuple[bytes, Appended] | SeqSkipped]
@@ -195,8 +196,9 @@ class Forwarder:
 
     def _plan(self, router: Router, source: Topic, dest: Topic, stretch: Stretch) -> Plan:
         kernel = self._kernel
-        limit = kernel.settings.max_total_bytes
-        room = Room(dest, max(0, limit - kernel.catalog.bytes) if limit else None)
+        limit, catalog = kernel.settings.max_total_bytes, kernel.catalog
+        quota_left = max(0, limit - catalog.bytes - catalog.pending_bytes) if limit else None
+        room = Room(dest, quota_left)
         present = self._signed.present(router, dest) if router.exactly_once else frozenset()
         return plan_pass(router, source, stretch, room, present)
 
@@ -305,6 +307,8 @@ class Forwarder:
         submission.frames_at = len(head) if log_copies else 0
         dest.handed_out += plan.count
         dest.pending += 1
+        submission.counted = plan.batch.nbytes if plan.batch is not None else 0
+        kernel.catalog.expect(dest, submission.counted)
         if kernel.in_memory:
             kernel.finish_unlogged(submission)
         else:
@@ -325,6 +329,7 @@ class Forwarder:
         assert isinstance(submission, PassSubmission)
         kernel, dest, router = self._kernel, submission.dest, submission.router
         kernel.passes.discard(submission)
+        kernel.catalog.expect(dest, -submission.counted)
         dest.pending -= 1
         if submission.error is not None:
             if not dest.pending:

@@ -162,7 +162,8 @@ class Lander:
             batch = batches[topic.name]
             topic.admit(len(batch), batch.nbytes)
         limit = kernel.settings.max_total_bytes
-        if limit and kernel.catalog.bytes + sum(b.nbytes for b in batches.values()) > limit:
+        held = kernel.catalog.bytes + kernel.catalog.pending_bytes
+        if limit and held + sum(batch.nbytes for batch in batches.values()) > limit:
             raise Throttled("max_total_bytes", maximum=limit)
 
     def _barrier(self, topics: Sequence[Topic], batches: Mapping[str, RecordBatch]) -> Op[None]:

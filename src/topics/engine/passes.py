@@ -83,8 +83,11 @@ class Room:
     def __init__(self, dest: Topic, quota_left: int | None) -> None:
         config = dest.config
         rejects = config.discard == "reject"
-        self._records = config.cap_records - dest.count if rejects and config.cap_records else None
-        caps = [config.cap_bytes - dest.bytes] if rejects and config.cap_bytes else []
+        coming = dest.handed_out - dest.head
+        records_left = config.cap_records - dest.count - coming
+        self._records = records_left if rejects and config.cap_records else None
+        bytes_left = config.cap_bytes - dest.bytes - dest.pending_bytes
+        caps = [bytes_left] if rejects and config.cap_bytes else []
         if quota_left is not None:
             caps.append(quota_left)
         self._bytes = min(caps) if caps else None

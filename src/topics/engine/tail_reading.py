@@ -24,9 +24,20 @@ def fetch_slots(
         b = a + _fitting(sizes, room)
         sizes = sizes[: b - a]
     piece = Piece(range(tail.first + a, tail.first + b), sizes, [], [], tail.first + b - 1)
-    for start, end in _spans(tail, a, b):
-        yield from _read_span(sources, topic_id, tail, (start, end), piece)
+    spans = _spans(tail, a, b)
+    if len(spans) > 1:
+        # A read of the first may take a while, and a checkpoint cut the tail meanwhile.
+        tail, spans = _copy(tail, a, b), [(start - a, end - a) for start, end in spans]
+    for span in spans:
+        yield from _read_span(sources, topic_id, tail, span, piece)
     return piece
+
+
+def _copy(tail: Tail, a: int, b: int) -> Tail:
+    """Where the records of slots `a` to `b - 1` are, for nobody else to change."""
+    copy = Tail(tail.first + a)
+    copy.locations, copy.lengths = tail.locations[a:b], tail.lengths[a:b]
+    return copy
 
 
 def _sizes(tail: Tail, a: int, b: int) -> list[int]:

@@ -39,9 +39,10 @@ FRAME_BYTES = 64
 class AppendSubmission(Submission):
     """One write on its way through the log."""
 
-    __slots__ = ("evicted", "key", "lead", "run", "topic")
+    __slots__ = ("counted", "evicted", "key", "lead", "run", "topic")
 
     topic: Topic
+    counted: int  # bytes that caps and quota count while it is on its way
     run: Appended
     lead: int  # bytes before the first record's frame
     evicted: Evicted | None
@@ -108,8 +109,8 @@ class Appender:
             waited_ms += ROOM_POLL_MS
         if expect_head is not None and topic.handed_out != expect_head:
             raise HeadMismatch(topic=name, expected=expect_head, head_seq=topic.handed_out)
-        self._admit(topic, batch)
-        submission = self._stage(topic, batch, key)
+        nbytes = self._admit(topic, batch)
+        submission = self._stage(topic, batch, key, nbytes)
         if not submission.done:
             yield submission
         if submission.error is not None:
@@ -136,7 +137,7 @@ class Appender:
         last = topic.handed_out + len(batch.datas)
         if last > topic.reserved and self._needs_ceiling(topic, last):
             return None
-        submission = self._stage(topic, batch, None)
+        submission = self._stage(topic, batch, None, 0)
         if submission.error is not None:
             raise submission.error
         return Ack(name, submission.run.first_seq, last, last, len(batch.datas))
@@ -225,14 +226,17 @@ class Appender:
         last = entry.first_seq + entry.count - 1
         return Ack(topic.name, entry.first_seq, last, entry.head, entry.count, False, True)
 
-    def _admit(self, topic: Topic, batch: RecordBatch) -> None:
+    def _admit(self, topic: Topic, batch: RecordBatch) -> int:
+        """Refuse what does not fit; returns the bytes that caps and quota have to count."""
         limit = self._kernel.settings.max_total_bytes
         if topic.config.discard == "old" and not limit:
-            return
+            return 0
         nbytes = batch.nbytes
         topic.admit(len(batch), nbytes)
-        if limit and self._kernel.catalog.bytes + nbytes > limit:
+        catalog = self._kernel.catalog
+        if limit and catalog.bytes + catalog.pending_bytes + nbytes > limit:
             raise Throttled("max_total_bytes", maximum=limit)
+        return nbytes
 
     def reserve(self, topic: Topic, last: int) -> Op[None]:
         """Make a ceiling above `last` durable."""
@@ -250,7 +254,9 @@ class Appender:
         self._blocks[topic.id] = (size, now_ms)
         return size
 
-    def _stage(self, topic: Topic, batch: RecordBatch, key: str | None) -> AppendSubmission:
+    def _stage(
+        self, topic: Topic, batch: RecordBatch, key: str | None, nbytes: int
+    ) -> AppendSubmission:
         kernel = self._kernel
         evicted = kernel.due_eviction(topic) if topic.config.ttl_ms else None
         now_ms = kernel.clock.now_ms()
@@ -281,6 +287,9 @@ class Appender:
         submission.key = remembered
         topic.handed_out = last
         topic.pending += 1
+        submission.counted = nbytes
+        if nbytes:
+            kernel.catalog.expect(topic, nbytes)
         if key is not None:
             self._keys_under_way[(topic.id, key)] = submission
         if kernel.is_logged(topic):
@@ -295,6 +304,8 @@ class Appender:
         assert isinstance(submission, AppendSubmission)
         topic, key = submission.topic, submission.key
         topic.pending -= 1
+        if submission.counted:
+            self._kernel.catalog.expect(topic, -submission.counted)
         if key is not None:
             self._keys_under_way.pop((topic.id, key.key), None)
         if submission.error is not None:
