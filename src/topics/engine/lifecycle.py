@@ -172,4 +172,4 @@ class Lifecycle:
         try:
             yield from stepwise(retire_topic(store, topic.id))
         except OSError:
-            return  # a later checkpoint does it again
+            return  # the next start does it again

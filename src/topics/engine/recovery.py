@@ -113,12 +113,15 @@ def find_state(
         found.bad_snapshots += unusable
         try:
             _find(found, settings, clock, progress)
-        except RefusedToOpen as refused:
-            reason = reason or refused
-            if refused.reason != "segment_missing" or found.snapshot is None:
+        except (RefusedToOpen, FileNotFoundError) as error:
+            found.handles.close()
+            if isinstance(error, RefusedToOpen) and error.reason == "segment_missing":
+                reason = reason or error
+            if reason is None:
+                raise
+            if found.snapshot is None:
                 raise reason from None
             unusable.append(layout.snapshot_path(path, found.snapshot.head.id))
-            found.handles.close()
             continue
         if reason is not None:
             found.warnings.append(f"{reason}; its records came back from the log")
