@@ -63,7 +63,8 @@ def collect(service: Service) -> Numbers:
     numbers = Numbers(shape, buckets, truncated=len(topics) > MAX_SERIES)
     for topic in shown:
         in_flight = _in_flight(topic, now_ms)
-        numbers.topics.append((topic, topic.count - in_flight, in_flight))
+        ready = topic.count - in_flight - _delayed(topic, now_ms)
+        numbers.topics.append((topic, ready, in_flight))
     numbers.cursors = _cursors(topics, now_ms)
     return numbers
 
@@ -72,6 +73,12 @@ def _in_flight(topic: Topic, now_ms: int) -> int:
     if topic.leases is None:
         return 0
     return sum(1 for lease in topic.leases.leased.values() if lease.deadline_ms >= now_ms)
+
+
+def _delayed(topic: Topic, now_ms: int) -> int:
+    if topic.leases is None:
+        return 0
+    return sum(1 for ready_at in topic.leases.delayed.values() if ready_at > now_ms)
 
 
 def _wal(service: Service) -> tuple[WalMetrics, list[int]]:
