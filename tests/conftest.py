@@ -1,8 +1,8 @@
 """Settings that every test tier shares.
 
 Hypothesis runs with the `quick` profile unless told otherwise; ask for more with
-`pytest --hypothesis-profile=full tests/property`. Neither has a deadline per example: these tests touch real
-disks on shared machines, and a slow one is not a wrong one.
+`pytest --hypothesis-profile=full tests/property`. Neither has a deadline per example: these tests
+touch real disks on shared machines, and a slow one is not a wrong one.
 """
 
 from hypothesis import HealthCheck, settings
