@@ -109,14 +109,6 @@ class LeaseBook:
                 return seq
         return None
 
-    def lease(self, seq: int, lease: Lease, deliveries: int) -> None:
-        """Give a job to a worker; `watch` its deadline afterwards."""
-        self.leased[seq] = lease
-        self.deliveries[seq] = deliveries
-        self.delayed.pop(seq, None)
-        if seq >= self.claim_cursor:
-            self.claim_cursor = seq + 1
-
     def watch(self, seqs: tuple[int, ...], deadline_ms: int) -> None:
         """Note when these leases end."""
         self._deadlines.add(deadline_ms, seqs)
@@ -198,7 +190,10 @@ class LeaseBook:
     def apply(self, fact: LeaseChanged) -> None:
         """Install a logged event. All but a claim count only for the lease they name."""
         if fact.event == LeaseChanged.CLAIMED:
-            self.lease(fact.seq, Lease(fact.lease_id, fact.node, fact.deadline_ms), fact.deliveries)
+            self.leased[fact.seq] = Lease(fact.lease_id, fact.node, fact.deadline_ms)
+            self.deliveries[fact.seq] = fact.deliveries
+            self.delayed.pop(fact.seq, None)
+            self.claim_cursor = max(self.claim_cursor, fact.seq + 1)
             self.watch((fact.seq,), fact.deadline_ms)
             return
         held = self.leased.get(fact.seq)

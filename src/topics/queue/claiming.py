@@ -55,17 +55,19 @@ def claim_pass(
     leases.judge_by(limit)
     waiting = [claimer for claimer in cohort if not claimer.is_gone]
     turn = 0
-    delivered = leases.deliveries.get
+    leased, counts = leases.leased, leases.deliveries
     for seq in _claimable(topic) if waiting else ():
-        deliveries = delivered(seq, 0)
-        if limit and deliveries >= limit:
+        deliveries = counts.get(seq, 0) + 1
+        if limit and deliveries > limit:
             leases.spent.append(seq)
             continue
         claimer = waiting[turn]
         lease = Lease(next_lease_id(), claimer.node, now_ms + claimer.lease_ms)
-        leases.lease(seq, lease, deliveries + 1)
-        claimer.grants.append(Grant(seq, lease, deliveries + 1))
-        if len(claimer.grants) == claimer.most:
+        leased[seq] = lease
+        counts[seq] = deliveries
+        grants = claimer.grants
+        grants.append(Grant(seq, lease, deliveries))
+        if len(grants) == claimer.most:
             del waiting[turn]
             if not waiting:
                 break

@@ -8,6 +8,7 @@ memory at once; queues with durable leases leave a trace that nobody waits for.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import count
 
 from topics.core.config import MAX_LEASE_MS, MIN_LEASE_MS
 from topics.core.facts import LeaseChanged
@@ -52,16 +53,13 @@ class Queues:
         self._kernel = engine.kernel
         self._max_claim = max_claim
         self._has_windows = has_windows
-        self._lease_id = self._kernel.generation << GENERATION_SHIFT
+        # Ids never repeat: not after a restart, not for a queue created again.
+        first = (self._kernel.generation << GENERATION_SHIFT) + 1
+        self._next_lease_id = count(first).__next__
         self._cohorts: dict[int, _Cohort] = {}
         self._letters = DeadLetters(engine)
         self.changed: Callable[[Topic], None] = _nobody
         """Told of a queue whose leases have changed: one may have room, or jobs, again."""
-
-    def _next_lease_id(self) -> int:
-        """Ids never repeat: not after a restart, not for a queue created again."""
-        self._lease_id += 1
-        return self._lease_id
 
     # Claiming
 
