@@ -1,0 +1,71 @@
+"""One Spark session for the whole tier, and servers to read from and write to.
+
+    def test_something(spark, shared_server, topic):
+        spark.read.format("topics").option("url", shared_server.url).option("subscribe", topic)
+
+Starting Spark takes seconds and every cold Python worker one more, so all tests share `spark`.
+Tests that stop or restart a server take `server`, one of their own; those that kill drivers start
+processes of their own.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.blackbox.conftest import (
+    PATIENCE_S,
+    ServerFactory,
+    ServerProcess,
+    server,
+    server_factory,
+)
+
+from topics.spark import session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["PATIENCE_S", "ServerFactory", "ServerProcess", "server", "server_factory"]
+
+_numbers = itertools.count(1)
+CONF = {
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.default.parallelism": "2",
+    "spark.driver.memory": "1g",
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.streaming.forceDeleteTempCheckpointLocation": "true",
+}
+"""What makes a session for tests start quickly; drivers in processes of their own use it too."""
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The session; three attempts per task, so that a retried task is a thing that happens."""
+    where = tmp_path_factory.mktemp("spark")
+    conf = CONF | {
+        "spark.sql.warehouse.dir": str(where / "warehouse"),
+        "spark.local.dir": str(where / "local"),
+    }
+    started = session("local[2,3]", conf=conf)
+    started.sparkContext.setLogLevel("ERROR")
+    yield started
+    started.stop()
+
+
+@pytest.fixture(scope="session")
+def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """One server for the tier, with the default settings; never stop it, use your own `topic`."""
+    started = ServerProcess(tmp_path_factory.mktemp("shared"), {}, ()).start()
+    yield started
+    started.end()
+
+
+@pytest.fixture
+def topic() -> str:
+    """The name of a topic that nobody else uses."""
+    return f"topic-{next(_numbers)}"
