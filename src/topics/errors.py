@@ -10,6 +10,7 @@
         LogFull         a log shard has no room on disk; heals by itself
         LogFailed       a log shard stopped writing until restart
       NotReady  ShuttingDown
+      Unreachable       no server answered; nobody can say more
       RefusedToOpen     the directory cannot be opened safely; nothing was changed
         DirectoryLocked another process has it open
       InvalidSetting    a server setting makes no sense; nothing was started
@@ -472,6 +473,24 @@ class ShuttingDown(TopicsError):
         super().__init__("the server is shutting down; try again once it is back")
 
 
+class Unreachable(TopicsError):
+    """No answer came from the server.
+
+    `sent` says whether the whole request had left: if so, the server may have carried it out.
+    """
+
+    code = "unreachable"
+
+    def __init__(self, url: str, *, reason: str, sent: bool = False) -> None:
+        outcome = "the call may have been carried out" if sent else "the call was not carried out"
+        super().__init__(
+            f"no answer from {url}: {reason}; {outcome}. Check that the server runs and that "
+            "the address is right"
+        )
+        self.url = url
+        self.sent = sent
+
+
 # Opening and holding a data directory
 
 
@@ -596,6 +615,7 @@ _BY_CODE: Mapping[str, type[TopicsError]] = {
         Internal,
         NotReady,
         ShuttingDown,
+        Unreachable,
         RefusedToOpen,
         DirectoryLocked,
         InvalidSetting,

@@ -37,6 +37,7 @@ from topics.errors import (
     TopicNotFound,
     TopicsError,
     Unauthorized,
+    Unreachable,
     UnsupportedMediaType,
     error_for,
     from_wire,
@@ -125,6 +126,8 @@ EXAMPLES: list[tuple[TopicsError, str, dict[str, object] | None]] = [
     (NotReady.shard("disk_full"), "not_ready", {"reason": "disk_full"}),
     (NotReady.shard("wal_failed"), "not_ready", {"reason": "wal_failed"}),
     (ShuttingDown(), "shutting_down", None),
+    (Unreachable("http://h:1", reason="connection refused"), "unreachable", None),
+    (Unreachable("http://h:1", reason="time-out", sent=True), "unreachable", None),
     (
         RefusedToOpen("wal_corrupt", message="frame is rotten", file="wal/1", offset=64),
         "refused",

@@ -1,1 +1,5 @@
-"""Programs that use a log through a server, and how they find it. Knows nothing of the server."""
+"""The client: a log behind a URL, used like one in this process.
+
+Nothing here imports the server side. One brain decides what to send and what an answer means;
+two shells, blocking and asyncio, only move bytes.
+"""

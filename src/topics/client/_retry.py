@@ -1,0 +1,77 @@
+"""When a call is worth repeating, and how long to wait before.
+
+A repeat must be safe first: nothing was carried out (the connection failed before the whole
+request had left; the server said 429 or 503), or carrying it out twice is the same as once. Then
+it must be polite: exponential backoff with full jitter, never sooner than the server asked for.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from topics.errors import NotReady, ShuttingDown, Throttled, TopicsError, Unreachable
+
+FIRST_S = 0.1
+MOST_S = 5.0
+DEFAULT_RETRIES = 5
+_LEFT_NO_TRACE = (Throttled, NotReady, ShuttingDown)
+_GATEWAY_CODES = frozenset(("http_502", "http_503", "http_504"))
+
+
+def backoff(tries: int, *, chance: Callable[[], float] = random.random) -> float:
+    """How long to wait after that many failures: anything up to a bound that doubles."""
+    bound: float = min(MOST_S, FIRST_S * 2.0 ** min(tries - 1, 16))
+    return chance() * bound
+
+
+def is_safe(error: TopicsError, *, idempotent: bool) -> bool:
+    """Whether repeating the call cannot do its work twice."""
+    if isinstance(error, _LEFT_NO_TRACE):
+        return True
+    if isinstance(error, Unreachable):
+        return idempotent or not error.sent
+    return idempotent and error.code in _GATEWAY_CODES
+
+
+def is_passing(error: TopicsError) -> bool:
+    """Whether the same call may well succeed later."""
+    return is_safe(error, idempotent=True)
+
+
+class Attempts:
+    """The tries of one call."""
+
+    def __init__(
+        self,
+        retries: int,
+        *,
+        idempotent: bool,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._left = retries
+        self._idempotent = idempotent
+        self._tries = 0
+        self._chance = chance
+
+    def wait_after(self, error: TopicsError, *, retry_after: float | None = None) -> float:
+        """Seconds to wait before the next try; raises `error` when there is none."""
+        if self._left <= 0 or not is_safe(error, idempotent=self._idempotent):
+            raise error
+        self._left -= 1
+        self._tries += 1
+        return pause(self._tries, error, retry_after=retry_after, chance=self._chance)
+
+
+def pause(
+    tries: int,
+    error: TopicsError,
+    *,
+    retry_after: float | None = None,
+    chance: Callable[[], float] = random.random,
+) -> float:
+    """What the server asks for, if it asks, plus jitter so that not all come back at once."""
+    asked = retry_after or 0.0
+    if isinstance(error, Throttled) and error.detail and "retry_after_ms" in error.detail:
+        asked = error.retry_after_ms / 1000
+    return asked + backoff(tries, chance=chance)

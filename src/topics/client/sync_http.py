@@ -1,0 +1,400 @@
+"""The blocking transport: a small pool of connections to one server.
+
+    with Http("http://127.0.0.1:4000", token="secret") as http:
+        http.request("GET", "/v0/topics/orders").body
+
+Safe for threads. A forked child, and the far end of a pickle, find an empty pool and connect anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from topics.client._http import (
+    MAX_ERROR_BYTES,
+    Answer,
+    BrokenResponse,
+    Response,
+    Target,
+    refusal,
+    retry_after,
+)
+from topics.client._retry import DEFAULT_RETRIES, Attempts
+from topics.errors import Closed, Unreachable
+
+if TYPE_CHECKING:
+    import ssl
+
+RECEIVE_BYTES = 1 << 18
+MAX_CONNECTIONS = 16
+_SEPARATE_BYTES = 1 << 16  # a body of this size is sent by itself rather than copied to the head
+_IDEMPOTENT_METHODS = frozenset(("GET", "HEAD", "PUT", "DELETE"))
+
+_forks = [0]
+os.register_at_fork(after_in_child=lambda: _forks.append(_forks.pop() + 1))
+
+
+class Http:
+    """Requests to one server over reused connections.
+
+    `timeout` bounds one try of a request from the first byte to the last, and the silence within
+    a stream. `retries` bounds repeats after the first try; see `_retry` for what is repeated.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        timeout: float = 30.0,
+        retries: int = DEFAULT_RETRIES,
+        ca_file: str | None = None,
+        connections: int = MAX_CONNECTIONS,
+    ) -> None:
+        self._settings: dict[str, Any] = {
+            "url": url,
+            "token": token,
+            "timeout": timeout,
+            "retries": retries,
+            "ca_file": ca_file,
+            "connections": connections,
+        }
+        self.target = Target(url, token)
+        self.timeout = timeout
+        self.retries = retries
+        self._closed = threading.Event()
+        self._tls = _tls_context(ca_file) if self.target.is_tls else None
+        self._pool = _Pool(connections)
+
+    @property
+    def url(self) -> str:
+        """The server's address, without a slash at the end."""
+        return self.target.url
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        query: Mapping[str, str] | None = None,
+        idempotent: bool | None = None,
+        timeout: float | None = None,
+    ) -> Answer:
+        """One call; an answer of 400 or more is raised as the error it stands for.
+
+        `idempotent` says that carrying the call out twice is the same as once; by default that
+        holds for GET, PUT and DELETE. `path` has its names percent-encoded.
+        """
+        head = self.target.request(method, path, body=body, headers=headers, query=query)
+        attempts = self._attempts(method, idempotent)
+        patience = self.timeout if timeout is None else timeout
+        while True:
+            asked: float | None = None
+            try:
+                answer = self._once(method, head, body, patience)
+                if answer.status < 400:
+                    return answer
+                error, asked = refusal(answer), retry_after(answer.headers)
+            except Unreachable as lost:
+                error = lost
+            self._sleep(attempts.wait_after(error, retry_after=asked))
+
+    @contextlib.contextmanager
+    def stream(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        query: Mapping[str, str] | None = None,
+        idempotent: bool | None = None,
+        timeout: float | None = None,
+    ) -> Iterator[Stream]:
+        """One call whose body is read as it arrives; errors before it are raised on entry.
+
+        A stream has a connection of its own, outside the pool. `timeout` is the longest silence:
+        after it, and when the connection breaks, iteration raises `Unreachable`.
+        """
+        head = self.target.request(method, path, body=body, headers=headers, query=query)
+        attempts = self._attempts(method, idempotent)
+        patience = self.timeout if timeout is None else timeout
+        while True:
+            asked: float | None = None
+            try:
+                stream = self._open_stream(method, head, body, patience)
+                if stream.status < 400:
+                    break
+                error, asked = refusal(stream.rest()), retry_after(stream.headers)
+            except Unreachable as lost:
+                error = lost
+            self._sleep(attempts.wait_after(error, retry_after=asked))
+        try:
+            yield stream
+        finally:
+            stream.close()
+
+    def close(self) -> None:
+        """Close idle connections and end pauses between retries. A second call does nothing."""
+        self._closed.set()
+        self._current_pool().close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self._settings
+
+    def __setstate__(self, settings: dict[str, Any]) -> None:
+        self.__init__(**settings)  # type: ignore[misc]  # a copy starts over, without connections
+
+    # Inside
+
+    def _attempts(self, method: str, idempotent: bool | None) -> Attempts:
+        harmless = method in _IDEMPOTENT_METHODS if idempotent is None else idempotent
+        return Attempts(self.retries, idempotent=harmless)
+
+    def _sleep(self, seconds: float) -> None:
+        if self._closed.wait(seconds):
+            raise Closed("the client is closed; open it again")
+
+    def _once(self, method: str, head: bytes, body: bytes | None, patience: float) -> Answer:
+        if self._closed.is_set():
+            raise Closed("the client is closed; open it again")
+        deadline = time.monotonic() + patience
+        pool = self._current_pool()
+        if not pool.slots.acquire(timeout=patience):
+            raise Unreachable(self.url, reason="every connection of the pool is busy")
+        try:
+            connection = pool.take() or self.connect(patience)
+            try:
+                answer = connection.exchange(method, head, body, deadline)
+            except BaseException:
+                connection.close()
+                raise
+            pool.give_back(connection)
+            return answer
+        finally:
+            pool.slots.release()
+
+    def connect(self, patience: float) -> Connection:
+        """A connection of its own, for whoever speaks something else than requests over it."""
+        return Connection(self.target, self._tls, patience)
+
+    def _open_stream(self, method: str, head: bytes, body: bytes | None, patience: float) -> Stream:
+        if self._closed.is_set():
+            raise Closed("the client is closed; open it again")
+        connection = self.connect(patience)
+        try:
+            return Stream(connection, connection.begin(method, head, body, patience), patience)
+        except BaseException:
+            connection.close()
+            raise
+
+    def _current_pool(self) -> _Pool:
+        if self._pool.forks != _forks[0]:
+            self._pool = _Pool(self._settings["connections"])  # the parent goes on with the other
+        return self._pool
+
+
+class _Pool:
+    """Idle connections, newest first; `slots` bounds those in use and idle together."""
+
+    def __init__(self, connections: int) -> None:
+        self.forks = _forks[0]
+        self.slots = threading.BoundedSemaphore(connections)
+        self._idle: list[Connection] = []
+        self._lock = threading.Lock()  # guards `_idle` and `_is_closed`
+        self._is_closed = False
+
+    def take(self) -> Connection | None:
+        while True:
+            with self._lock:
+                if not self._idle:
+                    return None
+                connection = self._idle.pop()
+            if connection.is_usable():
+                return connection
+            connection.close()
+
+    def give_back(self, connection: Connection) -> None:
+        with self._lock:
+            if connection.is_idle and not self._is_closed:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def close(self) -> None:
+        with self._lock:
+            self._is_closed = True
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+
+class Connection:
+    """One socket to the server, with one request on it at a time."""
+
+    def __init__(self, target: Target, tls: ssl.SSLContext | None, patience: float) -> None:
+        self._url = target.url
+        try:
+            sock = socket.create_connection((target.host, target.port), timeout=patience)
+        except OSError as error:
+            raise Unreachable(self._url, reason=_said(error)) from error
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock = tls.wrap_socket(sock, server_hostname=target.host) if tls else sock
+        except OSError as error:
+            sock.close()
+            raise Unreachable(self._url, reason=_said(error)) from error
+        self.socket = sock
+        self.is_idle = False
+        self._poll = select.poll()
+        self._poll.register(sock, select.POLLIN)
+
+    def is_usable(self) -> bool:
+        """Whether the server has neither closed it nor said something nobody asked for."""
+        return not self._poll.poll(0)
+
+    def exchange(self, method: str, head: bytes, body: bytes | None, deadline: float) -> Answer:
+        """Send a request and read the whole answer before the deadline."""
+        response = self.begin(method, head, body, deadline - time.monotonic(), deadline=deadline)
+        while not response.done:
+            self.receive(response, deadline - time.monotonic())
+        self.is_idle = response.keep_alive
+        return Answer(response.status, response.headers, response.take())
+
+    def begin(
+        self,
+        method: str,
+        head: bytes,
+        body: bytes | None,
+        patience: float,
+        *,
+        deadline: float | None = None,
+    ) -> Response:
+        """Send a request and read on until the head of the answer is there."""
+        self.is_idle = False
+        end = time.monotonic() + patience if deadline is None else deadline
+        whole = self._send(head, body, patience)
+        response = Response(method=method)
+        while not response.has_head:
+            try:
+                self.receive(response, end - time.monotonic())
+            except Unreachable as error:
+                # A request that was cut short cannot have been carried out.
+                error.sent = whole
+                raise
+        if not whole:
+            response.keep_alive = False
+        return response
+
+    def _send(self, head: bytes, body: bytes | None, patience: float) -> bool:
+        """Whether all of it went out; a server may refuse a body before it has read it."""
+        try:
+            self.socket.settimeout(max(patience, 0.001))
+            if body is None:
+                self.socket.sendall(head)
+            elif len(body) < _SEPARATE_BYTES:
+                self.socket.sendall(head + body)
+            else:
+                self.socket.sendall(head)
+                self.socket.sendall(body)
+        except OSError:
+            return False
+        return True
+
+    def receive(self, response: Response, patience: float) -> None:
+        """Read once, at most `patience` seconds long, into a response that is not done."""
+        try:
+            if patience <= 0:
+                raise TimeoutError("timed out")
+            self.socket.settimeout(patience)
+            data = self.socket.recv(RECEIVE_BYTES)
+        except OSError as error:
+            raise Unreachable(self._url, reason=_said(error), sent=True) from error
+        try:
+            if data:
+                response.feed(data)
+            elif not response.end():
+                raise Unreachable(self._url, reason="it closed the connection", sent=True)
+        except BrokenResponse as error:
+            raise Unreachable(self._url, reason=f"it does not speak HTTP ({error})") from error
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self.socket.close()
+
+
+class Stream:
+    """A response whose body is read part by part. Iterate over it."""
+
+    def __init__(self, connection: Connection, response: Response, patience: float) -> None:
+        self._connection = connection
+        self._response = response
+        self._patience = patience
+
+    @property
+    def status(self) -> int:
+        return self._response.status
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return self._response.headers
+
+    def __iter__(self) -> Iterator[bytes]:
+        response = self._response
+        while True:
+            part = response.take()
+            if part:
+                yield part
+            elif response.done:
+                return
+            else:
+                self._connection.receive(response, self._patience)
+
+    def rest(self) -> Answer:
+        """What is left of the body, as one answer; for refusals, which are short."""
+        parts, size = [], 0
+        for part in self:
+            parts.append(part)
+            size += len(part)
+            if size > MAX_ERROR_BYTES:
+                break
+        self.close()
+        return Answer(self.status, self.headers, b"".join(parts))
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def _tls_context(ca_file: str | None) -> ssl.SSLContext:
+    import ssl  # noqa: PLC0415 - slow to import, and most servers are near
+
+    context = ssl.create_default_context(cafile=ca_file)
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def _said(error: OSError) -> str:
+    if isinstance(error, TimeoutError):
+        return "it took too long"
+    return error.strerror or str(error) or type(error).__name__
