@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from topics.spark.flows.errors import InvalidFlow
-from topics.spark.flows.reading import load_mapping
+from topics.spark.flows.reading import Function, load_mapping
 
 BadData = Literal["fail", "skip", "rows"]
 
@@ -74,14 +74,6 @@ class ToTable:
 
     def __str__(self) -> str:
         return f"table {self.path}"
-
-
-@dataclass(frozen=True)
-class Function:
-    """A Python function that makes the flow's rows from its sources."""
-
-    path: Path
-    name: str = "transform"
 
 
 @dataclass(frozen=True)
@@ -196,8 +188,7 @@ class _Reader:
                 return known  # type: ignore[no-any-return]  # get_args gives Any
         raise self._wrong(
             f"from.{topic}.onBadData is {given!r}",
-            "choose fail, skip, or rows (they are in the view "
-            f"{Source(topic).view}__bad)",
+            f"choose fail, skip, or rows (they are in the view {Source(topic).view}__bad)",
         )
 
     def _distinct_views(self, sources: Sequence[Source]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Hashable
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,6 +15,14 @@ import yaml  # type: ignore[import-untyped]  # ships no types
 from topics.spark.flows.errors import InvalidFlow
 
 MAPPING, FUNCTION = "flow", "transform"
+
+
+@dataclass(frozen=True)
+class Function:
+    """A Python function that makes the flow's rows from its sources."""
+
+    path: Path
+    name: str = FUNCTION
 
 
 def load_mapping(file: Path) -> dict[str, Any]:
@@ -44,8 +53,6 @@ def load_module(file: Path) -> ModuleType:
 
 
 def _from_python(file: Path) -> dict[str, Any]:
-    from topics.spark.flows.file import Function  # noqa: PLC0415 - the two need each other
-
     module = load_module(file)
     given = getattr(module, MAPPING, None)
     if not isinstance(given, dict) or not callable(getattr(module, FUNCTION, None)):
@@ -61,7 +68,7 @@ def _from_python(file: Path) -> dict[str, Any]:
 
 def _from_yaml(file: Path) -> dict[str, Any]:
     try:
-        given = yaml.load(file.read_text(encoding="utf-8"), _Loader)  # noqa: S506 - a SafeLoader
+        given = yaml.load(file.read_text(encoding="utf-8"), _Loader)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InvalidFlow(f"{file} is not YAML: {error}") from error
     if not isinstance(given, dict):

@@ -1,0 +1,179 @@
+"""Which flows run on this machine: one small locked file for each, under the user's state.
+
+    $XDG_STATE_HOME/topics/flows/<name>.json     locked for as long as the flow runs
+    $XDG_STATE_HOME/topics/flows/<name>.log      what Spark said, of the last run
+
+The lock is the truth about running and goes with the process, however it ends; what is written in
+the file is for people and for `stop`. The file is rewritten in place, because a lock belongs to a
+file and would not follow a rename; a reader that meets half of a rewrite looks again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from topics.spark.flows.errors import FlowRuns, NoSuchFlow
+
+Status = Literal["starting", "running", "stopped", "failed", "lost"]
+"""`lost`: the file says it runs, and nobody holds its lock: the process was killed."""
+
+_POLL_S = 0.05
+_TRIES = 50
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is known of one flow. Times are seconds since 1970; `lag` counts records by topic."""
+
+    name: str
+    status: Status
+    pid: int
+    host: str
+    file: str
+    checkpoint: str
+    sources: list[str]
+    target: str
+    server: str
+    master: str
+    started: float
+    ended: float | None = None
+    batch: int | None = None
+    rows: int = 0
+    rows_per_second: float | None = None
+    batch_seconds: float | None = None
+    lag: dict[str, int] = {}
+    error: str | None = None
+    log: str | None = None
+
+
+def folder(env: Mapping[str, str] = os.environ) -> Path:
+    """Where the states of this user's flows are kept."""
+    home = env.get("XDG_STATE_HOME")
+    base = Path(home) if home else Path(env.get("HOME") or Path.home(), ".local", "state")
+    return base / "topics" / "flows"
+
+
+class Holder:
+    """The running flow's side of its file."""
+
+    def __init__(self, handle: int, path: Path) -> None:
+        self._handle = handle
+        self.log = path.with_suffix(".log")
+        self.state: State | None = None
+
+    def write(self, state: State) -> None:
+        """Replace what the file says."""
+        self.state = state
+        text = msgspec.json.format(msgspec.json.encode(state)) + b"\n"
+        os.pwrite(self._handle, text, 0)
+        os.ftruncate(self._handle, len(text))
+
+    def update(self, **changes: Any) -> None:  # noqa: ANN401 - fields of State, of any type
+        """Replace some of what the file says."""
+        assert self.state is not None
+        self.write(msgspec.structs.replace(self.state, **changes))
+
+
+@contextmanager
+def hold(name: str, env: Mapping[str, str] = os.environ) -> Iterator[Holder]:
+    """Be the one run of the flow `name` for as long as the context lasts."""
+    path = _path(name, env)
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise FlowRuns(_who_runs(name, path)) from None
+        yield Holder(handle, path)
+    finally:
+        os.close(handle)
+
+
+def _who_runs(name: str, path: Path) -> str:
+    state = _read(path)
+    who = f", process {state.pid} on {state.host}" if state else ""
+    return f"flow {name} runs already{who}; end it with `topics flow stop {name}`"
+
+
+def find(name: str, env: Mapping[str, str] = os.environ) -> State:
+    """The state of one flow, running or not."""
+    state = _judged(_path(name, env))
+    if state is None:
+        raise NoSuchFlow(name, known=[known.name for known in find_all(env)])
+    return state
+
+
+def find_all(env: Mapping[str, str] = os.environ) -> list[State]:
+    """The states of all flows that ever ran here, by name."""
+    states = (_judged(path) for path in sorted(folder(env).glob("*.json")))
+    return [state for state in states if state is not None]
+
+
+def is_running(state: State) -> bool:
+    """Whether a process holds the flow."""
+    return state.status in ("starting", "running")
+
+
+def stop(name: str, *, timeout: float, env: Mapping[str, str] = os.environ) -> State:
+    """Ask a flow to finish its batch and end; returns what became of it.
+
+    The state still says that it runs when it did not end within `timeout` seconds. A flow that
+    does not run is left as it is.
+    """
+    state = find(name, env)
+    if not is_running(state):
+        return state
+    if state.host != socket.gethostname():
+        raise FlowRuns(f"flow {name} runs on {state.host}; stop it there")
+    os.kill(state.pid, signal.SIGTERM)  # its lock is held, so the process is not another one
+    deadline = time.monotonic() + timeout
+    while is_running(state) and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+        state = find(name, env)
+    return state
+
+
+def _path(name: str, env: Mapping[str, str]) -> Path:
+    return folder(env) / f"{name}.json"
+
+
+def _judged(path: Path) -> State | None:
+    """What the file says, corrected by what its lock says; None when there is no such flow."""
+    state = _read(path)
+    if state is None or not is_running(state) or _is_locked(path):
+        return state
+    # Between the two looks it may have ended by itself.
+    state = _read(path)
+    if state is None or not is_running(state):
+        return state
+    return msgspec.structs.replace(state, status="lost")
+
+
+def _read(path: Path) -> State | None:
+    for _ in range(_TRIES):
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=State)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except msgspec.DecodeError:
+            time.sleep(_POLL_S / 10)  # half of a rewrite
+    return None
+
+
+def _is_locked(path: Path) -> bool:
+    with path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
