@@ -5,10 +5,11 @@ that `topics --help` answers at once.
 
     exit code  meaning
             0  done
-            1  done, and the answer is no: damage was found, something failed
+            1  done, and the answer is no: damage was found, a check failed
             2  the command was not understood
             3  what it was asked about is not there
-            4  refused: the directory cannot be opened without risk; the last line says why, as JSON
+            4  refused: the key does not allow it, or something stands against it
+            5  the server cannot be reached, or is not ready
           130  interrupted
 """
 

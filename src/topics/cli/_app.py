@@ -1,38 +1,63 @@
-"""The tree of commands, and what becomes of an error: one clear line and an exit code."""
+"""The tree of commands, and what becomes of an error: one clear line and an exit code.
+
+A command is one line in `COMMANDS`: where it is, and what `topics --help` says of it. Its module is
+imported when it runs, so help and completion do not wait for what they do not need.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
+from click.shell_completion import CompletionItem
 
 from topics import __version__
-from topics.cli.serve import serve
-from topics.errors import (
-    InvalidRequest,
-    InvalidSetting,
-    NotFound,
-    RefusedToOpen,
-    TopicNotFound,
-    TopicsError,
-)
-
-NO, USAGE, NOT_FOUND, REFUSED, INTERRUPTED = 1, 2, 3, 4, 130
-BENCHES = {"engine": "topics.bench.engine"}
+from topics.cli._exit import INTERRUPTED, OK, code_for
+from topics.errors import RefusedToOpen, TopicsError
 
 
-class NotThere(click.ClickException):
-    """The command was asked about something that does not exist."""
+class Place(NamedTuple):
+    """Where a command is defined, as `module:name`, and its line in the help."""
 
-    exit_code = NOT_FOUND
+    where: str
+    line: str
+
+
+COMMANDS: Mapping[str, Place] = {
+    "bench": Place("topics.cli.bench:bench", "Measure speed and memory beside raw numbers."),
+    "dump": Place("topics.cli.directory:dump", "Write a topic of a directory as JSON lines."),
+    "inspect": Place("topics.cli.directory:inspect", "Show what a data directory holds."),
+    "serve": Place("topics.cli.serve:serve", "Serve a data directory over HTTP."),
+    "verify": Place("topics.cli.directory:verify", "Check every byte of a data directory."),
+}
 
 
 class Commands(click.Group):
-    """Ends quietly with 0 when nobody reads the output any more; click would end with 1."""
+    """A group that imports its commands late and ends quietly when nobody reads on."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, name = COMMANDS[cmd_name].where.partition(":")
+        command: click.Command = getattr(import_module(module), name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name].line) for name in sorted(COMMANDS)])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        names = [name for name in sorted(COMMANDS) if name.startswith(incomplete)]
+        found = [CompletionItem(name, help=COMMANDS[name].line) for name in names]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - whatever the command returns
         try:
@@ -41,91 +66,21 @@ class Commands(click.Group):
         except BrokenPipeError:
             # Python would complain once more while it exits.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 0
+            return OK
         return answer
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="topics", message="%(prog)s %(version)s")
 def app() -> None:
-    """A durable event log: look into a data directory, check it, measure it."""
+    """A durable event log: serve it, write and read it, watch over it.
 
+    Commands reach the log named by --url or --dir, else by --context, else by TOPICS_URL and
+    TOPICS_TOKEN, else by the current context, else the server at http://127.0.0.1:4000.
 
-_directory = click.argument("directory", type=click.Path())
-_cold_dir = click.option(
-    "--cold-dir",
-    type=click.Path(),
-    envvar="TOPICS_COLD_DIR",
-    help="Where the store keeps its old segments, if it has such a place.",
-)
-_as_json = click.option("--json", "as_json", is_flag=True, help="For programs.")
-
-
-@app.command()
-@_directory
-@click.argument("topic", required=False)
-@_cold_dir
-@_as_json
-def inspect(directory: str, topic: str | None, cold_dir: str | None, as_json: bool) -> int:
-    """Show what is in DIRECTORY, or in one TOPIC of it, and what opening it would do.
-
-    Reads only; a program that has the directory open is not disturbed.
+    Exit codes: 0 done, 1 the answer is no, 2 not understood, 3 not found, 4 refused,
+    5 unreachable, 130 interrupted.
     """
-    from topics.cli import _inspect  # noqa: PLC0415 - the engine takes a while to import
-
-    return _inspect.run(_existing(directory), topic, cold_dir=cold_dir, as_json=as_json)
-
-
-@app.command()
-@_directory
-@_cold_dir
-@_as_json
-def verify(directory: str, cold_dir: str | None, as_json: bool) -> int:
-    """Check every byte of DIRECTORY that is under a checksum, and whether all of it fits together.
-
-    Exits with 1 when anything is wrong, naming file, offset and seq. Reads only.
-    """
-    from topics.cli import _verify  # noqa: PLC0415
-
-    return _verify.run(_existing(directory), cold_dir=cold_dir, as_json=as_json)
-
-
-@app.command()
-@_directory
-@click.argument("topic")
-@click.option("--after", type=click.IntRange(min=0), default=0, help="Start behind this seq.")
-@click.option("--limit", type=click.IntRange(min=0), help="At most so many records.")
-@_cold_dir
-def dump(directory: str, topic: str, after: int, limit: int | None, cold_dir: str | None) -> int:
-    """Write the records of TOPIC as JSON lines, loss among them as {"tombstone": ...}.
-
-    Reads only; stops quietly when nobody reads on.
-    """
-    from topics.cli import _dump  # noqa: PLC0415
-
-    return _dump.run(_existing(directory), topic, after=after, limit=limit, cold_dir=cold_dir)
-
-
-@app.command(
-    context_settings={"ignore_unknown_options": True, "help_option_names": []},
-    add_help_option=False,
-)
-@click.argument("name", type=click.Choice(sorted(BENCHES)))
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def bench(name: str, arguments: tuple[str, ...]) -> int:
-    """Measure speed and memory beside raw numbers; `topics bench engine --help` tells more."""
-    code: int = import_module(BENCHES[name]).main(list(arguments))
-    return code
-
-
-app.add_command(serve)
-
-
-def _existing(directory: str) -> str:
-    where = os.path.abspath(directory)
-    if not os.path.exists(where):
-        raise NotThere(f"there is no directory {where}")
-    return where
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -135,29 +90,40 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def run(argv: Sequence[str] | None = None) -> int:
     """The same, returning the exit code."""
+    arguments = sys.argv[1:] if argv is None else list(argv)
+    as_json = "--json" in arguments
     try:
-        code: int | None = app.main(
-            args=None if argv is None else list(argv), prog_name="topics", standalone_mode=False
-        )
-        return code or 0
+        code: int | None = app.main(args=arguments, prog_name="topics", standalone_mode=False)
+        return code or OK
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except click.ClickException as error:
-        error.show()
+        if as_json:
+            _say_as_json({"code": "usage", "message": error.format_message()})
+        else:
+            error.show()
         return error.exit_code
-    except (TopicsError, OSError) as error:
-        return _explain(error)
+    except TopicsError as error:
+        if as_json:
+            detail = {} if error.detail is None else {"detail": error.detail}
+            _say_as_json({"code": error.code, "message": str(error), **detail})
+        else:
+            _say(error)
+        return code_for(error)
+    except OSError as error:
+        if as_json:
+            _say_as_json({"code": "os_error", "message": str(error)})
+        else:
+            _say(error)
+        return code_for(error)
 
 
-def _explain(error: TopicsError | OSError) -> int:
+def _say(error: TopicsError | OSError) -> None:
     print(f"topics: {error}", file=sys.stderr)
-    match error:
-        case RefusedToOpen():
-            print(error.line(), file=sys.stderr)
-            return REFUSED
-        case TopicNotFound() | NotFound():
-            return NOT_FOUND
-        case InvalidRequest() | InvalidSetting():
-            return USAGE
-        case _:
-            return NO
+    if isinstance(error, RefusedToOpen):
+        print(error.line(), file=sys.stderr)
+
+
+def _say_as_json(facts: dict[str, object]) -> None:
+    """An error as the API words it, for whoever reads standard error with a program."""
+    print(json.dumps({"error": facts}), file=sys.stderr)

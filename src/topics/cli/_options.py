@@ -1,0 +1,115 @@
+"""What many commands share: which log is meant, how to print, whether to ask first."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import click
+from click.shell_completion import CompletionItem
+
+from topics.client import targets
+from topics.errors import NotFound
+
+if TYPE_CHECKING:
+    from topics.embedded import Log
+
+Command: TypeAlias = Callable[..., int]
+Decorator: TypeAlias = Callable[[Command], Command]
+
+as_json_option = click.option("--json", "as_json", is_flag=True, help="For programs.")
+yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+
+
+@dataclass(frozen=True)
+class Where:
+    """The log a command was pointed at, by options or by silence."""
+
+    url: str | None
+    dir: str | None
+    context: str | None
+    token_file: str | None
+
+    def target(self) -> targets.Target:
+        token = None if self.token_file is None else targets.read_token(self.token_file)
+        return targets.resolve(self.url, self.dir, self.context, token, os.environ)
+
+    @contextmanager
+    def reading(self) -> Iterator[Log]:
+        """The log, for calls that change nothing: a directory is looked at beside its owner."""
+        target = self.target()
+        with _opened(target, read_only=True, may_create=False) as log:
+            yield log
+
+    @contextmanager
+    def writing(self, *, may_create: bool = False) -> Iterator[Log]:
+        """The log, for any call. A directory must exist unless the command may make it."""
+        with _opened(self.target(), read_only=False, may_create=may_create) as log:
+            yield log
+
+
+def _opened(target: targets.Target, *, read_only: bool, may_create: bool) -> Log:
+    import topics  # noqa: PLC0415 - help must not wait for it
+
+    if target.path is None:
+        assert target.url is not None
+        return topics.open(target.url, token=target.token)
+    if not may_create and not os.path.isdir(target.path):
+        raise NotFound(f"the directory {target.path}")
+    cold_dir = os.environ.get("TOPICS_COLD_DIR") or None
+    return topics.open(target.path, read_only=read_only, cold_dir=cold_dir)
+
+
+def _complete_context(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    known = sorted(targets.load_contexts().contexts)
+    return [CompletionItem(name) for name in known if name.startswith(incomplete)]
+
+
+def on_a_log(command: Command) -> Command:
+    """Give a command the options that name a log; it gets them as one `Where`, first."""
+
+    @click.option("--url", metavar="URL", help="The server, like http://127.0.0.1:4000.")
+    @click.option("--dir", metavar="PATH", type=click.Path(), help="A data directory instead.")
+    @click.option(
+        "--context",
+        metavar="NAME",
+        shell_complete=_complete_context,
+        help="A log by the name it has in `topics context ls`.",
+    )
+    @click.option(
+        "--token-file",
+        metavar="PATH",
+        type=click.Path(),
+        help="A file with the key for the server.",
+    )
+    @functools.wraps(command)
+    def call(
+        *args: Any,  # noqa: ANN401 - whatever the command takes
+        url: str | None,
+        dir: str | None,
+        context: str | None,
+        token_file: str | None,
+        **options: Any,  # noqa: ANN401
+    ) -> int:
+        return command(Where(url, dir, context, token_file), *args, **options)
+
+    return call
+
+
+def ask(question: str, *, yes: bool) -> bool:
+    """Whether to go on. Without a terminal nobody can answer, so --yes has to have been said."""
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"{question} Nobody is here to answer; repeat it with --yes.")
+    if click.confirm(question, err=True):
+        return True
+    click.echo("Nothing was changed.", err=True)
+    return False

@@ -1,0 +1,79 @@
+"""`topics inspect`, `verify` and `dump`: a data directory from the outside, without a lock."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from topics.cli._options import as_json_option
+from topics.errors import NotFound
+
+_directory = click.argument("directory", type=click.Path())
+_cold_dir = click.option(
+    "--cold-dir",
+    type=click.Path(),
+    envvar="TOPICS_COLD_DIR",
+    help="Where the store keeps its old segments, if it has such a place.",
+)
+
+
+@click.command()
+@_directory
+@click.argument("topic", required=False)
+@_cold_dir
+@as_json_option
+def inspect(directory: str, topic: str | None, cold_dir: str | None, as_json: bool) -> int:
+    """Show what is in DIRECTORY, or in one TOPIC of it, and what opening it would do.
+
+    Reads only; a program that has the directory open is not disturbed.
+    """
+    from topics.cli import _inspect  # noqa: PLC0415 - the engine takes a while to import
+
+    return _inspect.run(_existing(directory), topic, cold_dir=cold_dir, as_json=as_json)
+
+
+@click.command()
+@_directory
+@_cold_dir
+@as_json_option
+def verify(directory: str, cold_dir: str | None, as_json: bool) -> int:
+    """Check every byte of DIRECTORY that is under a checksum, and whether all of it fits together.
+
+    Exits with 1 when anything is wrong, naming file, offset and seq. Reads only.
+    """
+    from topics.cli import _verify  # noqa: PLC0415
+
+    return _verify.run(_existing(directory), cold_dir=cold_dir, as_json=as_json)
+
+
+@click.command()
+@_directory
+@click.argument("topic")
+@click.option("--after", type=click.IntRange(min=0), default=0, help="Start behind this seq.")
+@click.option("--limit", type=click.IntRange(min=0), help="At most so many records.")
+@_cold_dir
+@click.option("--json", "as_json", is_flag=True, help="Accepted, like everywhere: it is JSON.")
+def dump(
+    directory: str,
+    topic: str,
+    *,
+    after: int,
+    limit: int | None,
+    cold_dir: str | None,
+    as_json: bool,
+) -> int:
+    """Write the records of TOPIC as JSON lines, loss among them as {"tombstone": ...}.
+
+    Reads only; stops quietly when nobody reads on.
+    """
+    from topics.cli import _dump  # noqa: PLC0415
+
+    return _dump.run(_existing(directory), topic, after=after, limit=limit, cold_dir=cold_dir)
+
+
+def _existing(directory: str) -> str:
+    where = os.path.abspath(directory)
+    if not os.path.exists(where):
+        raise NotFound(f"the directory {where}")
+    return where
