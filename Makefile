@@ -6,7 +6,7 @@ BIN := .venv/bin
 SETUP := $(PYTHON) tools/setup.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-base setup-dev setup-spark demo test check fmt lock coverage bench h2spec promtool clean
+.PHONY: help setup setup-base setup-dev setup-spark demo test check fmt lock coverage bench docs h2spec promtool clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -51,6 +51,9 @@ coverage: setup-dev ## branch coverage of the quick tests
 
 bench: setup-base ## speed against raw numbers of the same run
 	@$(BIN)/topics bench engine
+
+docs: setup-dev ## build the documentation site into build/site
+	@$(BIN)/python -m mkdocs build --strict --quiet
 
 h2spec: setup-base ## HTTP/2 conformance of a real server (needs Go once)
 	@$(BIN)/python tools/h2spec.py

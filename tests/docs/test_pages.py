@@ -1,0 +1,32 @@
+"""Every code block of the documentation runs and prints what the page says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from tests.docs.pages import blocks_of, run_page
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+FOLDERS = ("tutorials", "howto", "operations")
+PAGES = [DOCS / "index.md", *(page for name in FOLDERS for page in sorted((DOCS / name).glob("*")))]
+WITH_CODE = [page for page in PAGES if blocks_of(page.read_text())]
+
+
+@pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: str(page.relative_to(DOCS)))
+def test_the_code_of_a_page_runs_as_printed(page: Path, tmp_path: Path) -> None:
+    assert run_page(page, tmp_path) > 0
+
+
+def test_what_a_page_promises_is_compared_to_the_letter(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("```python\nprint(1)\n```\n```text\n2\n```\n")
+    with pytest.raises(AssertionError, match="promises"):
+        run_page(page, tmp_path)
+
+
+def test_the_overview_for_language_models_names_pages_that_exist() -> None:
+    named = re.findall(r"\]\(([^)]+)\)", (DOCS / "llms.txt").read_text())
+    assert named
+    assert [name for name in named if not (DOCS / name).exists()] == []
