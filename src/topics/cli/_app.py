@@ -30,8 +30,13 @@ class Place(NamedTuple):
 
 COMMANDS: Mapping[str, Place] = {
     "bench": Place("topics.cli.bench:bench", "Measure speed and memory beside raw numbers."),
+    "config": Place("topics.cli.topic:config", "Show or change the settings of a topic."),
+    "create": Place("topics.cli.topic:create", "Create a topic."),
+    "describe": Place("topics.cli.topic:describe", "Show the state of a topic."),
+    "drop": Place("topics.cli.topic:drop", "Remove a topic with everything in it."),
     "dump": Place("topics.cli.directory:dump", "Write a topic of a directory as JSON lines."),
     "inspect": Place("topics.cli.directory:inspect", "Show what a data directory holds."),
+    "ls": Place("topics.cli.topic:ls", "List topics."),
     "serve": Place("topics.cli.serve:serve", "Serve a data directory over HTTP."),
     "verify": Place("topics.cli.directory:verify", "Check every byte of a data directory."),
 }

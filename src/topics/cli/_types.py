@@ -1,0 +1,149 @@
+"""Values as people type them: lengths of time, sizes, moments, settings of a topic."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_UNITS_BYTES = {
+    "B": 1,
+    "kB": 1000,
+    "MB": 1000**2,
+    "GB": 1000**3,
+    "KiB": 1024,
+    "MiB": 1024**2,
+    "GiB": 1024**3,
+}
+CHOICES = {
+    "type": ("log", "queue"),
+    "discard": ("old", "reject"),
+    "durability": ("ephemeral", "memory", "disk", "fsync"),
+}
+_AMOUNT = re.compile(r"(\d+)\s*([A-Za-z]*)")
+
+
+def time_option(*names: str, help: str, default: str | None = None) -> Callable[[Any], Any]:
+    """A length of time, given to the command in milliseconds."""
+
+    def parsed(ctx: click.Context, param: click.Parameter, text: str | None) -> int | None:
+        if text is None:
+            return None
+        amount = span_ms(text)
+        if amount is None:
+            raise click.BadParameter(
+                f"{text!r} is no length of time; write it like 250ms, 30s, 5m, 12h or 7d"
+            )
+        return amount
+
+    return click.option(
+        *names, metavar="TIME", callback=parsed, help=help, default=default, show_default=True
+    )
+
+
+def moment_option(*names: str, help: str) -> Callable[[Any], Any]:
+    """A point in time, given to the command in ms since 1970: written out, or how long ago."""
+
+    def parsed(ctx: click.Context, param: click.Parameter, text: str | None) -> int | None:
+        if text is None or text.isdecimal():
+            return None if text is None else int(text)
+        ago = span_ms(text)
+        if ago is not None:
+            return max(0, int(time.time() * 1000) - ago)
+        try:
+            at = datetime.fromisoformat(text)
+        except ValueError:
+            raise click.BadParameter(
+                f"{text!r} is no time; write it like 2026-01-31T12:00:00Z, or 2h for 2 hours ago"
+            ) from None
+        return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+
+    return click.option(*names, metavar="TIME", callback=parsed, help=help)
+
+
+def settings_argument() -> Callable[[Any], Any]:
+    """`name=value` of a topic's configuration, any number, as one dictionary."""
+
+    def parsed(
+        ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]
+    ) -> dict[str, object]:
+        return dict(map(_setting, texts))
+
+    return click.argument("settings", nargs=-1, metavar="[NAME=VALUE]...", callback=parsed)
+
+
+def _setting(text: str) -> tuple[str, object]:
+    name, equals, value = text.partition("=")
+    defaults = setting_defaults()
+    if not equals:
+        raise click.BadParameter(f"{text!r} is not like name=value")
+    if name not in defaults:
+        raise click.BadParameter(_unknown(name, sorted(defaults)))
+    if not value:
+        return name, defaults[name]
+    parsed = _parsed(name, value, is_switch=isinstance(defaults[name], bool))
+    if parsed is None:
+        raise click.BadParameter(f"{name} cannot be {value!r}; {_example(name, defaults[name])}")
+    return name, parsed
+
+
+def _parsed(name: str, text: str, *, is_switch: bool) -> object:
+    """The value; None when it is not one of the kind that setting takes."""
+    if name in CHOICES:
+        return text if text in CHOICES[name] else None
+    if name == "dead_letter":
+        return text
+    if is_switch:
+        return {"true": True, "false": False}.get(text)
+    if name.endswith("_ms"):
+        return span_ms(text)
+    if name == "cap_bytes":
+        return bytes_of(text)
+    return int(text) if re.fullmatch(r"-?\d+", text) else None
+
+
+def setting_defaults() -> dict[str, Any]:
+    """Every setting of a topic with its default."""
+    from topics.core.config import TopicConfig  # noqa: PLC0415 - help does without
+
+    return TopicConfig().to_dict()
+
+
+def span_ms(text: str) -> int | None:
+    """Milliseconds; None for what is no length of time."""
+    found = _AMOUNT.fullmatch(text)
+    if found is None or (found[2] or "ms") not in _UNITS_MS:
+        return None
+    return int(found[1]) * _UNITS_MS[found[2] or "ms"]
+
+
+def bytes_of(text: str) -> int | None:
+    """A number of bytes, like 64MiB; None for what is none."""
+    found = _AMOUNT.fullmatch(text)
+    if found is None or (found[2] or "B") not in _UNITS_BYTES:
+        return None
+    return int(found[1]) * _UNITS_BYTES[found[2] or "B"]
+
+
+def _unknown(name: str, known: list[str]) -> str:
+    from difflib import get_close_matches  # noqa: PLC0415 - slow to import
+
+    near = get_close_matches(name, known, n=1)
+    return f"there is no setting {name!r}; " + (
+        f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
+    )
+
+
+def _example(name: str, default: object) -> str:
+    if name in CHOICES:
+        return f"choose one of {', '.join(CHOICES[name])}"
+    if isinstance(default, bool):
+        return "write true or false"
+    if name.endswith("_ms"):
+        return "write it like 250ms, 30s, 5m, 12h or 7d"
+    return "write it like 1048576 or 64MiB" if name == "cap_bytes" else "write a whole number"

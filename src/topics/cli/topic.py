@@ -1,0 +1,203 @@
+"""`topics ls`, `describe`, `create`, `config`, `drop`: topics as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from topics.cli import _output as out
+from topics.cli._exit import NO, OK
+from topics.cli._options import Where, as_json_option, ask, on_a_log, yes_option
+from topics.cli._types import setting_defaults, settings_argument
+from topics.errors import TopicExistsIncompatible, TopicNotFound
+from topics.values import TopicState
+
+_topic = click.argument("topic")
+_settings = settings_argument()
+
+
+@click.command()
+@click.argument("prefix", default="")
+@as_json_option
+@on_a_log
+def ls(where: Where, *, prefix: str, as_json: bool) -> int:
+    """List topics, all or those whose names begin with PREFIX."""
+    with where.reading() as log:
+        found = log.topics(prefix=prefix)
+    if as_json:
+        out.print_json({"topics": [topic.to_dict() for topic in found]})
+    elif found:
+        out.print_table(
+            ["topic", "head", "earliest", "records", "bytes"],
+            ([t.topic, t.head_seq, t.earliest_seq, t.count, t.bytes] for t in found),
+        )
+    else:
+        click.echo("no topics" + (f" that begin with {prefix}" if prefix else ""), err=True)
+    return OK
+
+
+@click.command()
+@_topic
+@as_json_option
+@on_a_log
+def describe(where: Where, *, topic: str, as_json: bool) -> int:
+    """Show the state of TOPIC: how far it is, what it holds, how it is set up."""
+    with where.reading() as log:
+        state = log.state(topic, touch=False)
+    if as_json:
+        out.print_json(state.to_dict())
+    else:
+        out.print_facts(_state_facts(state))
+        print()
+        _print_settings(state.config)
+    return OK
+
+
+def _state_facts(state: TopicState) -> dict[str, object]:
+    facts: dict[str, object] = {
+        "topic": state.topic,
+        "type": state.type,
+        "head": state.head_seq,
+        "earliest": state.earliest_seq,
+        "records": state.count,
+        "bytes": f"{state.bytes} ({out.size(state.bytes)})",
+        "last write": out.moment(state.last_write_ts),
+        "last read": out.moment(state.last_read_ts),
+    }
+    if state.queue is not None:
+        facts |= {
+            "ready": state.queue.ready,
+            "in flight": state.queue.in_flight,
+            "delayed": state.count - state.queue.ready - state.queue.in_flight,
+            "dead-lettered": state.queue.dead_lettered,
+        }
+    return facts
+
+
+@click.command()
+@_topic
+@_settings
+@click.option("--if-missing", is_flag=True, help="Leave a topic that exists as it is.")
+@as_json_option
+@on_a_log
+def create(
+    where: Where,
+    *,
+    topic: str,
+    settings: dict[str, Any],
+    if_missing: bool,
+    as_json: bool,
+) -> int:
+    """Create TOPIC, with settings like ttl_ms=7d cap_bytes=1GiB durability=fsync type=queue.
+
+    A topic that exists is refused: `topics config` changes one.
+    """
+    with where.writing(may_create=True) as log:
+        try:
+            state = log.state(topic, touch=False)
+        except TopicNotFound:
+            made = log.create(topic, **settings).to_dict()
+        else:
+            if not if_missing:
+                raise TopicExistsIncompatible(
+                    f'topic "{topic}" already exists; change it with `topics config {topic}`',
+                    detail={"topic": topic},
+                )
+            made = {"topic": topic, "created": False, "config": dict(state.config)}
+    if as_json:
+        out.print_json(made)
+    else:
+        print(f"{'created' if made['created'] else 'there already is'} {topic}")
+    return OK
+
+
+@click.command()
+@_topic
+@_settings
+@yes_option
+@as_json_option
+@on_a_log
+def config(where: Where, *, topic: str, settings: dict[str, Any], yes: bool, as_json: bool) -> int:
+    """Show the settings of TOPIC, or change some: ttl_ms=7d cap_records=1000 dead_letter=
+
+    What is not named stays as it is; an empty value brings back the default. A tighter limit
+    removes records at once, so it asks first.
+    """
+    if not settings:
+        with where.reading() as log:
+            now = dict(log.state(topic, touch=False).config)
+    else:
+        with where.writing() as log:
+            state = log.state(topic, touch=False)
+            loss = _loss(state, settings)
+            if loss and not ask(f"{loss} Go on?", yes=yes):
+                return NO
+            now = dict(log.create(topic, **_merged(state, settings)).config)
+    if as_json:
+        out.print_json({"topic": topic, "config": now})
+    else:
+        _print_settings(now)
+    return OK
+
+
+def _print_settings(config: Mapping[str, object]) -> None:
+    defaults = setting_defaults()
+    width = max(map(len, config)) + 2
+    for name, value in config.items():
+        mark = "" if value == defaults.get(name) else "  (changed)"
+        print(f"{name:<{width}}{out.safe(_plain(value))}{mark}")
+
+
+def _plain(value: object) -> str:
+    """A value as `topics config` takes it back."""
+    if value is None:
+        return ""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _merged(state: TopicState, changes: dict[str, Any]) -> dict[str, Any]:
+    """Settings replace each other as a whole, so those that stay have to be said again."""
+    merged = {**state.config, **changes}
+    if "durable" in changes and "durability" not in changes:
+        del merged["durability"]  # it would win
+    return merged
+
+
+def _loss(state: TopicState, changes: dict[str, Any]) -> str:
+    """What a change would remove at once; empty for nothing."""
+    cap, cap_bytes = changes.get("cap_records", 0), changes.get("cap_bytes", 0)
+    ttl, old_ttl = changes.get("ttl_ms", 0), state.config["ttl_ms"]
+    evicts = {**state.config, **changes}["discard"] == "old"
+    if evicts and cap and state.count > cap:
+        return f"{state.topic} holds {state.count} records: {state.count - cap} of them would go."
+    if evicts and cap_bytes and state.bytes > cap_bytes:
+        return f"{state.topic} holds {state.bytes} bytes: the oldest beyond {cap_bytes} would go."
+    if ttl and state.count and (not old_ttl or ttl < old_ttl):
+        return f"Records of {state.topic} older than {out.span(ttl / 1000)} would go."
+    return ""
+
+
+@click.command()
+@_topic
+@click.option("--if-empty", is_flag=True, help="Only a topic without records.")
+@yes_option
+@as_json_option
+@on_a_log
+def drop(where: Where, *, topic: str, if_empty: bool, yes: bool, as_json: bool) -> int:
+    """Remove TOPIC with all its records, cursors and the routers that touch it."""
+    with where.writing() as log:
+        state = log.state(topic, touch=False)
+        if not ask(
+            f"Drop {topic} with {state.count} records on {where.target()}? This cannot be undone.",
+            yes=yes,
+        ):
+            return NO
+        gone = log.drop(topic, if_empty=if_empty)
+    if as_json:
+        out.print_json(gone.to_dict())
+    else:
+        routers = f" and routers {', '.join(gone.routers_removed)}" if gone.routers_removed else ""
+        print(f"dropped {topic}{routers}")
+    return OK
