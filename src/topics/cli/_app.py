@@ -37,7 +37,10 @@ COMMANDS: Mapping[str, Place] = {
     "dump": Place("topics.cli.directory:dump", "Write a topic of a directory as JSON lines."),
     "inspect": Place("topics.cli.directory:inspect", "Show what a data directory holds."),
     "ls": Place("topics.cli.topic:ls", "List topics."),
+    "produce": Place("topics.cli.produce:produce", "Append lines to a topic."),
+    "read": Place("topics.cli.read:read", "Print the records of a topic."),
     "serve": Place("topics.cli.serve:serve", "Serve a data directory over HTTP."),
+    "tail": Place("topics.cli.read:tail", "Print the newest records, and those that come."),
     "verify": Place("topics.cli.directory:verify", "Check every byte of a data directory."),
 }
 

@@ -1,0 +1,87 @@
+"""Records and losses as lines, for people or for programs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import msgspec
+
+from topics.cli import _output as out
+from topics.values import Record, Tombstone
+from topics.wire.rendering import EVERYTHING, render_records, rows_of
+
+_REASONS = {
+    "cap": "the topic's cap",
+    "ttl": "its time to live",
+    "mixed": "the topic's cap and time to live",
+    "source_trim": "the source lost them before they were copied",
+    "recreated": "the topic was dropped and made anew",
+    "from_seq_too_old": "they were gone before the reader came",
+}
+
+
+class Lines:
+    """Prints what a reader gets. `several` names the topic of each line."""
+
+    def __init__(self, *, as_json: bool, several: bool = False) -> None:
+        self._as_json = as_json
+        self._several = several
+
+    def records(self, topic: str, records: Sequence[Record]) -> None:
+        """Some records, in order. JSON keeps stored bytes as they are, digit by digit."""
+        if not records:
+            return
+        if self._as_json:
+            # Everything goes through one buffer, or lines would change places with print's.
+            sys.stdout.write("".join(self._json_line(topic, record) for record in records))
+        else:
+            sys.stdout.write("".join(self._line(topic, record) + "\n" for record in records))
+
+    def tombstone(self, topic: str, lost: Tombstone) -> None:
+        """A loss, where it happened."""
+        if self._as_json:
+            facts = {"topic": topic} if self._several else {}
+            out.print_json_line({"tombstone": {**facts, **lost.to_dict()}})
+        else:
+            print(self._named(topic) + out.style(tombstone_line(lost), "bold", "red"))
+
+    def notice(self, topic: str, words: str) -> None:
+        """Something about the topic itself, like its end; programs get it as `{"notice": ...}`."""
+        if self._as_json:
+            out.print_json_line({"notice": {"topic": topic, "message": words}})
+        else:
+            print(self._named(topic) + out.style(f"--- {words} ---", "bold"))
+
+    def flush(self) -> None:
+        sys.stdout.flush()
+
+    def _json_line(self, topic: str, record: Record) -> str:
+        line = render_records(rows_of([record]), EVERYTHING)[1:-1].decode()
+        if not self._several:
+            return f"{line}\n"
+        return f'{{"topic":{msgspec.json.encode(topic).decode()},{line[1:]}\n'
+
+    def _line(self, topic: str, record: Record) -> str:
+        facts = [f"{record.seq:>6}", out.style(out.moment(record.ts), "dim")]
+        if record.tag is not None:
+            facts.append(out.style(f"[{out.safe(record.tag)}]", "yellow"))
+        if record.node is not None:
+            facts.append(out.style(f"<{out.safe(record.node)}>", "dim"))
+        facts.append(out.safe(record.raw.decode()))
+        if record.raw_meta is not None:
+            facts.append(out.style(f"meta {out.safe(record.raw_meta.decode())}", "dim"))
+        return self._named(topic) + "  ".join(facts)
+
+    def _named(self, topic: str) -> str:
+        return f"{topic}  " if self._several else ""
+
+
+def tombstone_line(lost: Tombstone) -> str:
+    """A loss in words that nobody overlooks."""
+    reason = _REASONS.get(lost.reason, lost.reason)
+    if lost.reason == "recreated":
+        return f"!!! LOST: {reason}; reading starts again at seq {lost.earliest_seq} !!!"
+    count = lost.missed_estimate
+    records = "record" if count == 1 else "records"
+    return f"!!! LOST {count} {records}: seq {lost.gap_from} to {lost.gap_to}, {reason} !!!"

@@ -1,0 +1,187 @@
+"""`topics read` and `topics tail`: the records of one topic."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from topics.cli._exit import OK
+from topics.cli._options import Where, as_json_option, on_a_log
+from topics.cli._types import moment_option, time_option
+from topics.values import Record, Tombstone
+
+if TYPE_CHECKING:
+    from topics.cli._records import Lines
+    from topics.embedded import Log
+
+PAGE_RECORDS = 1000
+
+_topic = click.argument("topic")
+_match = click.option(
+    "--match", metavar="TAG", help="Only this tag; one that ends in * is a prefix."
+)
+_node = click.option("--not-node", metavar="NODE", multiple=True, help="Leave this node's out.")
+
+
+@click.command()
+@_topic
+@click.option("--after", type=click.IntRange(min=0), help="Start behind this seq.")
+@moment_option("--since", help="Start at a time: 2026-01-31T12:00:00Z, or 2h for 2 hours ago.")
+@click.option("--limit", "-n", type=click.IntRange(min=0), help="At most so many records.")
+@_match
+@_node
+@as_json_option
+@on_a_log
+def read(
+    where: Where,
+    *,
+    topic: str,
+    after: int | None,
+    since: int | None,
+    limit: int | None,
+    match: str | None,
+    not_node: tuple[str, ...],
+    as_json: bool,
+) -> int:
+    """Print the records of TOPIC, up to its end as it is now.
+
+    A loss is printed where it happened, as LOST or as {"tombstone": ...}. With --json a record is
+    one line as the API spells it, its data byte for byte.
+    """
+    if after is not None and since is not None:
+        raise click.UsageError("start behind a seq or at a time, not both")
+    from topics.cli._records import Lines  # noqa: PLC0415 - help does without
+
+    lines = Lines(as_json=as_json)
+    with where.reading() as log:
+        end = log.state(topic, touch=False).head_seq
+        cursor, left = after or 0, limit
+        while left is None or left > 0:
+            page = log.read(
+                topic,
+                after=cursor,
+                limit=PAGE_RECORDS if left is None else min(left, PAGE_RECORDS),
+                node=not_node,
+                match=match,
+                from_ts=since,
+            )
+            since = None
+            if page.tombstone is not None:
+                lines.tombstone(topic, page.tombstone)
+            lines.records(topic, page.records)
+            cursor = page.next_from_seq
+            left = None if left is None else left - len(page.records)
+            if page.caught_up or cursor >= end:
+                break
+        lines.flush()
+    return OK
+
+
+@click.command()
+@_topic
+@click.option("--follow", "-f", is_flag=True, help="Go on with what is appended, until Ctrl-C.")
+@click.option(
+    "--lines", "-n", type=click.IntRange(min=0), default=10, show_default=True, help="So many."
+)
+@_match
+@_node
+@time_option("--for", "patience_ms", help="With --follow: end after so long without a record.")
+@as_json_option
+@on_a_log
+def tail(
+    where: Where,
+    *,
+    topic: str,
+    follow: bool,
+    lines: int,
+    match: str | None,
+    not_node: tuple[str, ...],
+    patience_ms: int | None,
+    as_json: bool,
+) -> int:
+    """Print the newest records of TOPIC, and with -f those that come.
+
+    A loss is printed where it happened, as LOST or as {"tombstone": ...}.
+    """
+    from topics.cli._records import Lines  # noqa: PLC0415 - help does without
+
+    printer = Lines(as_json=as_json)
+    with where.reading() as log:
+        cursor = _print_newest(log, topic, printer, most=lines, match=match, not_node=not_node)
+        if follow:
+            wait = None if patience_ms is None else patience_ms / 1000
+            _follow(log, topic, printer, cursor, match=match, not_node=not_node, wait=wait)
+    return OK
+
+
+def _print_newest(
+    log: Log, topic: str, printer: Lines, *, most: int, match: str | None, not_node: tuple[str, ...]
+) -> int:
+    """Print the last records that fit, looking back further while there are too few.
+
+    Returns the seq up to which everything was seen.
+    """
+    state = log.state(topic, touch=False)
+    floor, head = state.earliest_seq - 1, state.head_seq
+    newest: list[Record | Tombstone] = []
+    start, stretch, found = head, max(most, 1), 0
+    while start > floor and found < most:
+        start, end = max(floor, start - stretch), start
+        newest = _between(log, topic, start, end, match=match, not_node=not_node) + newest
+        found = sum(isinstance(item, Record) for item in newest)
+        stretch *= 2
+    for item in _last(newest, too_many=found - most):
+        _print(printer, topic, item)
+    printer.flush()
+    return head
+
+
+def _between(
+    log: Log, topic: str, after: int, end: int, *, match: str | None, not_node: tuple[str, ...]
+) -> list[Record | Tombstone]:
+    """Records and losses behind `after`, up to `end`."""
+    found: list[Record | Tombstone] = []
+    while after < end:
+        limit = min(end - after, PAGE_RECORDS)
+        page = log.read(topic, after=after, limit=limit, node=not_node, match=match)
+        if page.tombstone is not None and page.tombstone.gap_from <= end:
+            found.append(page.tombstone)
+        found += [record for record in page.records if record.seq <= end]
+        after = page.next_from_seq
+        if page.caught_up:
+            break
+    return found
+
+
+def _last(items: list[Record | Tombstone], *, too_many: int) -> list[Record | Tombstone]:
+    """Without the first records that are too many, and what stands among those."""
+    for index, item in enumerate(items):
+        if too_many <= 0:
+            return items[index:]
+        too_many -= isinstance(item, Record)
+    return []
+
+
+def _print(printer: Lines, topic: str, item: object) -> None:
+    if isinstance(item, Record):
+        printer.records(topic, [item])
+    elif isinstance(item, Tombstone):
+        printer.tombstone(topic, item)
+    else:
+        printer.notice(topic, str(item))
+
+
+def _follow(
+    log: Log,
+    topic: str,
+    printer: Lines,
+    after: int,
+    *,
+    match: str | None,
+    not_node: tuple[str, ...],
+    wait: float | None,
+) -> None:
+    for item in log.follow(topic, after=after, node=not_node, match=match, wait=wait):
+        _print(printer, topic, item)
+        printer.flush()
