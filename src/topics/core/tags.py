@@ -13,9 +13,13 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from topics.core.facts import Match
+
+NARROW, WIDE = "I", "Q"
+NARROW_MAX = (1 << 32) - 1
+"""A topic seldom reaches this seq; until it does, a posting takes half the memory."""
 
 
 class TagIndex:
@@ -35,9 +39,13 @@ class TagIndex:
         if postings is None:
             self._begin(tag, seq)
         elif isinstance(postings, int):
-            self._postings[tag] = array("Q", (postings, seq))
+            self._postings[tag] = _packed((postings, seq))
         else:
-            postings.append(seq)
+            try:
+                postings.append(seq)
+            except OverflowError:
+                self._postings[tag] = postings = array(WIDE, postings)
+                postings.append(seq)
         self.entries += 1
 
     def add_many(self, tag: str, seqs: array[int]) -> None:
@@ -45,10 +53,9 @@ class TagIndex:
             self.add(tag, seqs[0])
             return
         if tag in self._postings:
-            self._postings[tag] = postings = self._seqs(tag)
-            postings.extend(seqs)
+            self._postings[tag] = _joined(self._seqs(tag), seqs)
         else:
-            self._begin(tag, seqs[:])
+            self._begin(tag, _packed(seqs))
         self.entries += len(seqs)
 
     def _begin(self, tag: str, postings: int | array[int]) -> None:
@@ -58,7 +65,7 @@ class TagIndex:
 
     def _seqs(self, tag: str) -> array[int]:
         postings = self._postings[tag]
-        return array("Q", (postings,)) if isinstance(postings, int) else postings
+        return _packed((postings,)) if isinstance(postings, int) else postings
 
     def matching(self, match: Match, *, lo: int, below: int) -> Iterator[int]:
         """Seqs in `lo .. below - 1` that the selector accepts; tag by tag, so not sorted."""
@@ -103,3 +110,16 @@ class TagIndex:
         self.loaded = False
         self.entries = 0
         self.dead = 0
+
+
+def _packed(seqs: Sequence[int]) -> array[int]:
+    """Ascending seqs in as little memory as they need."""
+    return array(NARROW if seqs[-1] <= NARROW_MAX else WIDE, seqs)
+
+
+def _joined(postings: array[int], seqs: array[int]) -> array[int]:
+    """Postings with later ones behind them; the first may be reused."""
+    if postings.typecode == NARROW and seqs[-1] > NARROW_MAX:
+        postings = array(WIDE, postings)
+    postings.extend(seqs if seqs.typecode == postings.typecode else array(postings.typecode, seqs))
+    return postings

@@ -2,11 +2,12 @@
 
 from array import array
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from topics.core.facts import Match
-from topics.core.tags import TagIndex
+from topics.core.tags import NARROW_MAX, TagIndex
 
 tags = st.sampled_from(["", "a", "ab", "abc", "b", "a*", "é", "\U0001f600"])
 matches = st.builds(Match, tags, st.booleans())
@@ -60,3 +61,22 @@ def test_an_index_that_is_mostly_dead_is_thrown_away() -> None:
     index.note_dead(1)
     assert index.entries == 0
     assert not index.loaded
+
+
+@pytest.mark.parametrize("start", [1, NARROW_MAX - 1, NARROW_MAX + 1])
+def test_seqs_of_any_size_are_kept(start: int) -> None:
+    index = TagIndex()
+    index.add("one by one", start)
+    index.add("one by one", start + 1)
+    index.add("one by one", start + 2)
+    index.add_many("runs", array("Q", (start, start + 1)))
+    index.add_many("runs", array("Q", (start + 2, start + 3)))
+    index.add_many("runs", array("Q", (start + 4, start + 5)))
+    found = list(index.matching(Match("one by one"), lo=0, below=start + 9))
+    assert found == [start, start + 1, start + 2]
+    assert list(index.matching(Match("runs"), lo=start + 1, below=start + 5)) == [
+        start + 1,
+        start + 2,
+        start + 3,
+        start + 4,
+    ]

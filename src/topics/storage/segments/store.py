@@ -109,7 +109,6 @@ class SegmentStore:
         self.data_dir = data_dir
         self.cold_dir = cold_dir
         self._idx: ByteLru[Key, Idx] = ByteLru(cache_bytes)
-        self._tags: ByteLru[Key, TagFile] = ByteLru(cache_bytes // 4)
         self._tiers: dict[Key, int] = {}
         self.repairs: dict[Key, AnySegment] = {}
         """Segments whose `.idx` on disk is bad and was rebuilt in memory."""
@@ -128,8 +127,8 @@ class SegmentStore:
 
     @property
     def cached_bytes(self) -> int:
-        """What indexes and tag files kept in memory take now; bounded."""
-        return self._idx.used_bytes + self._tags.used_bytes
+        """What indexes kept in memory take now; bounded."""
+        return self._idx.used_bytes
 
     # Where files lie
 
@@ -199,7 +198,6 @@ class SegmentStore:
         """Drop all that is remembered of a segment whose files change, move or go."""
         key = topic_id, first
         self._idx.drop(key)
-        self._tags.drop(key)
         self.repairs.pop(key, None)
         self.forget_place(topic_id, first)
 
@@ -347,23 +345,10 @@ class SegmentStore:
     # Tags
 
     def tags(self, topic_id: int, seg: Segment) -> TagFile:
-        """Per tag the seqs of the segment that carry it, deleted ones included."""
-        key = topic_id, seg.first
-        known = self._tags.get(key)
-        if known is None:
-            known = self._load_tags(topic_id, seg)
-            self._tags.put(key, known, known.nbytes)
-        return known
+        """Per tag the seqs of the segment that carry it, deleted ones included.
 
-    def collect_tags(
-        self, topic_id: int, seg: Segment, idx: Idx, wanted: list[int]
-    ) -> Generator[None, None, bytes]:
-        """The tag file of a segment, made from its frames; yields between steps."""
-        return postings.collect(
-            lambda i, j: self.frames_at(topic_id, seg, idx, i, j), idx, wanted, first=seg.first
-        )
-
-    def _load_tags(self, topic_id: int, seg: Segment) -> TagFile:
+        Read anew each time: whoever asks builds an index of the whole topic from it and keeps that.
+        """
         idx = self.idx(topic_id, seg)
         wanted = postings.tagged_positions(idx)
         if not wanted:
@@ -373,6 +358,14 @@ class SegmentStore:
             return stored
         self.tags_rebuilt += 1
         return tagfile.decode(finish(self.collect_tags(topic_id, seg, idx, wanted)))
+
+    def collect_tags(
+        self, topic_id: int, seg: Segment, idx: Idx, wanted: list[int]
+    ) -> Generator[None, None, bytes]:
+        """The tag file of a segment, made from its frames; yields between steps."""
+        return postings.collect(
+            lambda i, j: self.frames_at(topic_id, seg, idx, i, j), idx, wanted, first=seg.first
+        )
 
     def _stored_tags(self, topic_id: int, seg: Segment) -> TagFile | None:
         path = self.files(topic_id, seg.first, self.tier_of(topic_id, seg)).tag

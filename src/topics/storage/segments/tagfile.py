@@ -71,11 +71,6 @@ class TagFile(Mapping[str, Seqs]):
             end += 1
         return self._tags[start:end]
 
-    @property
-    def nbytes(self) -> int:
-        """Roughly the memory it takes."""
-        return self._seqs.nbytes + sum(100 + len(tag) for tag in self._tags)
-
 
 def encode(postings: Mapping[str, Seqs]) -> bytes:
     """The file for these seqs by tag."""
