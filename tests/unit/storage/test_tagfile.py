@@ -38,14 +38,6 @@ def test_tags_come_sorted_by_their_bytes() -> None:
     assert list(tagfile.decode(tagfile.encode(POSTINGS))) == sorted(POSTINGS, key=str.encode)
 
 
-@pytest.mark.parametrize(
-    ("prefix", "tags"),
-    [("b/", ["b/1", "b/2"]), ("b/2", ["b/2"]), ("c", []), ("", sorted(POSTINGS)), ("ä", ["ä"])],
-)
-def test_a_prefix_gives_the_tags_that_begin_with_it(prefix: str, tags: list[str]) -> None:
-    assert tagfile.decode(tagfile.encode(POSTINGS)).with_prefix(prefix) == tags
-
-
 def test_a_segment_without_tags_has_an_empty_file() -> None:
     tags = tagfile.decode(tagfile.encode({}))
     assert len(tags) == 0

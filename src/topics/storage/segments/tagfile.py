@@ -64,13 +64,6 @@ class TagFile(Mapping[str, Seqs]):
         seqs = array("Q", self._seqs[self._starts[i] : self._starts[i + 1]].tobytes())
         return _little_endian(seqs)
 
-    def with_prefix(self, prefix: str) -> list[str]:
-        """The tags that begin with `prefix`, in order."""
-        start = end = bisect_left(self._tags, prefix)
-        while end < len(self._tags) and self._tags[end].startswith(prefix):
-            end += 1
-        return self._tags[start:end]
-
 
 def encode(postings: Mapping[str, Seqs]) -> bytes:
     """The file for these seqs by tag."""
