@@ -31,7 +31,7 @@ def flow() -> None:
 @on_a_log
 @as_json_option
 def run(
-    where: Where, file: str, master: str, conf: tuple[str, ...], once: bool, as_json: bool
+    where: Where, *, file: str, master: str, conf: tuple[str, ...], once: bool, as_json: bool
 ) -> int:
     """Run the flow in FILE, YAML or Python, until it ends or is told to stop.
 

@@ -12,8 +12,6 @@ from topics.errors import InvalidRequest, NotFound, TopicsError
 class InvalidFlow(InvalidRequest):
     """The file does not describe a flow; nothing was started."""
 
-    code = "invalid_flow"
-
     @classmethod
     def unknown_key(
         cls, key: str, known: Sequence[str], *, file: Path, where: str = ""

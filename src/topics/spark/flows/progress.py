@@ -1,0 +1,87 @@
+"""How far a flow is: one line a batch for people, the same as JSON for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from topics.spark.flows.views import watched
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """What one batch did, and how much there was still to read when it ended."""
+
+    batch: int
+    rows: int
+    rows_per_second: float
+    seconds: float
+    lag: dict[str, int]
+    """By topic, in records."""
+    lost: dict[str, int]
+    """By topic, how many records were gone before the flow could read them."""
+    bad: int
+    """Records that did not fit the schema."""
+
+    def line(self) -> str:
+        """For people."""
+        parts = [
+            f"batch {self.batch}",
+            f"{self.rows:,} records",
+            f"{self.rows_per_second:,.0f}/s",
+            f"{self.seconds:.1f} s",
+            f"lag {sum(self.lag.values()):,}",
+        ]
+        parts += [f"LOST {count:,} of {topic}" for topic, count in self.lost.items()]
+        if self.bad:
+            parts.append(f"{self.bad:,} did not fit the schema")
+        return "  ".join(parts)
+
+
+def of_batch(report: Mapping[str, Any], topics: Sequence[str]) -> Progress:
+    """Read Spark's report of a batch."""
+    seen = {topic: _observed(report, topic) for topic in topics}
+    duration_ms = report.get("batchDuration") or 0
+    rows = sum(counted.get("records") or 0 for counted in seen.values())
+    return Progress(
+        batch=int(report["batchId"]),
+        rows=rows,
+        rows_per_second=1000 * rows / duration_ms if duration_ms else 0.0,
+        seconds=duration_ms / 1000,
+        lag=_lag(report.get("sources") or []),
+        lost={topic: counted["lost"] for topic, counted in seen.items() if counted.get("lost")},
+        bad=sum(counted.get("bad") or 0 for counted in seen.values()),
+    )
+
+
+def _observed(report: Mapping[str, Any], topic: str) -> Mapping[str, Any]:
+    """What was counted while a batch was read; nothing for a batch without data."""
+    found = (report.get("observedMetrics") or {}).get(watched(topic))
+    if found is None:
+        return {}
+    values: Mapping[str, Any] = found if isinstance(found, Mapping) else found.asDict()
+    return values
+
+
+def _lag(sources: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """Records between where the batch ended and where its topic ended."""
+    lag: dict[str, int] = {}
+    for source in sources:
+        reached, newest = (
+            _positions(source.get("endOffset")),
+            _positions(source.get("latestOffset")),
+        )
+        for topic, (epoch, next_seq) in newest.items():
+            at_epoch, at = reached.get(topic, (epoch, next_seq))
+            lag[topic] = max(0, next_seq - (at if at_epoch == epoch else 1))
+    return lag
+
+
+def _positions(offset: object) -> dict[str, tuple[int, int]]:
+    """`{topic: [epoch, next_seq]}`, which Spark gives as text or already decoded."""
+    decoded = json.loads(offset) if isinstance(offset, str) and offset else offset
+    if not isinstance(decoded, Mapping):
+        return {}
+    return {topic: (int(at[0]), int(at[1])) for topic, at in decoded.items()}

@@ -1,0 +1,300 @@
+"""Run a flow: Spark starts, the views are made, the query runs until it ends or is told to.
+
+A flow that is told to stop finishes the batch at hand and starts no other one. Should it be killed
+instead, or the machine die, the next run goes on where the checkpoint says: a batch that had
+reached its topic or table is recognised there and is not written twice.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final
+
+from topics.client.targets import Target
+from topics.spark.flows import progress, state
+from topics.spark.flows.errors import FlowFailed
+from topics.spark.flows.explaining import explain
+from topics.spark.flows.file import Flow, Source, ToTable
+from topics.spark.flows.progress import Progress
+from topics.spark.flows.reading import Function, load_module
+from topics.spark.flows.views import as_records, create_views
+from topics.spark.quiet import chatter_to
+from topics.spark.starting import session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    Report = Callable[[Progress], None]
+
+_POLL_S: Final = 0.2
+_IN_A_BATCH: Final = ("Processing", "No new data but cleaning up state")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run did before it ended without an error."""
+
+    batches: int
+    rows: int
+    lost: int
+    seconds: float
+
+
+def run(
+    flow: Flow,
+    target: Target,
+    *,
+    master: str = "local[*]",
+    conf: Mapping[str, str] | None = None,
+    report: Report = lambda _: None,
+    notice: Callable[[str], None] = lambda _: None,
+) -> Outcome:
+    """Run a flow to its end, or until SIGTERM or SIGINT; raises `FlowFailed`.
+
+    `report` gets every batch, `notice` a word on what is going on before the first one. A Spark
+    session that is there already is used and left as it was.
+    """
+    options = server_options(flow, target)
+    with state.hold(flow.name) as holder, told_to_stop() as stopping:
+        holder.write(_first_state(flow, target, master, holder))
+        try:
+            with _session(flow, master, conf or {}, holder, notice) as spark:
+                query = start(spark, flow, options)
+                holder.update(status="running")
+                notice(f"{flow.name} runs, batch by batch into {flow.target}")
+                outcome = _Watch(query, flow, holder, report).until(stopping)
+        except Exception as error:
+            said = str(error) if isinstance(error, FlowFailed) else explain(error)
+            holder.update(status="failed", ended=time.time(), error=said)
+            raise FlowFailed(f"flow {flow.name} failed: {said}") from error
+        except KeyboardInterrupt:
+            holder.update(status="stopped", ended=time.time())
+            raise
+        holder.update(status="stopped", ended=time.time())
+    return outcome
+
+
+def server_options(flow: Flow, target: Target) -> dict[str, str]:
+    """The options that name the log, for sources and sink."""
+    if target.path is not None:
+        if not isinstance(flow.target, ToTable):
+            raise FlowFailed(
+                f"{flow.name} writes to a topic, and for that it needs a server; "
+                "name one with --url, or write to a table"
+            )
+        return {"path": target.path}
+    assert target.url is not None
+    return {"url": target.url} | ({} if target.token is None else {"token": target.token})
+
+
+def start(spark: SparkSession, flow: Flow, options: Mapping[str, str]) -> StreamingQuery:
+    """Start the query of a flow in a session and return at once."""
+    views = [
+        create_views(spark, source, _source_options(flow, source, options))
+        for source in flow.sources
+    ]
+    rows = _transformed(spark, flow, views)
+    if not getattr(rows, "isStreaming", False):
+        raise FlowFailed(
+            "the transformation reads none of the flow's topics, or gives no DataFrame; "
+            f"the views are {', '.join(source.view for source in flow.sources)}"
+        )
+    if isinstance(flow.target, ToTable):
+        from topics.spark.flows.tables import FORMAT, FlowTable  # noqa: PLC0415 - needs Spark
+
+        spark.dataSource.register(FlowTable)
+        writer = rows.writeStream.format(FORMAT).option("path", str(flow.target.path))
+    else:
+        writer = as_records(rows).writeStream.format("topics")
+        writer = writer.options(**options).option("topic", flow.target.topic)
+    writer = writer.outputMode("append").queryName(flow.name)
+    writer = writer.option("checkpointLocation", str(flow.checkpoint))
+    if flow.runs_once:
+        return writer.trigger(availableNow=True).start()
+    return writer.trigger(processingTime=flow.trigger).start()
+
+
+def _source_options(flow: Flow, source: Source, server: Mapping[str, str]) -> dict[str, str]:
+    """What the file says of a source wins over where the flow runs."""
+    elsewhere = {"url", "path"} & source.options.keys()
+    chosen = {} if elsewhere else dict(server)
+    chosen |= {**source.options, "subscribe": source.topic}
+    return chosen if "path" in chosen else chosen | {"cursor": flow.cursor}
+
+
+def _transformed(spark: SparkSession, flow: Flow, views: list[DataFrame]) -> DataFrame:
+    if isinstance(flow.transform, str):
+        return spark.sql(flow.transform)
+    function = _loaded(flow.transform)
+    rows: DataFrame = function(*views)
+    return rows
+
+
+def _loaded(function: Function) -> Callable[..., Any]:
+    from pyspark import cloudpickle  # noqa: PLC0415
+
+    module = load_module(function.path)
+    # Workers cannot import the user's file: its functions travel to them as code.
+    travel: Callable[[ModuleType], None] = cloudpickle.register_pickle_by_value
+    travel(module)
+    found = getattr(module, function.name, None)
+    if not callable(found):
+        raise FlowFailed(f"{function.path} has no function {function.name}")
+    loaded: Callable[..., Any] = found
+    return loaded
+
+
+# The session
+
+
+@contextmanager
+def _session(
+    flow: Flow,
+    master: str,
+    conf: Mapping[str, str],
+    holder: state.Holder,
+    notice: Callable[[str], None],
+) -> Iterator[SparkSession]:
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    existing = SparkSession.getActiveSession()
+    if existing is not None:
+        yield existing
+        return
+    notice(f"starting Spark on {master}; what it says goes to {holder.log}")
+    settings = {
+        "spark.app.name": f"topics flow {flow.name}",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": str(_shuffle_partitions(master)),
+        **conf,
+    }
+    with chatter_to(holder.log):
+        spark = session(master, conf=settings)
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _shuffle_partitions(master: str) -> int:
+    """As many as there are cores on this machine; Spark's 200 would be 200 small state stores."""
+    if not master.startswith("local"):
+        return 200
+    wanted = master.removeprefix("local").strip("[]").partition(",")[0]
+    return int(wanted) if wanted.isdecimal() else os.cpu_count() or 1
+
+
+def _first_state(flow: Flow, target: Target, master: str, holder: state.Holder) -> state.State:
+    return state.State(
+        name=flow.name,
+        status="starting",
+        pid=os.getpid(),
+        host=socket.gethostname(),
+        file=str(flow.file),
+        checkpoint=str(flow.checkpoint),
+        sources=[source.topic for source in flow.sources],
+        target=str(flow.target),
+        server=str(target),
+        master=master,
+        started=time.time(),
+        log=str(holder.log),
+    )
+
+
+# Watching and ending
+
+
+@contextmanager
+def told_to_stop() -> Iterator[threading.Event]:
+    """An event that SIGTERM and SIGINT set; the second SIGINT ends everything at once."""
+    stopping = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stopping  # Python hands signals to the main thread only
+        return
+
+    def ask(number: int, _: object) -> None:
+        if stopping.is_set() and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        stopping.set()
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield stopping
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class _Watch:
+    """Follows one query: every batch is reported once, and the state file is kept up to date."""
+
+    def __init__(
+        self, query: StreamingQuery, flow: Flow, holder: state.Holder, report: Report
+    ) -> None:
+        self._query = query
+        self._topics = [source.topic for source in flow.sources]
+        self._holder = holder
+        self._report = report
+        self._last_batch = -1
+        self._batches = self._rows = self._lost = 0
+        self._began = time.monotonic()
+
+    def until(self, stopping: threading.Event) -> Outcome:
+        """Wait for the end of the query, or end it when asked to."""
+        try:
+            while self._query.isActive and not stopping.wait(_POLL_S):
+                self._look()
+            if self._query.isActive:
+                self._finish_batch()
+        finally:
+            self._query.stop()
+        self._look()
+        failed = self._query.exception()
+        if failed is not None:
+            raise failed
+        seconds = time.monotonic() - self._began
+        return Outcome(self._batches, self._rows, self._lost, seconds)
+
+    def _finish_batch(self) -> None:
+        """Wait until the running batch has ended; Spark would tear it down in the middle."""
+        last = self._last_batch
+        while self._query.isActive and self._last_batch == last:
+            status = self._query.status
+            if not status["isTriggerActive"] or not status["message"].startswith(_IN_A_BATCH):
+                return
+            time.sleep(_POLL_S / 2)
+            self._look()
+
+    def _look(self) -> None:
+        """Report the batches that ended since the last look."""
+        newest = self._query.lastProgress
+        if newest is None or newest["batchId"] <= self._last_batch:
+            return
+        for each in self._query.recentProgress:
+            # An idle trigger reports too, under the number of a batch that is still to come.
+            if each["batchId"] > self._last_batch and "addBatch" in each["durationMs"]:
+                self._take(progress.of_batch(each, self._topics))
+
+    def _take(self, done: Progress) -> None:
+        self._last_batch = done.batch
+        self._batches += 1
+        self._rows += done.rows
+        self._lost += sum(done.lost.values())
+        self._holder.update(
+            batch=done.batch,
+            rows=self._rows,
+            rows_per_second=round(done.rows_per_second, 1),
+            batch_seconds=round(done.seconds, 3),
+            lag=done.lag,
+        )
+        self._report(done)

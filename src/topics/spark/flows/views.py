@@ -1,0 +1,142 @@
+"""What SQL sees of a topic, and what becomes of the rows that SQL makes.
+
+    <topic>          data rows: the fields of `schema`, or `data` as JSON text without one,
+                     and _seq _ts _node _tag _meta
+    <topic>__loss    runs that cap, TTL or a crash took: epoch, seq, last_seq, kind, reason, ts
+    <topic>__bad     with `onBadData: rows`: records that do not fit `schema`, as _seq ... data
+
+On the way back `_tag`, `_node`, `_meta` and `_topic` are the record's own, `_seq` and `_ts` belong
+to the record that was read and are left out, and every other column is a field of `data`. So
+`SELECT * FROM orders` copies records with their tags.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from topics.spark.flows.errors import FlowFailed
+from topics.spark.flows.file import Source
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+OF_THE_RECORD: Final = ("_tag", "_node", "_meta", "_topic")
+OF_THE_SOURCE: Final = ("_seq", "_ts")
+SINK_COLUMNS: Final = ("data", "tag", "node", "meta", "topic")
+_META: Final = tuple(f"{name} AS _{name}" for name in ("seq", "ts", "node", "tag", "meta"))
+_LOSS: Final = ("epoch", "seq", "last_seq", "kind", "reason", "ts")
+_BAD: Final = "_bad"
+
+
+def watched(topic: str) -> str:
+    """Under which name Spark counts what a batch read of a topic."""
+    return f"read {topic}"
+
+
+def create_views(
+    spark: SparkSession, source: Source, options: Mapping[str, str], *, streaming: bool = True
+) -> DataFrame:
+    """Make the views of a source; returns the one that carries its name."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - its usual name; half a second
+
+    reader = spark.readStream if streaming else spark.read
+    loaded = reader.format("topics").options(**source.options).options(**options).load()
+    is_bad = F.lit(False)
+    if source.schema is not None:
+        loaded = loaded.withColumn("_fields", _parsed(loaded, source.schema))
+        is_bad = (F.col("kind") == "data") & F.col(f"_fields.{_BAD}").isNotNull()
+    # Counted here, so that a loss nobody asked for still shows in the progress of the flow.
+    loaded = loaded.observe(
+        watched(source.topic),
+        F.count_if(F.col("kind") == "data").alias("records"),
+        F.sum(F.expr("if(kind = 'lost', coalesce(last_seq, seq) - seq + 1, 0)")).alias("lost"),
+        F.count_if(is_bad).alias("bad"),
+    )
+    loaded.where("kind != 'data'").select(*_LOSS).createOrReplaceTempView(f"{source.view}__loss")
+    view = _records(loaded.where("kind = 'data'"), source)
+    view.createOrReplaceTempView(source.view)
+    return view
+
+
+def _records(rows: DataFrame, source: Source) -> DataFrame:
+    if source.schema is None:
+        return rows.selectExpr("data", *_META)
+    fits = f"_fields.{_BAD} IS NULL"
+    if source.on_bad_data == "rows":
+        bad = rows.where(f"NOT ({fits})").selectExpr(*_META, "data")
+        bad.createOrReplaceTempView(f"{source.view}__bad")
+    if source.on_bad_data == "fail":
+        # In a filter, because Spark may drop a column that nobody selects, and with it the error.
+        said = (
+            f"concat('the record of topic {source.topic} with seq ', seq, "
+            "' does not fit the schema of the flow; correct the schema, or set onBadData to "
+            "skip or rows')"
+        )
+        fits = f"CASE WHEN {fits} THEN true ELSE raise_error({said}) END"
+    names = [f"_fields.{_quoted(name)}" for name in _fields(source.schema)]
+    return rows.where(fits).selectExpr(*names, *_META)
+
+
+def _parsed(rows: DataFrame, schema: str) -> Column:
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+    from pyspark.sql.types import StringType  # noqa: PLC0415
+
+    fields = _struct(schema)
+    clash = [name for name in fields.fieldNames() if name == _BAD or f" AS {name}" in _META]
+    if clash:
+        raise FlowFailed(f"the schema names {clash[0]}, which every view has already; rename it")
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _BAD}
+    return F.from_json(rows["data"], fields.add(_BAD, StringType()), options)
+
+
+def _fields(schema: str) -> list[str]:
+    return list(_struct(schema).fieldNames())
+
+
+def _struct(schema: str) -> StructType:
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+    from pyspark.sql.types import StructType  # noqa: PLC0415
+
+    said = ""
+    try:
+        fields = StructType.fromDDL(schema)
+    except PySparkException as error:
+        said = f" ({first_line(error)})"
+    else:
+        if isinstance(fields, StructType):
+            return fields
+    raise FlowFailed(
+        f'the schema {schema!r} is not understood; write it as in "id long, amount double"{said}'
+    )
+
+
+def as_records(rows: DataFrame) -> DataFrame:
+    """Rows of a flow in the columns that the sink takes."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+    own = [F.col(name).alias(name[1:]) for name in OF_THE_RECORD if name in rows.columns]
+    fields = [name for name in rows.columns if name not in OF_THE_RECORD + OF_THE_SOURCE]
+    if not fields:
+        raise FlowFailed("the flow makes no columns that could become the data of a record")
+    if fields == ["data"]:
+        return rows.select("data", *own)
+    if "data" in fields:
+        others = ", ".join(name for name in fields if name != "data")
+        raise FlowFailed(
+            f"the flow makes `data` and beside it {others}; select `data` alone, or rename it "
+            "so that all columns become fields of the record"
+        )
+    return rows.select(F.struct(*map(_quoted, fields)).alias("data"), *own)
+
+
+def first_line(error: Exception) -> str:
+    """What an error of Spark says before its stack trace and its plan."""
+    said = str(error).strip().partition("\n")[0]
+    return re.sub(r" SQLSTATE: \w+$", "", said)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
