@@ -35,6 +35,7 @@ COMMANDS: Mapping[str, Place] = {
     "describe": Place("topics.cli.topic:describe", "Show the state of a topic."),
     "drop": Place("topics.cli.topic:drop", "Remove a topic with everything in it."),
     "dump": Place("topics.cli.directory:dump", "Write a topic of a directory as JSON lines."),
+    "flow": Place("topics.cli.flow:flow", "Topics in, SQL or Python, a topic or a table out."),
     "inspect": Place("topics.cli.directory:inspect", "Show what a data directory holds."),
     "ls": Place("topics.cli.topic:ls", "List topics."),
     "produce": Place("topics.cli.produce:produce", "Append lines to a topic."),
