@@ -1,0 +1,194 @@
+"""Ranges of seqs: how a topic is cut for tasks, and how a task reads its piece.
+
+A piece names a topic, one life of it and seqs; never files or places. Whoever reads it accounts
+for every seq of it, whatever has become of them since it was planned: records that retention took
+in between are `lost` rows, those of a topic that is gone or was made anew as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from topics.errors import TopicNotFound
+from topics.spark.coverage import DELETES, LOSSES, Page, Run, check
+from topics.spark.errors import CoverageBroken, RecordsLost
+from topics.spark.log import PAGE_BATCHES, PageQuery, PlannedRange, TopicLog
+from topics.spark.options import Filter, OnLoss, ReadOptions
+from topics.spark.schema import DELETED, LOST, GapRow, Projection
+
+PIECE_BYTES: Final = 32 << 20
+"""What a task reads unless told otherwise: the start of one costs as much as some megabytes."""
+MIN_PIECE_BYTES: Final = 64 << 10
+RECREATED: Final = "recreated"
+DROPPED: Final = "dropped"
+_SHRUNK: Final = "crash"
+
+
+@dataclass
+class Piece(InputPartition):
+    """The seqs `first` to `last`, ends included, of one life of a topic."""
+
+    topic: str
+    epoch: int
+    first: int
+    last: int
+    delete_version: int = 0
+
+
+@dataclass
+class Restart(InputPartition):
+    """A topic was made anew: what came after `seq` in its former life is lost."""
+
+    topic: str
+    epoch: int
+    seq: int
+
+
+# Cutting
+
+
+def cut(log: TopicLog, whole: Piece, options: ReadOptions) -> list[Piece]:
+    """A piece in pieces that follow each other without a gap."""
+    topic, epoch, first, last = whole.topic, whole.epoch, whole.first, whole.last
+    if first > last:
+        return []
+    try:
+        plan = log.plan(topic, first, last, PIECE_BYTES)
+        if plan.epoch != epoch:
+            return [whole]  # made anew since: the reader will say so
+        if options.min_partitions is not None and len(plan.ranges) < options.min_partitions:
+            total = sum(found.nbytes for found in plan.ranges)
+            target = max(total // options.min_partitions, MIN_PIECE_BYTES)
+            plan = log.plan(topic, first, last, target)
+    except TopicNotFound:
+        return [whole]
+    ends = [found.last for found in _bounded(plan.ranges, options.max_records_per_partition)]
+    if options.min_partitions is not None:
+        ends = _at_least(options.min_partitions, first, last, ends)
+    # What lies below the floor, or behind a head that has shrunk, belongs to a neighbour.
+    ends = [end for end in ends[:-1] if first <= end < last] + [last]
+    starts = [first, *(end + 1 for end in ends[:-1])]
+    return [
+        Piece(topic, epoch, a, b, plan.delete_version) for a, b in zip(starts, ends, strict=True)
+    ]
+
+
+def _bounded(ranges: Sequence[PlannedRange], most: int | None) -> Iterator[PlannedRange]:
+    """Ranges of at most so many seqs, and so of at most so many records."""
+    for found in ranges:
+        at = found.first
+        while most is not None and found.last - at + 1 > most:
+            yield PlannedRange(at, at + most - 1, 0, 0)
+            at += most
+        yield PlannedRange(at, found.last, 0, 0)
+
+
+def _at_least(count: int, first: int, last: int, ends: list[int]) -> list[int]:
+    """More ends when bytes alone give too few pieces: then the seqs are divided evenly."""
+    if len(ends) >= count:
+        return ends
+    size = max((last - first + 1) // count, 1)
+    even = range(first + size - 1, last, size)
+    return sorted({*ends, *list(even)[: count - 1], last})
+
+
+# Reading
+
+
+@dataclass(frozen=True)
+class PieceReader:
+    """Rows of pieces, in batches of the query's schema."""
+
+    projection: Projection
+    filter: Filter
+    on_loss: OnLoss
+    include_deleted: bool
+    batch_rows: int
+
+    @classmethod
+    def of(cls, options: ReadOptions, projection: Projection) -> PieceReader:
+        return cls(
+            projection,
+            options.filter,
+            options.on_loss,
+            options.include_deleted,
+            options.batch_rows,
+        )
+
+    def restart(self, restart: Restart) -> Iterator[pa.RecordBatch]:
+        """The row that tells of a topic made anew."""
+        yield from self._gaps(
+            [GapRow(restart.topic, restart.epoch, restart.seq, None, LOST, RECREATED)]
+        )
+
+    def read(self, log: TopicLog, piece: Piece) -> Iterator[pa.RecordBatch]:
+        """Everything about the seqs of a piece, each exactly once."""
+        at = piece.first
+        while at <= piece.last:
+            page, gone = self._next(log, piece, at)
+            if page is None:
+                yield from self._gaps(
+                    [GapRow(piece.topic, piece.epoch, at, piece.last, LOST, gone)]
+                )
+                return
+            check(page, topic=piece.topic, expected=at)
+            if page.coverage.last > piece.last:
+                raise CoverageBroken(f"{piece.topic}: a page goes beyond seq {piece.last}")
+            yield from self._gaps(list(self._wanted(piece, page.coverage.runs)))
+            yield from self._records(piece, page)
+            at = page.coverage.last + 1
+
+    def _next(self, log: TopicLog, piece: Piece, at: int) -> tuple[Page | None, str]:
+        """The page from `at` on; or why there is none any more."""
+        names = self.projection.names
+        query = PageQuery(
+            at,
+            piece.last,
+            self.batch_rows * PAGE_BATCHES,
+            piece.delete_version,
+            self.filter,
+            with_tags="tag" in names,
+            with_meta="meta" in names,
+        )
+        try:
+            page = log.page(piece.topic, piece.epoch, query)
+        except TopicNotFound:
+            return None, DROPPED
+        if page.epoch != piece.epoch:
+            return None, RECREATED
+        if page.coverage.first < at or page.coverage.last < at:
+            # The topic ends before `at`, where it had gone on when the piece was planned.
+            return None, _SHRUNK
+        return page, ""
+
+    def _wanted(self, piece: Piece, runs: Sequence[Run]) -> Iterator[GapRow]:
+        for run in runs:
+            if run.kind in LOSSES:
+                yield GapRow(piece.topic, piece.epoch, run.first, run.last, LOST, run.kind)
+            elif run.kind == DELETES and self.include_deleted:
+                yield GapRow(piece.topic, piece.epoch, run.first, run.last, DELETED, DELETES)
+
+    def _gaps(self, gaps: Sequence[GapRow]) -> Iterator[pa.RecordBatch]:
+        lost = next((gap for gap in gaps if gap.kind == LOST), None)
+        if lost is not None and self.on_loss == "fail":
+            raise RecordsLost(
+                f"{lost.topic}: the records from seq {lost.seq} to {lost.last_seq or 'the end'} "
+                f"are lost ({lost.reason}). Read on with onLoss=rows, which gives them as rows of "
+                "kind lost, or onLoss=skip; or start behind them"
+            )
+        if self.on_loss == "skip":
+            gaps = [gap for gap in gaps if gap.kind != LOST]
+        if gaps:
+            yield self.projection.of_gaps(gaps)
+
+    def _records(self, piece: Piece, page: Page) -> Iterator[pa.RecordBatch]:
+        if not page.coverage.records:
+            return
+        table = pa.Table.from_batches(page.batches).combine_chunks()
+        for batch in table.to_batches(max_chunksize=self.batch_rows):
+            yield self.projection.of_records(batch, topic=piece.topic, epoch=piece.epoch)

@@ -1,0 +1,363 @@
+"""`spark.read` and `spark.readStream` over topics.
+
+A batch reads a range that is fixed when it is planned; later actions on the same DataFrame see the
+same range. A stream reads on from its checkpoint, with every topic's epoch in the offset, so that a
+topic made anew is noticed however long it has become.
+
+The methods of a stream run in one long-lived process on the driver, where an exception ends the
+query: what may pass is waited out below (`log.patiently`). `read` runs on executors, on copies that
+know nothing but the options and their partition.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from topics.errors import TopicNotFound, TopicsError
+from topics.spark import offsets
+from topics.spark.errors import InvalidOption
+from topics.spark.log import Head, TopicLog, Where
+from topics.spark.offsets import Gaps, Json, Room
+from topics.spark.options import FIRST_SEQ, ReadOptions, Start, parse
+from topics.spark.ranges import Piece, PieceReader, Restart, cut
+from topics.spark.schema import Projection, projection
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+LONG_POLL_S: Final = 1.0
+"""How long a stream with nothing to do waits for the log before Spark asks again."""
+_MISSING_PAUSE_S: Final = 0.2
+
+_log = logging.getLogger("topics.spark")
+
+
+def batch_reader(options: Mapping[str, str], schema: StructType) -> TopicsReader:
+    """The reader of `spark.read.format("topics")`."""
+    return TopicsReader(*_checked(options, schema, streaming=False))
+
+
+def stream_reader(options: Mapping[str, str], schema: StructType) -> TopicsStreamReader:
+    """The reader of `spark.readStream.format("topics")`."""
+    return TopicsStreamReader(*_checked(options, schema, streaming=True))
+
+
+def _checked(
+    options: Mapping[str, str], schema: StructType, *, streaming: bool
+) -> tuple[ReadOptions, Projection]:
+    asked, columns = parse(options, streaming=streaming), projection(schema)
+    if not columns.has_kind:
+        if asked.on_loss == "rows":
+            raise InvalidOption(
+                "without the column kind a lost run would pass for a record: add kind to the "
+                "schema, or choose onLoss=fail or onLoss=skip"
+            )
+        if asked.include_deleted:
+            raise InvalidOption(
+                "without the column kind a deleted run would pass for a record: add kind to the "
+                "schema, or leave includeDeleted out"
+            )
+    return asked, columns
+
+
+class _Reader:
+    """What both have in common: a log, opened where it is used, and pieces to read from it."""
+
+    def __init__(self, options: ReadOptions, columns: Projection) -> None:
+        self.options = options
+        self._where = Where(options.target, options.cold_dir, options.retry_s)
+        self._rows = PieceReader.of(options, columns)
+        self._opened: TopicLog | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_opened": None}
+
+    @property
+    def log(self) -> TopicLog:
+        if self._opened is None:
+            self._opened = self._where.open()
+        return self._opened
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one partition."""
+        if isinstance(partition, Restart):
+            yield from self._rows.restart(partition)
+        elif isinstance(partition, Piece):
+            log = self._where.open()
+            try:
+                yield from self._rows.read(log, partition)
+            finally:
+                log.close()
+        # Else Spark made it up, for want of any: there is nothing to read.
+
+    def topics(self) -> list[str]:
+        """The topics subscribed to; those of a pattern are looked up anew each time."""
+        if self.options.pattern is None:
+            return list(self.options.topics)
+        return sorted(topic for topic in self.log.names() if self.options.wants(topic))
+
+    def heads(self) -> dict[str, Head]:
+        """Where the topics end, as far as they exist."""
+        found = ((topic, self.log.head(topic)) for topic in self.topics())
+        return {topic: head for topic, head in found if head is not None}
+
+    def existing_heads(self) -> dict[str, Head]:
+        """The same when a query begins: then a topic that is missing is a mistake."""
+        heads = self.heads()
+        for topic in self.options.topics:
+            if topic not in heads:
+                raise TopicNotFound(topic)
+        if not heads and self.options.pattern is not None:
+            _log.warning("no topic matches %s yet", self.options.pattern)
+        return heads
+
+    def first_seq(self, topic: str, head: Head, default: Start) -> int:
+        """The first seq to read."""
+        if self.options.starting_ms is not None:
+            return self.log.first_at(topic, self.options.starting_ms)
+        found = _of(topic, self.options.starting or default, "earliest")
+        if found == "latest":
+            return head.next_seq
+        if found != "earliest":
+            if int(found) > head.next_seq:
+                raise InvalidOption(
+                    f"startingOffsets begins at seq {found} of {topic}, which ends at "
+                    f"{head.next_seq - 1}"
+                )
+            return int(found)
+        if self.options.on_loss == "fail":
+            # Losses of the past are no reason to fail: what is there is read from its beginning.
+            return max(self._floor(topic, head), FIRST_SEQ)
+        return FIRST_SEQ
+
+    def end_seq(self, topic: str, head: Head) -> int:
+        """The first seq not to read any more."""
+        if self.options.ending_ms is not None:
+            end = self.log.first_at(topic, self.options.ending_ms)
+            # Lost records may be older or newer than that time: they are told of.
+            return self._floor(topic, head) if end == FIRST_SEQ else end
+        found = _of(topic, self.options.ending or "latest", "latest")
+        if found == "earliest":
+            return FIRST_SEQ
+        return head.next_seq if found == "latest" else min(int(found), head.next_seq)
+
+    def _floor(self, topic: str, head: Head) -> int:
+        if head.next_seq == FIRST_SEQ:
+            return FIRST_SEQ
+        return self.log.plan(topic, FIRST_SEQ, FIRST_SEQ, 1).evict_floor
+
+
+def _of(topic: str, edges: Start, default: str) -> int | str:
+    return edges if isinstance(edges, str) else edges.get(topic, default)
+
+
+class TopicsReader(_Reader, DataSourceReader):
+    """A fixed range of one or more topics."""
+
+    def partitions(self) -> list[InputPartition]:
+        pieces: list[InputPartition] = []
+        for topic, head in self.existing_heads().items():
+            first, end = self.first_seq(topic, head, "earliest"), self.end_seq(topic, head)
+            pieces += cut(self.log, Piece(topic, head.epoch, first, end - 1), self.options)
+        return pieces
+
+
+class TopicsStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Topics as they grow."""
+
+    def __init__(self, options: ReadOptions, columns: Projection) -> None:
+        super().__init__(options, columns)
+        self._stop_at: dict[str, Head] | None = None
+        self._is_new = False
+        self._is_checked = False
+        self._missing: set[str] = set()
+        self._turn = 0
+        self._triggered = time.monotonic()
+
+    # Where a query begins
+
+    def initialOffset(self) -> Json:  # noqa: N802
+        self._is_new = True
+        heads = self.existing_heads()
+        return offsets.encode(
+            {
+                topic: Head(head.epoch, self.first_seq(topic, head, "latest"))
+                for topic, head in heads.items()
+            }
+        )
+
+    def _check_checkpoint(self, start: Mapping[str, Head]) -> None:
+        if self._is_checked:
+            return
+        self._is_checked = True
+        foreign = [topic for topic in start if not self.options.wants(topic)]
+        if foreign:
+            wanted = self.options.pattern or ",".join(self.options.topics)
+            raise InvalidOption(
+                f"the checkpoint is that of a query over {', '.join(sorted(start))}, and this one "
+                f"reads {wanted}; give it a checkpointLocation of its own"
+            )
+        if not self._is_new and (self.options.starting or self.options.starting_ms):
+            _log.warning(
+                "the query goes on from its checkpoint; startingOffsets and startingTimestamp "
+                "count only for a new one"
+            )
+
+    # How far a trigger goes
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        limits = self.options.limits
+        if limits.max_records is not None:
+            return ReadMaxRows(limits.max_records)
+        return ReadAllAvailable() if limits.max_bytes is None else ReadMaxBytes(limits.max_bytes)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._stop_at = self.existing_heads() if not self.options.topics else self.heads()
+
+    def reportLatestOffset(self) -> Json:  # noqa: N802
+        return offsets.encode(self.heads())
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> Json:  # noqa: N802
+        position = offsets.decode(start)
+        self._check_checkpoint(position)
+        ends = self._stop_at
+        if ends is None:
+            ends = self._grown(position)
+            if not self._is_enough(position, ends):
+                return offsets.encode(position)
+        reached = self._admitted(position, ends, self._room(limit))
+        if reached != position:
+            self._triggered = time.monotonic()
+        return offsets.encode(position | reached)
+
+    def _room(self, limit: ReadLimit) -> Room:
+        if isinstance(limit, ReadAllAvailable):
+            return Room(None, None)
+        return Room(self.options.limits.max_records, self.options.limits.max_bytes)
+
+    def _grown(self, position: Mapping[str, Head]) -> dict[str, Head]:
+        """Where the topics end; waits a moment if that is where the stream is already."""
+        heads = self._present_heads(position)
+        if any(position.get(topic) != head for topic, head in heads.items()):
+            return heads
+        self._wait(heads, LONG_POLL_S)
+        return self._present_heads(position)
+
+    def _present_heads(self, position: Mapping[str, Head]) -> dict[str, Head]:
+        heads = self.heads()
+        missing = {topic for topic in (*position, *self.options.topics) if topic not in heads}
+        for topic in sorted(missing - self._missing):
+            _log.warning("topic %s does not exist any more; the stream waits for it", topic)
+        self._missing = missing
+        return heads
+
+    def _wait(self, heads: Mapping[str, Head], seconds: float) -> None:
+        if not heads:
+            time.sleep(min(seconds, _MISSING_PAUSE_S))
+        for topic, head in heads.items():
+            try:
+                self.log.wait(topic, head, seconds / len(heads))
+            except TopicNotFound:
+                time.sleep(min(seconds, _MISSING_PAUSE_S))
+            if len(heads) > 1 and self.log.head(topic) != head:
+                return
+
+    def _is_enough(self, position: Mapping[str, Head], ends: Mapping[str, Head]) -> bool:
+        """Whether what is there is worth a trigger, or has waited for one long enough."""
+        limits = self.options.limits
+        if limits.min_records is None:
+            return True
+        waited = time.monotonic() - self._triggered
+        if waited * 1000 >= limits.max_delay_ms:
+            return True
+        if self._rows_between(position, ends, limits.min_records) >= limits.min_records:
+            return True
+        left = limits.max_delay_ms / 1000 - waited
+        self._wait(ends, max(min(LONG_POLL_S, left), 0.0))
+        return False
+
+    def _rows_between(
+        self, position: Mapping[str, Head], ends: Mapping[str, Head], most: int
+    ) -> int:
+        gaps, rows = Gaps.of(self.options), 0
+        for topic, end in ends.items():
+            start = position.get(topic, Head(end.epoch, FIRST_SEQ))
+            span = start, end
+            rows += offsets.advance(self.log, topic, span, Room(most - rows, None), gaps).rows
+            if rows >= most:
+                break
+        return rows
+
+    def _admitted(
+        self, position: Mapping[str, Head], ends: Mapping[str, Head], room: Room
+    ) -> dict[str, Head]:
+        """As far as there is room: shared in proportion, and each time another topic is first."""
+        spans = {
+            topic: (position.get(topic, Head(end.epoch, FIRST_SEQ)), end)
+            for topic, end in sorted(ends.items())
+            if position.get(topic) != end
+        }
+        if room == Room(None, None):
+            return {topic: end for topic, (_, end) in spans.items()}
+        self._turn += 1
+        names = list(spans)
+        shift = self._turn % len(names) if names else 0
+        waiting = {topic: _seqs(*span) for topic, span in spans.items()}
+        total, gaps = sum(waiting.values()), Gaps.of(self.options)
+        reached: dict[str, Head] = {}
+        for topic in names[shift:] + names[:shift]:
+            if room.is_full:
+                break
+            share = room.share(waiting[topic], max(total, 1))
+            done = offsets.advance(self.log, topic, spans[topic], share, gaps)
+            reached[topic] = done.end
+            room = room.less(done.rows, done.nbytes)
+            total -= waiting[topic]
+        return reached
+
+    # What it comes to
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        since, until = offsets.decode(start), offsets.decode(end)
+        return list(offsets.pieces(self.log, since, until, self.options))
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Leave the position with the log; a failure to do so is no reason to end the query."""
+        if self.options.cursor is not None:
+            report_position(self.log, self.options.cursor, offsets.decode(end))
+
+    def stop(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+
+
+def _seqs(start: Head, end: Head) -> int:
+    """About how much lies between, at least one."""
+    if offsets.is_restart(start, end):
+        return end.next_seq
+    return max(end.next_seq - start.next_seq, 1)
+
+
+def report_position(log: TopicLog, cursor: str, position: Mapping[str, Head]) -> None:
+    """Tell the log how far a query has come in each topic; failures are only logged."""
+    for topic, reached in position.items():
+        try:
+            head = log.head(topic)
+            if head is not None and not offsets.is_restart(reached, head):
+                log.report(topic, cursor, reached.next_seq - 1)
+        except TopicsError as error:
+            _log.warning("the cursor %s of %s is not up to date: %s", cursor, topic, error)
