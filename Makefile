@@ -26,10 +26,10 @@ setup-spark: ## the base, and Spark
 demo: setup-base ## watch the main job from end to end
 	@$(BIN)/python examples/demo.py
 
-test: setup-dev ## every test tier, as CI runs it
+test: setup ## every test tier, as CI runs it
 	@$(BIN)/python tools/run_tests.py
 
-check: setup-dev ## format, lint, types, imports and the quick tests: about a minute
+check: setup ## format, lint, types, imports and the quick tests: about a minute
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy

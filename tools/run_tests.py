@@ -82,6 +82,7 @@ FULL = [
             Tier("docs"),
         ],
     ),
+    Lane("spark", [Tier("spark", ("--timeout=300",))]),
 ]
 QUICK = [
     Lane(
