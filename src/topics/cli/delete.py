@@ -1,0 +1,67 @@
+"""`topics delete`: remove records for good."""
+
+from __future__ import annotations
+
+import click
+
+from topics.cli import _output as out
+from topics.cli._exit import NO, OK
+from topics.cli._options import Where, as_json_option, ask, on_a_log, yes_option
+
+LAKE_CURSORS = "lake."
+
+
+@click.command()
+@click.argument("topic")
+@click.option("--before", type=click.IntRange(min=0), help="Records with a seq below this one.")
+@click.option(
+    "--match", metavar="TAG", help="Records with this tag; one that ends in * is a prefix."
+)
+@yes_option
+@as_json_option
+@on_a_log
+def delete(
+    where: Where,
+    *,
+    topic: str,
+    before: int | None,
+    match: str | None,
+    yes: bool,
+    as_json: bool,
+) -> int:
+    """Delete records of TOPIC: those below a seq, those with a tag, or those with both.
+
+    Silent for readers, immediate, and for good. Records appended later are not touched.
+    """
+    if before is None and match is None:
+        raise click.UsageError("say which records: --before SEQ, --match TAG or both")
+    with where.writing() as log:
+        state = log.state(topic, touch=False)
+        lakes = [c.cursor for c in log.cursors(topic) if c.cursor.startswith(LAKE_CURSORS)]
+        if lakes:
+            click.echo(_lake_hint(topic, lakes), err=True)
+        question = f"Delete {_which(before, match)} from the {state.count} in {topic}?"
+        if not ask(f"{question} This cannot be undone.", yes=yes):
+            return NO
+        gone = log.delete(topic, before_seq=before, match=match)
+    if as_json:
+        out.print_json({**gone.to_dict(), "lake_cursors": lakes})
+    else:
+        print(f"deleted {gone.deleted} records of {topic}, {gone.count} are left")
+    return OK
+
+
+def _which(before: int | None, match: str | None) -> str:
+    parts = ["records"]
+    if before is not None:
+        parts.append(f"below seq {before}")
+    if match is not None:
+        parts.append(f"with a tag like {match}" if match.endswith("*") else f"with tag {match}")
+    return " ".join(parts)
+
+
+def _lake_hint(topic: str, cursors: list[str]) -> str:
+    return (
+        f"{topic} is copied to a lake ({', '.join(cursors)}): this removes records here only; "
+        f"`topics lake delete` removes them in both places"
+    )
