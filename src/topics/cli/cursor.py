@@ -1,0 +1,122 @@
+"""`topics cursor`: the positions that consumers leave with the log."""
+
+from __future__ import annotations
+
+import click
+
+from topics.cli import _output as out
+from topics.cli._exit import NO, OK
+from topics.cli._options import Where, as_json_option, ask, on_a_log, yes_option
+from topics.errors import NotFound
+from topics.values import CursorState
+
+_topic = click.argument("topic")
+_name = click.argument("name")
+
+
+@click.group()
+def cursor() -> None:
+    """Look at and move the named cursors of consumers."""
+
+
+@cursor.command("ls")
+@click.argument("topic", required=False)
+@as_json_option
+@on_a_log
+def list_cursors(where: Where, *, topic: str | None, as_json: bool) -> int:
+    """List the cursors of TOPIC, or of all topics, and how far each is behind."""
+    with where.reading() as log:
+        names = [topic] if topic is not None else [found.topic for found in log.topics()]
+        found = [state for name in names for state in log.cursors(name)]
+    if as_json:
+        out.print_json({"cursors": [state.to_dict() for state in found]})
+    elif found:
+        out.print_table(
+            ["topic", "cursor", "seq", "head", "lag", "lag time", "gap", "moved"], map(_row, found)
+        )
+    else:
+        click.echo("no cursors", err=True)
+    return OK
+
+
+@cursor.command("get")
+@_topic
+@_name
+@as_json_option
+@on_a_log
+def get_cursor(where: Where, *, topic: str, name: str, as_json: bool) -> int:
+    """Show the cursor NAME of TOPIC and how far it is behind, in records and in time."""
+    with where.reading() as log:
+        _show(log.cursor(topic, name), as_json=as_json)
+    return OK
+
+
+@cursor.command("set")
+@_topic
+@_name
+@click.argument("seq", type=click.IntRange(min=0), required=False)
+@click.option("--head", "at_head", is_flag=True, help="At the end: skip everything there is.")
+@as_json_option
+@on_a_log
+def set_cursor(
+    where: Where, *, topic: str, name: str, seq: int | None, at_head: bool, as_json: bool
+) -> int:
+    """Set the cursor NAME of TOPIC to SEQ, the last seq it has consumed; also backwards."""
+    if (seq is None) != at_head:
+        raise click.UsageError("give a seq or --head")
+    with where.writing() as log:
+        if seq is None:
+            seq = log.state(topic, touch=False).head_seq
+        _show(log.set_cursor(topic, name, seq), as_json=as_json)
+    return OK
+
+
+@cursor.command("rm")
+@_topic
+@_name
+@yes_option
+@as_json_option
+@on_a_log
+def remove_cursor(where: Where, *, topic: str, name: str, yes: bool, as_json: bool) -> int:
+    """Forget the cursor NAME of TOPIC."""
+    with where.writing() as log:
+        at = log.cursor(topic, name).seq
+        if not ask(f"Forget that {name} has consumed {topic} up to seq {at}?", yes=yes):
+            return NO
+        if not log.drop_cursor(topic, name):
+            raise NotFound(f'cursor "{name}" of topic "{topic}"')
+    if as_json:
+        out.print_json({"topic": topic, "cursor": name, "deleted": True})
+    else:
+        print(f"forgot {name} of {topic}")
+    return OK
+
+
+def _row(state: CursorState) -> list[object]:
+    return [
+        state.topic,
+        state.cursor,
+        state.seq,
+        state.head_seq,
+        state.lag_records,
+        out.span(state.lag_seconds),
+        "lost records" if state.gap_pending else "-",
+        out.moment(state.updated_ts),
+    ]
+
+
+def _show(state: CursorState, *, as_json: bool) -> None:
+    if as_json:
+        out.print_json(state.to_dict())
+        return
+    out.print_facts(
+        {
+            "topic": state.topic,
+            "cursor": state.cursor,
+            "seq": state.seq,
+            "head": state.head_seq,
+            "lag": f"{state.lag_records} records, {out.span(state.lag_seconds)}",
+            "gap ahead": state.gap_pending,
+            "moved": out.moment(state.updated_ts),
+        }
+    )
