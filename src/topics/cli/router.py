@@ -1,0 +1,140 @@
+"""`topics router`: rules that copy what is appended to one topic to another."""
+
+from __future__ import annotations
+
+import click
+
+from topics.cli import _output as out
+from topics.cli._exit import NO, OK
+from topics.cli._options import Where, as_json_option, ask, on_a_log, yes_option
+from topics.errors import RouterNotFound
+from topics.values import RouterState
+
+_name = click.argument("name")
+
+
+@click.group()
+def router() -> None:
+    """Copy what is appended to one topic to another."""
+
+
+@router.command("ls")
+@click.argument("prefix", default="")
+@as_json_option
+@on_a_log
+def list_routers(where: Where, *, prefix: str, as_json: bool) -> int:
+    """List routers, all or those whose names begin with PREFIX."""
+    with where.reading() as log:
+        found = log.routers(prefix=prefix)
+    if as_json:
+        out.print_json({"routers": [state.to_dict() for state in found]})
+    elif found:
+        out.print_table(
+            ["router", "source", "dest", "guarantee", "forwarded"],
+            ([r.router, r.source, r.dest, r.guarantee, r.forwarded_total] for r in found),
+        )
+    else:
+        click.echo("no routers", err=True)
+    return OK
+
+
+@router.command("get")
+@_name
+@as_json_option
+@on_a_log
+def get_router(where: Where, *, name: str, as_json: bool) -> int:
+    """Show the router NAME and how far it has come."""
+    with where.reading() as log:
+        found = [state for state in log.routers(prefix=name) if state.router == name]
+    if not found:
+        raise RouterNotFound(name)
+    _show(found[0], as_json=as_json)
+    return OK
+
+
+@router.command("put")
+@_name
+@click.option("--from", "source", metavar="TOPIC", required=True, help="What is copied.")
+@click.option("--to", "dest", metavar="TOPIC", required=True, help="Where it goes.")
+@click.option("--match", metavar="TAG", help="Only this tag; one that ends in * is a prefix.")
+@click.option("--exactly-once", is_flag=True, help="Sign each copy, so that none is made twice.")
+@click.option("--no-node", is_flag=True, help="Copies do not keep their node.")
+@click.option("--no-tag", is_flag=True, help="Copies do not keep their tag.")
+@click.option("--no-create", is_flag=True, help="Refuse when the destination is not there.")
+@click.option("--allow-cycle", is_flag=True, help="Records may come back, for up to 8 hops.")
+@as_json_option
+@on_a_log
+def put_router(
+    where: Where,
+    *,
+    name: str,
+    source: str,
+    dest: str,
+    match: str | None,
+    exactly_once: bool,
+    no_node: bool,
+    no_tag: bool,
+    no_create: bool,
+    allow_cycle: bool,
+    as_json: bool,
+) -> int:
+    """Make the router NAME, or change its settings; it keeps its place and its two topics.
+
+    It copies what is appended from now on. Missing topics are made.
+    """
+    with where.writing(may_create=True) as log:
+        state = log.route(
+            name,
+            source=source,
+            dest=dest,
+            match=match,
+            preserve_node=not no_node,
+            preserve_tag=not no_tag,
+            create_dest=not no_create,
+            allow_cycle=allow_cycle,
+            exactly_once=exactly_once,
+        )
+    _show(state, as_json=as_json)
+    return OK
+
+
+@router.command("rm")
+@_name
+@yes_option
+@as_json_option
+@on_a_log
+def remove_router(where: Where, *, name: str, yes: bool, as_json: bool) -> int:
+    """Stop the router NAME for good; what it copied stays."""
+    with where.writing() as log:
+        found = [state for state in log.routers(prefix=name) if state.router == name]
+        if not found:
+            raise RouterNotFound(name)
+        if not ask(f"Stop copying from {found[0].source} to {found[0].dest}?", yes=yes):
+            return NO
+        if not log.drop_router(name):
+            raise RouterNotFound(name)
+    if as_json:
+        out.print_json({"router": name, "deleted": True})
+    else:
+        print(f"removed {name}")
+    return OK
+
+
+def _show(state: RouterState, *, as_json: bool) -> None:
+    if as_json:
+        out.print_json(state.to_dict())
+        return
+    out.print_facts(
+        {
+            "router": state.router,
+            "source": state.source,
+            "dest": state.dest,
+            "match": None if state.filter is None else state.filter[2],
+            "guarantee": state.guarantee,
+            "keeps node": state.preserve_node,
+            "keeps tag": state.preserve_tag,
+            "cycle allowed": state.allow_cycle,
+            "forwarded": state.forwarded_total,
+            "still to look at": state.lag,
+        }
+    )
