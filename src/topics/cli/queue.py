@@ -1,0 +1,297 @@
+"""`topics queue`: jobs, those at work, those that failed too often."""
+
+from __future__ import annotations
+
+import re
+import socket
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from topics.cli import _output as out
+from topics.cli._exit import OK
+from topics.cli._options import Where, as_json_option, on_a_log
+from topics.cli._types import time_option
+from topics.errors import InvalidRequest, NotAQueue
+from topics.values import Job, Record, TopicState
+
+if TYPE_CHECKING:
+    from topics.embedded import Log
+
+PAGE_RECORDS = 1000
+DEAD_FROM, DEAD_DELIVERIES, DEAD_SEQ = (
+    "$dead_letter_from",
+    "$dead_letter_deliveries",
+    "$dead_letter_src_seq",
+)
+_JOB = re.compile(r"(\d+)(?:@lease_([0-9a-f]+))?")
+
+_topic = click.argument("topic")
+_most = click.option(
+    "--max", "-n", "most", type=click.IntRange(1, 1000), default=10, show_default=True
+)
+_node = click.option(
+    "--node",
+    default=lambda: f"{socket.gethostname()}-cli",
+    show_default="this machine",
+    help="The worker in whose name it is done.",
+)
+
+
+def _jobs_argument(command: Callable[..., int]) -> Callable[..., int]:
+    def parsed(
+        ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]
+    ) -> list[Job | int]:
+        return [_job(text) for text in texts]
+
+    made: Callable[..., int] = click.argument(
+        "jobs", nargs=-1, required=True, metavar="SEQ...", callback=parsed
+    )(command)
+    return made
+
+
+def _job(text: str) -> Job | int:
+    """A seq, or `seq@lease` as a claim prints it: only that very lease is then acted on."""
+    found = _JOB.fullmatch(text)
+    if found is None:
+        raise click.BadParameter(f"{text!r} is neither a seq nor a seq@lease as a claim prints it")
+    if found[2] is None:
+        return int(found[1])
+    return Job(int(found[1]), int(found[2], 16), deadline_ms=0, ts=0, deliveries=0, raw=b"null")
+
+
+@click.group()
+def queue() -> None:
+    """Look at the jobs of a queue, hand some out, bring failed ones back."""
+
+
+@queue.command()
+@_topic
+@as_json_option
+@on_a_log
+def stats(where: Where, *, topic: str, as_json: bool) -> int:
+    """Count the jobs of TOPIC: ready, at work, waiting for a retry, given up."""
+    with where.reading() as log:
+        state = queue_state(log, topic)
+        oldest = next(records_after(log, topic, 0), None)
+    assert state.queue is not None
+    facts: dict[str, object] = {
+        "topic": topic,
+        "ready": state.queue.ready,
+        "in_flight": state.queue.in_flight,
+        "delayed": state.count - state.queue.ready - state.queue.in_flight,
+        "dead_lettered": state.queue.dead_lettered,
+        "dead_letter": state.config["dead_letter"],
+        "oldest_seq": None if oldest is None else oldest.seq,
+        "oldest_seconds": None if oldest is None else time.time() - oldest.ts / 1000,
+    }
+    if as_json:
+        out.print_json(facts)
+    else:
+        if oldest is not None:
+            facts["oldest_seconds"] = out.span(max(0, time.time() - oldest.ts / 1000))
+        out.print_facts({name.replace("_", " "): value for name, value in facts.items()})
+    return OK
+
+
+@queue.command()
+@_topic
+@_most
+@as_json_option
+@on_a_log
+def peek(where: Where, *, topic: str, most: int, as_json: bool) -> int:
+    """Print the oldest jobs of TOPIC without taking them; they may be at work already."""
+    from topics.cli._records import Lines  # noqa: PLC0415 - help does without
+
+    lines = Lines(as_json=as_json)
+    with where.reading() as log:
+        queue_state(log, topic)
+        for _, job in zip(range(most), records_after(log, topic, 0), strict=False):
+            lines.records(topic, [job])
+    return OK
+
+
+@queue.command()
+@_topic
+@click.option("--max", "-n", "most", type=click.IntRange(1, 1000), default=1, show_default=True)
+@_node
+@time_option("--lease", "lease_ms", help="Hold the jobs for so long; default: the queue's own.")
+@as_json_option
+@on_a_log
+def claim(
+    where: Where, *, topic: str, most: int, node: str, lease_ms: int | None, as_json: bool
+) -> int:
+    """Take jobs of TOPIC on lease and print them; acknowledge each before its lease ends.
+
+    None is a normal answer. Directly on a directory a lease ends with the command, unless the
+    queue is set up with leases_durable.
+    """
+    with where.writing() as log:
+        jobs = log.queue(topic, node=node).claim(most, lease_ms=lease_ms)
+    for job in jobs:
+        if as_json:
+            out.print_json_line(_job_facts(topic, node, job))
+        else:
+            tag = f"  [{out.safe(job.tag)}]" if job.tag is not None else ""
+            print(
+                f"{job.seq}@{_lease(job)}  until {out.moment(job.deadline_ms)}  "
+                f"delivery {job.deliveries}{tag}  {out.safe(job.raw.decode())}"
+            )
+    if not jobs:
+        click.echo("no jobs", err=True)
+    return OK
+
+
+@queue.command()
+@_topic
+@_jobs_argument
+@_node
+@as_json_option
+@on_a_log
+def ack(where: Where, *, topic: str, jobs: list[Job | int], node: str, as_json: bool) -> int:
+    """Finish jobs of TOPIC: remove them for good. Those this worker does not hold are skipped."""
+    with where.writing() as log:
+        done = log.queue(topic, node=node).ack(jobs)
+    return _tell(done.to_dict(), f"finished {done.acked}", done.skipped, as_json=as_json)
+
+
+@queue.command()
+@_topic
+@_jobs_argument
+@_node
+@time_option("--delay", "delay_ms", help="Nobody gets them before.", default="0s")
+@as_json_option
+@on_a_log
+def nack(
+    where: Where, *, topic: str, jobs: list[Job | int], node: str, delay_ms: int, as_json: bool
+) -> int:
+    """Give jobs of TOPIC back, for another try. Those this worker does not hold are skipped."""
+    with where.writing() as log:
+        done = log.queue(topic, node=node).nack(jobs, delay_ms=delay_ms)
+    return _tell(done.to_dict(), f"gave back {done.nacked}", done.skipped, as_json=as_json)
+
+
+@queue.command()
+@_topic
+@_most
+@as_json_option
+@on_a_log
+def dead(where: Where, *, topic: str, most: int, as_json: bool) -> int:
+    """Print the jobs of TOPIC that failed too often and were moved to its dead-letter topic."""
+    with where.reading() as log:
+        letters_in = dead_letter_topic(queue_state(log, topic))
+        found = [
+            letter
+            for _, letter in zip(range(most), dead_letters(log, topic, letters_in), strict=False)
+        ]
+    if as_json:
+        for letter in found:
+            out.print_json_line({"dead_letter": letters_in, **letter.to_dict()})
+    elif found:
+        out.print_table(
+            ["dead letter", "was seq", "deliveries", "died", "tag", "data"],
+            (
+                [
+                    f"{letters_in}#{letter.seq}",
+                    letter.meta[DEAD_SEQ],
+                    letter.meta[DEAD_DELIVERIES],
+                    out.moment(letter.ts),
+                    letter.tag,
+                    letter.raw.decode(),
+                ]
+                for letter in found
+            ),
+        )
+    else:
+        click.echo(f"no dead letters of {topic} in {letters_in}", err=True)
+    return OK
+
+
+@queue.command()
+@_topic
+@click.option("--from", "source", metavar="TOPIC", help="Default: the queue's dead-letter topic.")
+@click.option("--max", "-n", "most", type=click.IntRange(1, 1000), default=100, show_default=True)
+@as_json_option
+@on_a_log
+def redrive(where: Where, *, topic: str, source: str | None, most: int, as_json: bool) -> int:
+    """Put dead letters of TOPIC back into it, oldest first, as fresh jobs."""
+    with where.writing() as log:
+        done = log.queue(topic).redrive(source=source, most=most)
+    if as_json:
+        facts = {"topic": topic, "from": done.source, "moved": done.moved, "more": done.more}
+        out.print_json(facts)
+    else:
+        more = "; there are more" if done.more else ""
+        print(f"put {done.moved} jobs back into {topic} from {done.source}{more}")
+    return OK
+
+
+def queue_state(log: Log, topic: str) -> TopicState:
+    """The state of a topic that is a queue."""
+    state = log.state(topic, touch=False)
+    if state.queue is None:
+        raise NotAQueue(topic)
+    return state
+
+
+def dead_letter_topic(state: TopicState) -> str:
+    """Where a queue's dead letters go."""
+    name: str | None = state.config["dead_letter"]
+    if name is None:
+        raise InvalidRequest(
+            f"{state.topic} gives no job up; set it up with "
+            f"`topics config {state.topic} max_deliveries=5 dead_letter={state.topic}.dead`"
+        )
+    return name
+
+
+def dead_letters(log: Log, topic: str, letters_in: str) -> Iterator[Record]:
+    """Jobs of a queue among the dead letters of a topic, oldest first."""
+    if any(found.topic == letters_in for found in log.topics(prefix=letters_in)):
+        for letter in records_after(log, letters_in, 0):
+            meta = letter.meta
+            if isinstance(meta, dict) and meta.get(DEAD_FROM) == topic:
+                yield letter
+
+
+def records_after(log: Log, topic: str, after: int) -> Iterator[Record]:
+    """Live records up to the end as it is met."""
+    while True:
+        page = log.read(topic, after=after, limit=PAGE_RECORDS)
+        yield from page.records
+        after = page.next_from_seq
+        if page.caught_up:
+            return
+
+
+def _job_facts(topic: str, node: str, job: Job) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "topic": topic,
+        "node": node,
+        "$seq": job.seq,
+        "lease_id": _lease(job),
+        "deadline": job.deadline_ms,
+        "$ts": job.ts,
+        "deliveries": job.deliveries,
+        "data": job.data,
+    }
+    if job.tag is not None:
+        facts["$tag"] = job.tag
+    if job.raw_meta is not None:
+        facts["meta"] = job.meta
+    return facts
+
+
+def _lease(job: Job) -> str:
+    return f"lease_{job.lease_id:x}"
+
+
+def _tell(facts: dict[str, Any], words: str, skipped: Any, *, as_json: bool) -> int:  # noqa: ANN401
+    if as_json:
+        out.print_json(facts)
+    else:
+        held = f"; not held by this worker: {', '.join(map(str, skipped))}" if skipped else ""
+        print(f"{words} of {facts['topic']}{held}")
+    return OK
