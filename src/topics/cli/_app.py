@@ -29,9 +29,16 @@ class Place(NamedTuple):
 
 
 COMMANDS: Mapping[str, Place] = {
+    "audit": Place("topics.cli.audit:audit", "Show where every seq of a topic went."),
     "bench": Place("topics.cli.bench:bench", "Measure speed and memory beside raw numbers."),
+    "completion": Place(
+        "topics.cli.completion:completion", "Print a script that completes commands."
+    ),
     "config": Place("topics.cli.topic:config", "Show or change the settings of a topic."),
+    "context": Place("topics.cli.context:context", "Keep names for the logs you work with."),
     "create": Place("topics.cli.topic:create", "Create a topic."),
+    "cursor": Place("topics.cli.cursor:cursor", "Look at and move the cursors of consumers."),
+    "delete": Place("topics.cli.delete:delete", "Remove records for good."),
     "describe": Place("topics.cli.topic:describe", "Show the state of a topic."),
     "drop": Place("topics.cli.topic:drop", "Remove a topic with everything in it."),
     "dump": Place("topics.cli.directory:dump", "Write a topic of a directory as JSON lines."),
@@ -39,7 +46,9 @@ COMMANDS: Mapping[str, Place] = {
     "inspect": Place("topics.cli.directory:inspect", "Show what a data directory holds."),
     "ls": Place("topics.cli.topic:ls", "List topics."),
     "produce": Place("topics.cli.produce:produce", "Append lines to a topic."),
+    "queue": Place("topics.cli.queue:queue", "Look at jobs, hand some out, redrive failed ones."),
     "read": Place("topics.cli.read:read", "Print the records of a topic."),
+    "router": Place("topics.cli.router:router", "Copy one topic to another."),
     "serve": Place("topics.cli.serve:serve", "Serve a data directory over HTTP."),
     "tail": Place("topics.cli.read:tail", "Print the newest records, and those that come."),
     "verify": Place("topics.cli.directory:verify", "Check every byte of a data directory."),

@@ -65,7 +65,7 @@ def _opened(target: targets.Target, *, read_only: bool, may_create: bool) -> Log
     return topics.open(target.path, read_only=read_only, cold_dir=cold_dir)
 
 
-def _complete_context(
+def complete_context(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     known = sorted(targets.load_contexts().contexts)
@@ -80,7 +80,7 @@ def on_a_log(command: Command) -> Command:
     @click.option(
         "--context",
         metavar="NAME",
-        shell_complete=_complete_context,
+        shell_complete=complete_context,
         help="A log by the name it has in `topics context ls`.",
     )
     @click.option(
