@@ -136,7 +136,7 @@ def check_names(given: Iterable[str], known: Iterable[str], *, what: str) -> Non
 def parse(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     """The options of a read, or an error that says what is wrong with them."""
     check_names(options, READ_OPTIONS, what='format("topics")')
-    given = _Given(options)
+    given = Given(options)
     if streaming:
         _refuse(given, ("endingOffsets", "endingTimestamp"), "a stream has no end; read a batch")
     else:
@@ -171,7 +171,7 @@ def parse(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     )
 
 
-class _Given:
+class Given:
     """Options by their documented names, whatever case they came in."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -209,13 +209,13 @@ class _Given:
         return seconds
 
 
-def _refuse(given: _Given, names: Iterable[str], why: str) -> None:
+def _refuse(given: Given, names: Iterable[str], why: str) -> None:
     for name in names:
         if name in given:
             raise InvalidOption(f"{name} does not go with this read: {why}")
 
 
-def _target(given: _Given) -> Target:
+def _target(given: Given) -> Target:
     path, url = given.get("path", str), given.get("url", str)
     if path is not None and not os.path.exists(os.path.join(path, "FORMAT")):
         raise InvalidOption(
@@ -230,7 +230,7 @@ def _target(given: _Given) -> Target:
         raise InvalidOption(str(error)) from error
 
 
-def _subscription(given: _Given) -> tuple[tuple[str, ...], str | None]:
+def _subscription(given: Given) -> tuple[tuple[str, ...], str | None]:
     topics = _names(given.get("subscribe", str) or "")
     pattern = given.get("subscribePattern", str)
     if bool(topics) == (pattern is not None):
@@ -251,7 +251,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _edge(
-    given: _Given, edge: str, now_ms: int, topics: tuple[str, ...]
+    given: Given, edge: str, now_ms: int, topics: tuple[str, ...]
 ) -> tuple[Start | None, int | None]:
     by_offset, by_time = f"{edge}Offsets", f"{edge}Timestamp"
     if by_offset in given and by_time in given:
@@ -287,7 +287,7 @@ def _offsets(option: str, text: str, topics: tuple[str, ...]) -> Start:
     return offsets
 
 
-def _limits(given: _Given) -> Limits:
+def _limits(given: Given) -> Limits:
     if "maxTriggerDelay" in given and "minRecordsPerTrigger" not in given:
         raise InvalidOption("maxTriggerDelay bounds the wait for minRecordsPerTrigger; set both")
     max_records, min_records = (
