@@ -174,7 +174,9 @@ class Server:
         settings = WalSettings(
             disk_sync_ms=self._config.engine.disk_sync_ms, prealloc_start=PREALLOCATED
         )
-        committer = GroupedCommitter(shards, settings, self._driver.deliver, self._pressure)
+        committer = GroupedCommitter(
+            shards, settings, self._driver.deliver, self._pressure, at_once=True
+        )
         self._driver.committer = committer
         return committer
 

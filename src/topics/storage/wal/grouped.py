@@ -5,6 +5,9 @@ while the disk was busy, writes it at once, syncs if anybody needs it and hands 
 with one call of `deliver`. The owner then passes that list to `finish` on its own thread, which
 answers each submission in log order.
 
+- A write that needs no sync and finds nobody before it can be done by the owner itself (`at_once`):
+  a hand-over to the thread and back costs more than the write. It goes to the thread after all when
+  there is more to it, such as a new file, or when the disk was slow a moment ago.
 - A durable write that comes alone is synced at once. Only when others were already waiting does the
   thread collect a little longer, for as long as every slice of the window brings more.
 - A write that fails takes everything queued behind it with it: their seqs follow from it, and a
@@ -39,11 +42,16 @@ Deliver: TypeAlias = Callable[[list[Submission]], None]
 
 _CALM_PRESSURE = 0.4
 _CALM_WINDOW_MS = 1.0
+_SLOW_WRITE_NS = 5_000_000
+_DISTRUST_NS = 1_000_000_000
+"""After a slow write the owner leaves writing to the thread for so long."""
 
 
 class _Signal(Enum):
     STOP = auto()
     HEAL = auto()
+    TICK = auto()
+    """The owner has written: look at the clock again."""
 
 
 class _Barrier:
@@ -111,6 +119,7 @@ class _Lane:
         self.taken = 0  # thread
         self.submitted_bytes = 0  # owner
         self.taken_bytes = 0  # thread
+        self._distrusted_until_ns = 0  # owner
         name = f"topics-wal-{shard.writer.shard}"
         self.thread = threading.Thread(target=self._run, name=name, daemon=True)
         self.thread.start()
@@ -138,6 +147,38 @@ class _Lane:
         fits = self.queued_bytes + size <= settings.queue_bytes
         return fits and self.queued < settings.queue_submissions
 
+    def write_at_once(self, submission: Submission) -> bool:
+        """Write on the owner's thread; False when it has to go to the queue after all.
+
+        Nobody else may be on the way: answers come in the order of the log.
+        """
+        shard = self.shard
+        if not shard.takes_at_once(len(submission.frames)) or self.refusing is not None:
+            return False
+        if self._distrusted_until_ns and shard.clock() < self._distrusted_until_ns:
+            return False
+        if self.dead is not None or not shard.turn.acquire(blocking=False):
+            return False
+        try:
+            was_dirty = shard.is_dirty
+            shard.write_batch([submission])
+        except Internal as error:
+            submission.error = error
+            return True
+        except Exception as error:
+            reason = f"writer stopped: {error!r}"
+            shard.abandon(reason)
+            submission.error = LogFailed(shard=shard.writer.shard, reason=reason)
+            return True
+        finally:
+            shard.turn.release()
+        self._distrusted_until_ns = 0
+        if shard.wrote_ns > _SLOW_WRITE_NS:
+            self._distrusted_until_ns = shard.clock() + _DISTRUST_NS
+        if not was_dirty or shard.sync_is_due:
+            self._queue.put(_Signal.TICK)
+        return True
+
     # The thread's side
 
     def _run(self) -> None:
@@ -162,10 +203,20 @@ class _Lane:
         if batch.submissions:
             self._commit(batch)
         else:
-            self.shard.tick()
+            self._tick()
         self._answer(batch)
         self.shard.prepare_spare()
         return batch.stop
+
+    def _tick(self) -> None:
+        shard = self.shard
+        if not shard.is_dirty or not shard.sync_is_due:
+            shard.tick()
+            return
+        try:
+            shard.sync()
+        except Internal:
+            return  # it shows in the state, and to whoever writes next
 
     def _gather(self) -> _Batch:
         """Park until there is work or the clock asks; then take what is there."""
@@ -225,7 +276,8 @@ class _Lane:
         try:
             if self.refusing is not None:
                 raise self.refusing
-            self.shard.write_batch(batch.submissions)
+            with self.shard.turn:
+                self.shard.write_batch(batch.submissions)
             if batch.needs_sync or self.shard.sync_is_due:
                 self.shard.sync()
                 for submission in batch.submissions:
@@ -270,7 +322,8 @@ class GroupedCommitter:
     """Shares syncs among concurrent writers; the committer of a server.
 
     `deliver` gets each list of settled submissions on a shard's thread and has to bring it to
-    `finish` on the owner's thread, lists of one shard in the order they came.
+    `finish` on the owner's thread, lists of one shard in the order they came. With `at_once` a
+    submission may be finished by the time `submit` returns.
     """
 
     def __init__(
@@ -279,14 +332,22 @@ class GroupedCommitter:
         settings: WalSettings,
         deliver: Deliver,
         pressure: Callable[[], float] = lambda: 0.0,
+        *,
+        at_once: bool = False,
     ) -> None:
         self._lanes = tuple(_Lane(shard, settings, deliver, pressure) for shard in shards)
         self._settings = settings
+        self._at_once = at_once
 
     def submit(self, submission: Submission) -> None:
         """Queue a submission. Ask `room` first: this does not refuse for want of it."""
         lane = self._lanes[submission.shard]
+        is_alone = lane.submitted == lane.answered
         lane.submitted += 1
+        if self._at_once and is_alone and not submission.durable and lane.write_at_once(submission):
+            lane.taken += 1  # the thread has none and will not count one meanwhile
+            self.finish((submission,))
+            return
         lane.submitted_bytes += len(submission.frames)
         lane.put(submission)
 

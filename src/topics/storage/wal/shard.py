@@ -12,9 +12,12 @@ the file in order around that:
   reopens as soon as a spare file can be allocated. FAILED is for ever: after a failed write or sync
   nobody knows what the disk holds, and asking again may get a "yes" for pages already dropped.
 
-Nothing here is locked: one thread at a time writes; others only read plain attributes.
+One thread at a time writes, others only read plain attributes. Only a sync may run beside a write,
+on another thread, and then it speaks for what was written before it began. Where threads can meet,
+whoever writes holds `turn`; a sync takes it for the moments when it looks at the tail.
 """
 
+import threading
 from collections.abc import Callable
 from enum import Enum
 from typing import NoReturn
@@ -85,6 +88,7 @@ class Shard:
         self._lfn_at_start = link.first_lfn - 1
         self._sync_times = SyncTimes()
         self._closed = False
+        self.turn = threading.RLock()
         self.wrote_ns = 0
         """How long the last write took."""
         self.synced_ns = 0
@@ -147,6 +151,15 @@ class Shard:
         """The file being written."""
         return f"{self.directory}/{layout.wal_name(self._link.first_lfn)}"
 
+    def takes_at_once(self, size: int) -> bool:
+        """Whether a write of this size needs nothing but the write: no room to make, no sync."""
+        end = self._tail + size + BEACON_SIZE
+        return (
+            self.state is ShardState.OPEN
+            and end <= self._room
+            and end - self.synced[1] <= self._max_unsynced
+        )
+
     def stats(self) -> ShardStats:
         """Totals so far."""
         syncs = self._sync_times
@@ -205,6 +218,7 @@ class Shard:
             self._make_room(len(data) + BEACON_SIZE)
         offset = start = self._tail
         if self._beacon_due:
+            self._beacon_due = False  # now, since a sync may end during the write and set it again
             data = self._beacon() + data
             count += 1
             offset += BEACON_SIZE
@@ -223,7 +237,6 @@ class Shard:
         self._tail = start + len(data)
         self.lfn += count
         self._batches += 1
-        self._beacon_due = False
         if self._dirty_since_ns < 0:
             self._dirty_since_ns = began
         return offset
@@ -249,6 +262,9 @@ class Shard:
         return self.synced
 
     def _sync_file(self) -> None:
+        with self.turn:
+            self._dirty_since_ns = _CLEAN  # what comes after this makes it dirty again
+            reached = self.position
         began = self.clock()
         try:
             self._file.fdatasync()
@@ -258,12 +274,12 @@ class Shard:
         crashpoint("wal.after_sync")
         self.synced_ns = ended - began
         self._sync_times.add(self.synced_ns)
-        self._note_synced(ended)
+        with self.turn:
+            self._note_synced(reached, ended)
 
-    def _note_synced(self, now_ns: int) -> None:
-        self.synced = Position(self._link.first_lfn, self._tail, self.lfn)
+    def _note_synced(self, reached: Position, now_ns: int) -> None:
+        self.synced = max(self.synced, reached)
         self._synced_at_ns = now_ns
-        self._dirty_since_ns = _CLEAN
         self._beacon_due = True
         self._idle_due = True
 
@@ -302,10 +318,12 @@ class Shard:
 
     def _leave_beacon(self) -> None:
         """Append a beacon without a sync: the tail stays clean, so it earns no further one."""
-        fits = self._tail + BEACON_SIZE <= self._room
-        if self._beacon_due and fits and self.state is ShardState.OPEN:
-            self.write(b"", 0)
-            self._dirty_since_ns = _CLEAN
+        with self.turn:
+            fits = self._tail + BEACON_SIZE <= self._room
+            is_quiet = self.state is ShardState.OPEN and not self.is_dirty
+            if self._beacon_due and fits and is_quiet:
+                self.write(b"", 0)
+                self._dirty_since_ns = _CLEAN
 
     def prepare_spare(self) -> None:
         """Allocate the next file early once this one is three quarters full.
@@ -431,7 +449,8 @@ class Shard:
         except OSError as second:
             self._fail(f"write: {error}, then taking it back: {second}", second)
         self._room = self._tail
-        self._note_synced(self.clock())
+        self._dirty_since_ns = _CLEAN
+        self._note_synced(self.position, self.clock())
         self._no_room(error)
 
     def _no_room(self, error: OSError | EOFError) -> NoReturn:

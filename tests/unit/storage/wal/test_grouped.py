@@ -34,12 +34,21 @@ WAL_FILES = "*.log"
 class Owner:
     """The thread that owns the topics: submits, then answers what comes back."""
 
-    def __init__(self, disk: SimDisk, *, shards: int = 1, settings: WalSettings = SETTINGS) -> None:
+    def __init__(
+        self,
+        disk: SimDisk,
+        *,
+        shards: int = 1,
+        settings: WalSettings = SETTINGS,
+        at_once: bool = False,
+    ) -> None:
         self.log = Log(disk, shards=shards, settings=settings)
         for shard in self.log.shards:
             shard.clock = time.monotonic_ns
         self.inbox: queue.SimpleQueue[list[Submission]] = queue.SimpleQueue()
-        self.committer = GroupedCommitter(self.log.shards, settings, self.inbox.put)
+        self.committer = GroupedCommitter(
+            self.log.shards, settings, self.inbox.put, at_once=at_once
+        )
         self.order: list[Submission] = []
 
     def submit(
@@ -354,3 +363,120 @@ def test_the_group_window_grows_with_pressure(pressure: float, window_ms: float)
     (lane,) = committer._lanes
     assert lane._window_ms() == window_ms
     committer.close()
+
+
+# The owner writes itself
+
+
+def test_a_buffered_write_with_nobody_before_it_is_done_when_submitted() -> None:
+    with running(SimDisk(), at_once=True) as owner:
+        for number in range(3):
+            submission = owner.submit(b"%d" % number, durable=False)
+            assert submission.done
+            assert submission.error is None
+        assert owner.committer.in_flight(0) == owner.committer.queued(0) == 0
+        assert owner.inbox.empty()
+
+
+def test_a_durable_write_is_left_to_the_thread_and_what_follows_keeps_its_place() -> None:
+    with running(SimDisk(), at_once=True) as owner:
+        with stalled(owner) as held:
+            behind = owner.submit(b"1", durable=False)
+            assert not behind.done
+        owner.settle(held, behind)
+        assert owner.order == [held, behind]
+        assert held.last_lfn < behind.last_lfn
+        assert owner.submit(b"2", durable=False).done
+
+
+def test_a_sync_under_way_neither_holds_up_a_write_nor_speaks_for_it() -> None:
+    settings = WalSettings(disk_sync_ms=1, cache_bytes=0)
+    with running(SimDisk(), settings=settings, at_once=True) as owner:
+        rule = owner.log.faults.fail("fdatasync", "stall", path=WAL_FILES)
+        before = owner.submit(b"1", durable=False)
+        assert rule.reached.wait(30)
+        during = owner.submit(b"2", durable=False)
+        assert during.done
+        assert owner.committer.synced(0).lfn < before.last_lfn
+        rule.release()
+        position = owner.committer.sync(0)
+        assert position.lfn >= during.last_lfn
+        owner.log.watch.acked(FIRST_FILE, during.offset + len(during.frames))
+
+
+def test_a_tail_the_owner_wrote_is_synced_in_time() -> None:
+    settings = WalSettings(disk_sync_ms=1, cache_bytes=0)
+    synced = threading.Event()
+    with (
+        running(SimDisk(), settings=settings, at_once=True) as owner,
+        reached("wal.after_sync", synced.set),
+    ):
+        for number in range(3):
+            synced.clear()
+            assert owner.submit(b"%d" % number, durable=False).done
+            assert synced.wait(30)
+
+
+def test_the_owner_writes_no_more_than_may_wait_for_a_sync() -> None:
+    settings = WalSettings(disk_sync_ms=60_000, max_unsynced=1000, cache_bytes=0)
+    with running(SimDisk(), settings=settings, at_once=True) as owner:
+        rule = owner.log.faults.fail("fdatasync", "stall", path=WAL_FILES)
+        sent = [owner.submit(b'"%b"' % (b"x" * 400), durable=False) for _ in range(4)]
+        assert sent[0].done
+        assert not sent[3].done
+        assert rule.reached.wait(30)
+        rule.release()
+        owner.settle(*sent)
+        assert owner.order == sent
+
+
+def test_new_files_are_made_by_the_thread() -> None:
+    disk = SimDisk()
+    with running(disk, settings=SMALL, at_once=True) as owner:
+        sent = [owner.append(LARGE, durable=False) for _ in range(10)]
+        assert owner.committer.stats(0).rotations >= 2
+        assert all(submission.error is None for submission in sent)
+    disk.crash(mode="none")
+    assert len(Log(disk, settings=SMALL).recovered[TOPIC]) == 10
+
+
+def test_a_write_that_fails_on_the_owners_thread_is_reported_and_undone() -> None:
+    with running(SimDisk(), at_once=True) as owner:
+        owner.append(b"1", durable=False)
+        owner.log.faults.fail("pwrite", errno.ENOSPC, path=WAL_FILES)
+        assert isinstance(owner.submit(b"2", durable=False).error, LogFull)
+        owner.log.faults.clear()
+        owner.committer.try_heal()
+        while owner.append(b"2", durable=False).error is not None:
+            pass
+        assert owner.committer.state(0) is ShardState.OPEN
+
+
+def test_a_bug_in_a_write_of_the_owner_ends_the_shard_not_the_owner() -> None:
+    def die() -> None:
+        raise ZeroDivisionError
+
+    with running(SimDisk(), at_once=True) as owner:
+        with reached("wal.after_write", die):
+            assert isinstance(owner.submit(b"1", durable=False).error, LogFailed)
+        assert owner.committer.state(0) is ShardState.FAILED
+        assert isinstance(owner.append(b"2", durable=False).error, LogFailed)
+
+
+def test_after_a_slow_write_the_owner_leaves_writing_to_the_thread_for_a_while() -> None:
+    with running(SimDisk(), at_once=True) as owner:
+        (shard,) = owner.log.shards
+        now = [1_000]
+
+        def slow() -> int:
+            now[0] += 3_000_000_000
+            return now[0]
+
+        shard.clock = slow
+        assert owner.submit(b"1", durable=False).done
+        shard.clock = lambda: now[0]
+        second = owner.submit(b"2", durable=False)
+        assert not second.done
+        owner.settle(second)
+        now[0] += 2_000_000_000
+        assert owner.submit(b"3", durable=False).done
