@@ -50,6 +50,7 @@ COMMANDS: Mapping[str, Place] = {
     "read": Place("topics.cli.read:read", "Print the records of a topic."),
     "router": Place("topics.cli.router:router", "Copy one topic to another."),
     "serve": Place("topics.cli.serve:serve", "Serve a data directory over HTTP."),
+    "spark": Place("topics.cli.spark:spark", "Check Spark here, and run bulk jobs with it."),
     "tail": Place("topics.cli.read:tail", "Print the newest records, and those that come."),
     "verify": Place("topics.cli.directory:verify", "Check every byte of a data directory."),
 }

@@ -45,7 +45,11 @@ def session(
     builder = SparkSession.builder.master(master)
     for name, value in settings.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    started = builder.getOrCreate()
+    from topics.spark.listener import report_cursors  # noqa: PLC0415
+
+    report_cursors(started)
+    return started
 
 
 def require_pyspark() -> None:
