@@ -52,6 +52,7 @@ COMMANDS: Mapping[str, Place] = {
     "serve": Place("topics.cli.serve:serve", "Serve a data directory over HTTP."),
     "spark": Place("topics.cli.spark:spark", "Check Spark here, and run bulk jobs with it."),
     "tail": Place("topics.cli.read:tail", "Print the newest records, and those that come."),
+    "top": Place("topics.cli.top:top", "Watch the whole log, live."),
     "verify": Place("topics.cli.directory:verify", "Check every byte of a data directory."),
 }
 

@@ -17,10 +17,15 @@ from topics.client import targets
 from topics.errors import NotFound
 
 if TYPE_CHECKING:
+    from topics.client.sync import RemoteLog
     from topics.embedded import Log
 
+AnyLog: TypeAlias = "Log | RemoteLog"
 Command: TypeAlias = Callable[..., int]
 Decorator: TypeAlias = Callable[[Command], Command]
+
+RETRIES = 2
+"""How often a call is repeated: somebody sits there and waits for the answer."""
 
 as_json_option = click.option("--json", "as_json", is_flag=True, help="For programs.")
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
@@ -40,29 +45,32 @@ class Where:
         return targets.resolve(self.url, self.dir, self.context, token, os.environ)
 
     @contextmanager
-    def reading(self) -> Iterator[Log]:
+    def reading(self) -> Iterator[AnyLog]:
         """The log, for calls that change nothing: a directory is looked at beside its owner."""
         target = self.target()
         with _opened(target, read_only=True, may_create=False) as log:
             yield log
 
     @contextmanager
-    def writing(self, *, may_create: bool = False) -> Iterator[Log]:
+    def writing(self, *, may_create: bool = False) -> Iterator[AnyLog]:
         """The log, for any call. A directory must exist unless the command may make it."""
         with _opened(self.target(), read_only=False, may_create=may_create) as log:
             yield log
 
 
-def _opened(target: targets.Target, *, read_only: bool, may_create: bool) -> Log:
-    import topics  # noqa: PLC0415 - help must not wait for it
+def _opened(target: targets.Target, *, read_only: bool, may_create: bool) -> AnyLog:
+    # Help must wait for none of these imports, and nobody for the one he does not use.
+    if target.url is not None:
+        from topics.client.sync import RemoteLog  # noqa: PLC0415
 
-    if target.path is None:
-        assert target.url is not None
-        return topics.open(target.url, token=target.token)
+        return RemoteLog(target.url, token=target.token, retries=RETRIES)
+    assert target.path is not None
     if not may_create and not os.path.isdir(target.path):
         raise NotFound(f"the directory {target.path}")
+    from topics.embedded import open_log  # noqa: PLC0415
+
     cold_dir = os.environ.get("TOPICS_COLD_DIR") or None
-    return topics.open(target.path, read_only=read_only, cold_dir=cold_dir)
+    return open_log(target.path, read_only=read_only, cold_dir=cold_dir)
 
 
 def complete_context(

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from topics.cli import _output as out
+from topics.events import CaughtUp, Resumed, TopicDropped
 from topics.values import Record, Tombstone
 from topics.wire.rendering import EVERYTHING, render_records, rows_of
 
@@ -46,12 +47,15 @@ class Lines:
         else:
             print(self._named(topic) + out.style(tombstone_line(lost), "bold", "red"))
 
-    def notice(self, topic: str, words: str) -> None:
-        """Something about the topic itself, like its end; programs get it as `{"notice": ...}`."""
+    def event(self, event: CaughtUp | TopicDropped | Resumed) -> None:
+        """What happened to the reading itself, or to the topic."""
         if self._as_json:
-            out.print_json_line({"notice": {"topic": topic, "message": words}})
-        else:
-            print(self._named(topic) + out.style(f"--- {words} ---", "bold"))
+            out.print_json_line(event.to_dict())
+        elif isinstance(event, TopicDropped):
+            print(out.style(f"--- {event.topic} was dropped ---", "bold"))
+        elif isinstance(event, Resumed):
+            away = f"connection lost for {out.span(event.away_seconds)} ({event.reason})"
+            print(out.style(f"--- {away}; going on, nothing was skipped ---", "bold"))
 
     def flush(self) -> None:
         sys.stdout.flush()

@@ -21,7 +21,7 @@ from topics.values import Ack
 from topics.wire.jsonbytes import compact
 
 if TYPE_CHECKING:
-    from topics.embedded import Log
+    from topics.cli._options import AnyLog
 
 Draft = Mapping[str, Any]
 READ_BYTES = 1 << 16
@@ -147,7 +147,7 @@ class Sender:
     """Gathers records and appends them together."""
 
     def __init__(
-        self, log: Log, topic: str, *, node: str | None, create: bool | None, tally: Tally
+        self, log: AnyLog, topic: str, *, node: str | None, create: bool | None, tally: Tally
     ) -> None:
         self._log = log
         self._topic = topic
@@ -230,7 +230,7 @@ class _Given(msgspec.Struct, omit_defaults=True):
     data: msgspec.Raw
     tag: str | None = None
     node: str | None = None
-    meta: msgspec.Raw | None = None
+    meta: msgspec.Raw = msgspec.Raw()  # empty: there is none
     shown_tag: str | None = msgspec.field(default=None, name="$tag")
     shown_node: str | None = msgspec.field(default=None, name="$node")
 
@@ -244,7 +244,7 @@ def _record(line: bytes) -> Draft:
         draft["tag"] = tag
     if node is not None:
         draft["node"] = node
-    if given.meta is not None:
+    if given.meta:
         draft["meta"] = compact(bytes(given.meta))
     return draft
 

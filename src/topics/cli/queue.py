@@ -18,7 +18,7 @@ from topics.errors import InvalidRequest, NotAQueue
 from topics.values import Job, Record, TopicState
 
 if TYPE_CHECKING:
-    from topics.embedded import Log
+    from topics.cli._options import AnyLog
 
 PAGE_RECORDS = 1000
 DEAD_FROM, DEAD_DELIVERIES, DEAD_SEQ = (
@@ -228,7 +228,7 @@ def redrive(where: Where, *, topic: str, source: str | None, most: int, as_json:
     return OK
 
 
-def queue_state(log: Log, topic: str) -> TopicState:
+def queue_state(log: AnyLog, topic: str) -> TopicState:
     """The state of a topic that is a queue."""
     state = log.state(topic, touch=False)
     if state.queue is None:
@@ -247,7 +247,7 @@ def dead_letter_topic(state: TopicState) -> str:
     return name
 
 
-def dead_letters(log: Log, topic: str, letters_in: str) -> Iterator[Record]:
+def dead_letters(log: AnyLog, topic: str, letters_in: str) -> Iterator[Record]:
     """Jobs of a queue among the dead letters of a topic, oldest first."""
     if any(found.topic == letters_in for found in log.topics(prefix=letters_in)):
         for letter in records_after(log, letters_in, 0):
@@ -256,7 +256,7 @@ def dead_letters(log: Log, topic: str, letters_in: str) -> Iterator[Record]:
                 yield letter
 
 
-def records_after(log: Log, topic: str, after: int) -> Iterator[Record]:
+def records_after(log: AnyLog, topic: str, after: int) -> Iterator[Record]:
     """Live records up to the end as it is met."""
     while True:
         page = log.read(topic, after=after, limit=PAGE_RECORDS)

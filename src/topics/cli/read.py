@@ -9,11 +9,12 @@ import click
 from topics.cli._exit import OK
 from topics.cli._options import Where, as_json_option, on_a_log
 from topics.cli._types import moment_option, time_option
+from topics.events import Resumed
 from topics.values import Record, Tombstone
 
 if TYPE_CHECKING:
     from topics.cli._records import Lines
-    from topics.embedded import Log
+    from topics.cli._options import AnyLog
 
 PAGE_RECORDS = 1000
 
@@ -116,7 +117,13 @@ def tail(
 
 
 def _print_newest(
-    log: Log, topic: str, printer: Lines, *, most: int, match: str | None, not_node: tuple[str, ...]
+    log: AnyLog,
+    topic: str,
+    printer: Lines,
+    *,
+    most: int,
+    match: str | None,
+    not_node: tuple[str, ...],
 ) -> int:
     """Print the last records that fit, looking back further while there are too few.
 
@@ -138,7 +145,7 @@ def _print_newest(
 
 
 def _between(
-    log: Log, topic: str, after: int, end: int, *, match: str | None, not_node: tuple[str, ...]
+    log: AnyLog, topic: str, after: int, end: int, *, match: str | None, not_node: tuple[str, ...]
 ) -> list[Record | Tombstone]:
     """Records and losses behind `after`, up to `end`."""
     found: list[Record | Tombstone] = []
@@ -163,17 +170,17 @@ def _last(items: list[Record | Tombstone], *, too_many: int) -> list[Record | To
     return []
 
 
-def _print(printer: Lines, topic: str, item: object) -> None:
+def _print(printer: Lines, topic: str, item: Record | Tombstone | Resumed) -> None:
     if isinstance(item, Record):
         printer.records(topic, [item])
     elif isinstance(item, Tombstone):
         printer.tombstone(topic, item)
     else:
-        printer.notice(topic, str(item))
+        printer.event(item)
 
 
 def _follow(
-    log: Log,
+    log: AnyLog,
     topic: str,
     printer: Lines,
     after: int,
