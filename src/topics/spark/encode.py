@@ -61,6 +61,11 @@ def text_of(column: pa.Array) -> pa.Array:
     return pc.fill_null(_quoted(_checked(column)), _NULL)
 
 
+def checked_text(column: pa.Array) -> pa.Array:
+    """Strings as they are; null stays null."""
+    return _spelled(_checked(column))
+
+
 def checked_json(column: pa.Array) -> pa.Array:
     """Strings that are JSON already, judged by the rules of the log; null stays null."""
     texts = [text.encode() for text in _checked(column).drop_null().to_pylist()]
@@ -68,21 +73,31 @@ def checked_json(column: pa.Array) -> pa.Array:
         compact_all(texts, MAX_DEPTH)
     except InvalidRequest as error:
         raise Unencodable(str(error)) from error
-    return column
+    return _spelled(column)
 
 
-def first_bad(column: pa.Array, encode: Callable[[pa.Array], pa.Array]) -> int:
-    """The first row that `encode` refuses, in a column that it refused."""
+def first_refused(
+    column: pa.Array, encode: Callable[[pa.Array], pa.Array]
+) -> tuple[int, Unencodable]:
+    """The first row that `encode` refuses, and why, in a column that it refused."""
     low, high = 0, len(column)
     while high - low > 1:
         middle = (low + high) // 2
-        try:
-            encode(column.slice(low, middle - low))
-        except Unencodable:
+        if _refusal(column.slice(low, middle - low), encode):
             high = middle
         else:
             low = middle
-    return low
+    reason = _refusal(column.slice(low, 1), encode)
+    assert reason is not None, "rows are judged one by one"
+    return low, reason
+
+
+def _refusal(column: pa.Array, encode: Callable[[pa.Array], pa.Array]) -> Unencodable | None:
+    try:
+        encode(column)
+    except Unencodable as error:
+        return error
+    return None
 
 
 def _checked(column: pa.Array) -> pa.Array:

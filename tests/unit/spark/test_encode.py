@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.spark.encode import Unencodable, checked_json, first_bad, json_of, text_of
+from topics.spark.encode import Unencodable, checked_json, first_refused, json_of, text_of
 
 A_MOMENT = datetime(2026, 2, 3, 4, 5, 6, 7, UTC)
 TOO_DEEP = "[" * 125 + "]" * 125
@@ -105,7 +105,7 @@ def test_bytes_that_are_no_text_are_refused() -> None:
     for encode in (json_of, text_of, checked_json):
         with pytest.raises(Unencodable, match="UTF-8"):
             encode(column)
-        assert first_bad(column, encode) == 1
+        assert first_refused(column, encode)[0] == 1
 
 
 # Strings that are JSON, and strings that are not meant to be
@@ -121,7 +121,7 @@ def test_what_is_no_json_is_refused_and_found(text: str) -> None:
     column = pa.array(["1", None, "{}", text, "2", text])
     with pytest.raises(Unencodable):
         checked_json(column)
-    assert first_bad(column, checked_json) == 3
+    assert first_refused(column, checked_json)[0] == 3
 
 
 def test_as_text_anything_passes() -> None:

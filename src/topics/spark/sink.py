@@ -1,0 +1,218 @@
+"""Write a data frame to topics, exactly once: `df.write|writeStream.format("topics")`.
+
+    task      encodes its rows, stages them in chunks, and says which stages are its own
+    driver    commits all of them under the epoch, once; nobody sees a record before that
+
+An epoch is a batch of a streaming query, or the `txnVersion` of a batch write. The server knows
+the last epoch of every query or `txnAppId` and appends it only once. So whoever dies, and whenever,
+the driver's next run repeats the epoch, perhaps with other partitions, and either it is new or it
+was there already. The last committed epoch decides, not what was staged: stages of tasks that
+failed, of attempts that lost and of dead drivers are never named by a commit, and vanish.
+
+After a commit was sent nobody may touch its stages, even if no answer came: it may stand.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from topics.errors import StaleEpoch, TopicsError
+from topics.spark.chunks import RowEncoder, chunks
+from topics.spark.errors import InvalidOption
+from topics.spark.sink_options import SinkOptions, parse
+from topics.spark.sink_schema import check_columns
+from topics.spark.stages import Stages, WriteRefused, new_attempt
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+    from pyspark.sql.types import StructType
+
+_QUERY_ID: Final = "sql.streaming.queryId"
+_BATCH_ID: Final = "streaming.sql.batchId"
+_log = logging.getLogger("topics.spark")
+
+
+@dataclass(frozen=True)
+class Staged(WriterCommitMessage):
+    """What one task has staged: its app, epoch, and (part, attempt) of each chunk."""
+
+    app: str
+    epoch: int
+    parts: tuple[tuple[int, int], ...]
+    rows: int
+
+
+def batch_writer(
+    options: Mapping[str, str], schema: StructType, overwrite: bool
+) -> DataSourceArrowWriter:
+    """The writer of `df.write`. With a transaction, asks first whether it was committed before."""
+    if overwrite:
+        raise InvalidOption(
+            "a topic is only ever appended to: write with mode('append'). To replace what is in "
+            "it, delete its records or drop it first"
+        )
+    asked = parse(options, streaming=False)
+    check_columns(schema, asked)
+    if asked.app is None:
+        return BatchWriter(asked, f"batch-{uuid.uuid4()}", 0, is_open=True)
+    return BatchWriter(asked, asked.app, asked.version, is_open=_is_open(asked, asked.app))
+
+
+def stream_writer(
+    options: Mapping[str, str], schema: StructType, overwrite: bool
+) -> DataSourceStreamArrowWriter:
+    """The writer of `df.writeStream`."""
+    if overwrite:
+        raise InvalidOption(
+            "a topic is only ever appended to, and output mode complete replaces the whole result "
+            "with every batch: use append, or update to get the changed rows"
+        )
+    asked = parse(options, streaming=True)
+    check_columns(schema, asked)
+    return StreamWriter(asked)
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """One write, one epoch. `is_open` is False when an earlier run has committed it."""
+
+    def __init__(self, options: SinkOptions, app: str, epoch: int, *, is_open: bool) -> None:
+        self._options = options
+        self._app = app
+        self._epoch = epoch
+        self._is_open = is_open
+
+    def write(self, iterator: Iterator[RecordBatch]) -> Staged:
+        if not self._is_open:
+            return Staged(self._app, self._epoch, (), 0)
+        return _stage(self._options, self._app, self._epoch, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        if self._is_open:
+            _commit(self._options, self._app, self._epoch, _staged(messages))
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        _abort(self._options, messages)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """The sink of a streaming query; its epochs are the query's batches."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[RecordBatch]) -> Staged:
+        task = _task()
+        query, batch = task.getLocalProperty(_QUERY_ID), task.getLocalProperty(_BATCH_ID)
+        if query is None or batch is None:
+            raise InvalidOption(
+                "this stream gives its batches no numbers: use a micro-batch trigger"
+            )
+        return _stage(self._options, query, int(batch), iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        staged = _staged(messages)
+        if staged:
+            _commit(self._options, staged[0].app, batchId, staged)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        _abort(self._options, messages)
+
+
+# On executors
+
+
+def _task() -> TaskContext:
+    task = TaskContext.get()
+    assert task is not None, "Spark calls write inside a task"
+    return task
+
+
+def _stage(options: SinkOptions, app: str, epoch: int, batches: Iterable[RecordBatch]) -> Staged:
+    """Stage the rows of this task; stops early when the epoch turns out to be committed."""
+    task = _task()
+    partition, attempt = task.partitionId(), new_attempt(task.taskAttemptId())
+    encoder = RowEncoder(partition, options.topic, as_text=options.as_text)
+    stages = _stages(options, app)
+    parts: list[tuple[int, int]] = []
+    rows = 0
+    try:
+        for chunk in chunks(batches, encoder):
+            part = chunk.part(partition)
+            parts.append((part, attempt))
+            rows += chunk.rows
+            try:
+                is_open = stages.keep(epoch, part, attempt, chunk.body)
+            except TopicsError as error:
+                where = f"partition {partition}, {chunk.shown_rows}"
+                raise WriteRefused(f"{where} could not be staged: {error}", error) from error
+            if not is_open:
+                break
+    except BaseException:
+        stages.drop(epoch, parts)
+        raise
+    finally:
+        stages.close()
+    return Staged(app, epoch, tuple(parts), rows)
+
+
+# On the driver
+
+
+def _is_open(options: SinkOptions, app: str) -> bool:
+    stages = _stages(options, app)
+    try:
+        return stages.is_open(options.version)
+    except StaleEpoch as error:
+        raise WriteRefused(
+            f"txnVersion {options.version} of txnAppId {app!r} is lower than one already "
+            f"committed: {error}",
+            error,
+        ) from error
+    finally:
+        stages.close()
+
+
+def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
+    return [message for message in messages if isinstance(message, Staged)]
+
+
+def _commit(options: SinkOptions, app: str, epoch: int, staged: Sequence[Staged]) -> None:
+    for one in staged:
+        assert (one.app, one.epoch) == (app, epoch), "Spark gathers the messages of one batch"
+    stages = _stages(options, app)
+    try:
+        done = stages.commit(epoch, [part for one in staged for part in one.parts])
+    finally:
+        stages.close()
+    if done.deduped:
+        _log.info("epoch %d of %s was committed before; nothing was written", epoch, app)
+
+
+def _abort(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
+    """Free what the tasks of a failed job have staged, unless a commit may have named it.
+
+    A job without a message for every task has failed before its commit. With all messages there
+    the commit was about to be sent, or was sent and its answer lost: then the stages stay, and
+    those that were not committed go with age.
+    """
+    if None not in messages:
+        return
+    for one in _staged(messages):
+        stages = _stages(options, one.app)
+        stages.drop(one.epoch, one.parts)
+        stages.close()
+
+
+def _stages(options: SinkOptions, app: str) -> Stages:
+    return Stages(options.url, options.token, app, retry_s=options.retry_s)

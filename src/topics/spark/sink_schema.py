@@ -1,0 +1,103 @@
+"""The columns a data frame may have to be written to topics.
+
+    data    the payload, required: JSON text in a string, or a value of any type that JSON can hold
+    topic   where the row goes, if not everything goes to the option `topic`
+    tag     matched by deletes and filters
+    node    who the record is from
+    meta    more JSON beside the payload, as text or as a value
+
+Any other column is refused rather than left out: nobody should find out later what was not stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Final
+
+from pyspark.sql.types import (
+    AnsiIntervalType,
+    ArrayType,
+    CalendarIntervalType,
+    DataType,
+    MapType,
+    StringType,
+    StructType,
+    UserDefinedType,
+    VariantType,
+)
+
+from topics.spark.errors import InvalidOption
+from topics.spark.schema import COLUMNS as READ_COLUMNS
+from topics.spark.sink_options import SinkOptions
+
+COLUMNS: Final = ("data", "topic", "tag", "node", "meta")
+_STRINGS: Final = ("topic", "tag", "node")
+
+
+def check_columns(schema: StructType, options: SinkOptions) -> None:
+    """Refuse what could not be written, before any task runs."""
+    names: Sequence[str] = schema.names
+    for name in names:
+        if name not in COLUMNS:
+            raise InvalidOption(_unknown(name, names))
+    if "data" not in names:
+        raise InvalidOption(
+            "a column named data is needed: to_json(struct(*)) AS data, or struct(*) AS data, "
+            "makes records of whole rows"
+        )
+    if "topic" not in names and options.topic is None:
+        raise InvalidOption("say where to write: set the option topic, or give a column topic")
+    for field in schema.fields:
+        _check_type(field.name, field.dataType, as_text=options.as_text)
+
+
+def _unknown(name: str, names: Sequence[str]) -> str:
+    near = get_close_matches(name.lower(), [known for known in COLUMNS if known not in names], n=1)
+    if name in READ_COLUMNS:
+        hint = (
+            f"the log gives every record its own; select {', '.join(COLUMNS)} of the rows whose "
+            "kind is data"
+        )
+    elif near:
+        hint = f"did you mean {near[0]}?"
+    else:
+        hint = f"there are: {', '.join(COLUMNS)}. Put it into data: struct(...) AS data"
+    return f"the column {name!r} has no place in a record; {hint}"
+
+
+def _check_type(name: str, kind: DataType, *, as_text: bool) -> None:
+    is_string = isinstance(kind, StringType)
+    if name in _STRINGS and not is_string:
+        raise InvalidOption(
+            f"the column {name} is a string, not {kind.simpleString()}: cast it to one"
+        )
+    if name == "data" and as_text and not is_string:
+        raise InvalidOption(
+            f"dataFormat=text stores strings, and data is {kind.simpleString()}: leave dataFormat "
+            "out to store it as JSON, or cast it to a string"
+        )
+    bad = _without_json(kind)
+    if bad is not None:
+        remedy = "to_json(...)" if isinstance(bad, VariantType) else "a cast to string"
+        raise InvalidOption(
+            f"the column {name} holds {bad.simpleString()}, which has no form in JSON: use {remedy}"
+        )
+
+
+def _without_json(kind: DataType) -> DataType | None:
+    """The first type in here that cannot be shown as JSON."""
+    if isinstance(kind, UserDefinedType):
+        return _without_json(kind.sqlType())
+    if isinstance(kind, StructType):
+        inner = [field.dataType for field in kind.fields]
+    elif isinstance(kind, ArrayType):
+        inner = [kind.elementType]
+    elif isinstance(kind, MapType):
+        if isinstance(kind.keyType, StructType | ArrayType):
+            return kind
+        inner = [kind.valueType]
+    else:
+        is_bad = isinstance(kind, AnsiIntervalType | CalendarIntervalType | VariantType)
+        return kind if is_bad else None
+    return next((bad for bad in map(_without_json, inner) if bad is not None), None)
