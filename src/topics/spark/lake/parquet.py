@@ -1,0 +1,202 @@
+"""Rows to Parquet files, with statistics that name nobody.
+
+A Delta log repeats the least and the greatest value of columns in clear, and keeps them when the
+rows are long gone. So statistics exist for `seq` and `ts` alone, in the log and in the files.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+GROUP_ROWS: Final = 131_072
+FILE_BYTES: Final = 256 << 20
+_GROUP_BYTES: Final = 64 << 20
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """What a Delta log may say of a file: `seq` and `ts` (microseconds), and how many rows."""
+
+    rows: int = 0
+    seqs: tuple[int, int] | None = None
+    times: tuple[int, int] | None = None
+    timeless: int = 0
+
+    def with_batch(self, batch: pa.RecordBatch | pa.Table) -> Statistics:
+        if not batch.num_rows:
+            return self
+        seqs, times, timeless = self.seqs, self.times, self.timeless
+        if "seq" in batch.schema.names:
+            seqs = _widened(seqs, batch.column("seq"))
+        if "ts" in batch.schema.names:
+            stamps = batch.column("ts")
+            timeless += stamps.null_count
+            times = _widened(times, stamps.cast(pa.int64()))
+        return Statistics(self.rows + batch.num_rows, seqs, times, timeless)
+
+    def to_json(self) -> str:
+        """As Delta writes it; times have milliseconds, and the later one is rounded up."""
+        least: dict[str, Any] = {}
+        greatest: dict[str, Any] = {}
+        if self.seqs is not None:
+            least["seq"], greatest["seq"] = self.seqs
+        if self.times is not None:
+            least["ts"] = _iso(self.times[0] // 1000)
+            greatest["ts"] = _iso(-(-self.times[1] // 1000))
+        nulls = {name: self.timeless if name == "ts" else 0 for name in least}
+        return json.dumps(
+            {
+                "numRecords": self.rows,
+                "minValues": least,
+                "maxValues": greatest,
+                "nullCount": nulls,
+            },
+            separators=(",", ":"),
+        )
+
+
+@dataclass(frozen=True)
+class WrittenFile:
+    """A file that is on disk for good, but in no log yet."""
+
+    name: str
+    size: int
+    statistics: Statistics
+
+
+class FileWriter:
+    """One Parquet file: batches in, a synced file out; when dropped, nothing is left of it."""
+
+    def __init__(self, directory: str, name: str, schema: pa.Schema) -> None:
+        self.name = name
+        self.statistics = Statistics()
+        self._path = os.path.join(directory, name)
+        self._held: list[pa.RecordBatch] = []
+        self._held_rows = self._held_bytes = 0
+        self._schema = schema
+        self._open = pq.ParquetWriter(
+            self._path,
+            schema,
+            compression="zstd",
+            compression_level=1,
+            use_dictionary=[n for n in ("epoch", "node", "tag") if n in schema.names],
+            write_statistics=[n for n in ("epoch", "seq", "ts") if n in schema.names],
+        )
+
+    @property
+    def is_large(self) -> bool:
+        with suppress(FileNotFoundError):
+            return os.path.getsize(self._path) >= FILE_BYTES
+        return False
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self.statistics = self.statistics.with_batch(batch)
+        self._held.append(batch)
+        self._held_rows += batch.num_rows
+        self._held_bytes += batch.nbytes
+        if self._held_rows >= GROUP_ROWS or self._held_bytes >= _GROUP_BYTES:
+            self._flush()
+
+    def finish(self) -> WrittenFile:
+        """Close it and make it durable, name included."""
+        self._flush()
+        self._open.close()
+        sync_file(self._path)
+        sync_directory(os.path.dirname(self._path))
+        return WrittenFile(self.name, os.path.getsize(self._path), self.statistics)
+
+    def drop(self) -> None:
+        with suppress(OSError, pa.ArrowException):
+            self._open.close()
+        with suppress(FileNotFoundError):
+            os.unlink(self._path)
+
+    def _flush(self) -> None:
+        if self._held_rows:
+            self._open.write_table(pa.Table.from_batches(self._held, self._schema), GROUP_ROWS)
+        self._held, self._held_rows, self._held_bytes = [], 0, 0
+
+
+class FileSeries:
+    """Files `<stem>-0.parquet`, `<stem>-1.parquet`, ...: the next one begins when one is large."""
+
+    def __init__(self, directory: str, stem: str, schema: pa.Schema) -> None:
+        self._directory = directory
+        self._stem = stem
+        self._schema = schema
+        self._writer: FileWriter | None = None
+        self._done: list[WrittenFile] = []
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        if not batch.num_rows:
+            return
+        if self._writer is None:
+            name = f"{self._stem}-{len(self._done)}.parquet"
+            self._writer = FileWriter(self._directory, name, self._schema)
+        self._writer.write(batch)
+        if self._writer.is_large:
+            self._end_file()
+
+    def finish(self) -> list[WrittenFile]:
+        self._end_file()
+        return self._done
+
+    def drop(self) -> None:
+        """Remove everything written."""
+        if self._writer is not None:
+            self._writer.drop()
+        remove_files(self._directory, [file.name for file in self._done])
+        self._writer, self._done = None, []
+
+    def _end_file(self) -> None:
+        if self._writer is not None:
+            self._done.append(self._writer.finish())
+            self._writer = None
+
+
+def row_groups(path: str, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+    """A file's rows, one row group at a time."""
+    with pq.ParquetFile(path) as file:
+        for number in range(file.num_row_groups):
+            yield file.read_row_group(number, columns=columns)
+
+
+def remove_files(directory: str, names: Sequence[str]) -> None:
+    for name in names:
+        with suppress(FileNotFoundError):
+            os.unlink(os.path.join(directory, name))
+
+
+def sync_file(path: str) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+sync_directory = sync_file
+
+
+def _widened(span: tuple[int, int] | None, column: pa.Array) -> tuple[int, int] | None:
+    found = pc.min_max(column)
+    low, high = found["min"].as_py(), found["max"].as_py()
+    if low is None:
+        return span
+    return (low, high) if span is None else (min(low, span[0]), max(high, span[1]))
+
+
+def _iso(ms: int) -> str:
+    stamp = _EPOCH + dt.timedelta(milliseconds=ms)
+    return stamp.strftime("%Y-%m-%dT%H:%M:%S.") + f"{stamp.microsecond // 1000:03d}Z"

@@ -1,0 +1,143 @@
+"""The Spark sink `topics_lake`: rows of `format("topics")` into the Delta table of their topic.
+
+    spark.dataSource.register(LakeSink)
+    (spark.readStream.format("topics")
+        .option("subscribe", "orders").option("includeDeleted", True).load()
+        .writeStream.format("topics_lake")
+        .option("topic", "orders").option("url", url).option("path", "./lake/orders")
+        .option("checkpointLocation", "./lake/orders/_topics_checkpoint").start())
+
+Tasks write Parquet files that are in no log yet; the driver commits all of an epoch's files at
+once, under the query's id and the number of its micro-batch, so a repeated epoch lands once. Rows
+need every column of the source, and lost and deleted runs among them: that is how the commit knows
+that nothing is missing.
+
+`topics lake sync` is this query with its deletes, leftovers and progress looked after.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from topics.spark.errors import InvalidOption
+from topics.spark.lake.arriving import Arrived, staged_stem, write_rows
+from topics.spark.lake.epochs import EpochCommit
+from topics.spark.lake.locking import committing
+from topics.spark.lake.origin import Origin
+from topics.spark.lake.parquet import remove_files
+from topics.spark.lake.place import Place
+from topics.spark.lake.table import LakeTable
+
+FORMAT: Final = "topics_lake"
+COLUMNS: Final = (
+    "epoch",
+    "seq",
+    "last_seq",
+    "kind",
+    "reason",
+    "ts",
+    "node",
+    "tag",
+    "data",
+    "meta",
+)
+_OPTIONS: Final = ("topic", "url", "token", "path", "cursor", "checkpointlocation", "queryname")
+
+
+class LakeSink(DataSource):
+    """Registered under `topics_lake`; writes streams only."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> LakeWriter:  # noqa: N802 - Spark's name
+        options = {name.lower(): text for name, text in dict(self.options).items()}
+        unknown = sorted(set(options) - set(_OPTIONS))
+        if unknown:
+            raise InvalidOption(f"{FORMAT} has no option {unknown[0]!r}; it has {_OPTIONS}")
+        for needed in ("topic", "url", "path"):
+            if not options.get(needed):
+                raise InvalidOption(f"{FORMAT} needs the option {needed!r}")
+        absent = [name for name in COLUMNS if name not in schema.names]
+        if absent:
+            raise InvalidOption(
+                f"{FORMAT} needs the column {absent[0]!r}: write what format('topics') reads, "
+                "with includeDeleted, and nothing taken away"
+            )
+        return LakeWriter(options)
+
+
+class Message(WriterCommitMessage):
+    """What a task tells the driver."""
+
+    def __init__(self, query: str, arrived: Arrived) -> None:
+        self.query = query
+        self.arrived = arrived
+
+
+class LakeWriter(DataSourceStreamArrowWriter):
+    """Made on the driver, run on executors; the commit runs in a process of the driver's."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._options = dict(options)
+        self._place = Place.of(options["path"])
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
+        """Write one partition of one epoch."""
+        task = TaskContext.get()
+        assert task is not None
+        query = task.getLocalProperty("sql.streaming.queryId")
+        epoch = task.getLocalProperty("streaming.sql.batchId")
+        assert query is not None
+        assert epoch is not None
+        self._table()
+        attempt = f"{task.partitionId()}-{task.taskAttemptId()}-{uuid.uuid4().hex[:8]}"
+        stem = staged_stem(query, int(epoch)) + attempt
+        return Message(query, write_rows(self._place, stem, iterator))
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Land the epoch: all of it, once."""
+        made = [message for message in messages if isinstance(message, Message)]
+        if not made:
+            return
+        self._table()
+        with self._origin() as origin:
+            EpochCommit(
+                self._place,
+                origin,
+                app=made[0].query,
+                version=batchId,
+                cursor=self._options.get("cursor"),
+            ).run([message.arrived for message in made])
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Take away what the tasks wrote, unless the commit had come through after all."""
+        made = [message for message in messages if isinstance(message, Message)]
+        if not made or not LakeTable.exists(self._place):
+            return
+        with committing(self._place):
+            landed = LakeTable.open(self._place).transaction(made[0].query)
+            if landed is None or landed < batchId:
+                for message in made:
+                    names = [file.name for file in message.arrived.files]
+                    remove_files(self._place.path, names)
+
+    def _origin(self) -> Origin:
+        options = self._options
+        return Origin(options["url"], options["topic"], token=options.get("token"))
+
+    def _table(self) -> LakeTable:
+        options = self._options
+        return LakeTable.of_topic(self._place, options["topic"], origin=options["url"])

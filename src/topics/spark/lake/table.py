@@ -1,0 +1,218 @@
+"""The Delta table of a topic: how it is made, what it says of itself, how it is changed.
+
+    epoch long not null, seq long not null, ts timestamp, node, tag, data, meta string
+
+It is not partitioned; (epoch, seq) is the key. How far it is stands in the table itself, as Delta
+transactions, which survive the clean-up of its log:
+
+    app                          version
+    <query id>                   the last micro-batch of that query
+    topics:<topic>:<epoch>       the last seq that is in the table, or known to be lost or deleted
+    topics:<topic>:<epoch>:del   the topic's `delete_version` up to which deletes were carried over
+
+A commit is made against the version that was looked at, or not at all: delta-rs would otherwise
+rebase it onto changes it never saw. `attempt` looks again and repeats.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
+from deltalake.exceptions import CommitFailedError, TableNotFoundError
+from deltalake.transaction import AddAction, RemoveAction
+
+from topics.spark.lake.errors import ForeignTable, NoSuchTable
+from topics.spark.lake.parquet import WrittenFile, sync_directory, sync_file
+from topics.spark.lake.place import Place
+
+if TYPE_CHECKING:
+    from deltalake import Metadata
+
+T = TypeVar("T")
+
+ROWS: Final = pa.schema(
+    [
+        pa.field("epoch", pa.int64(), nullable=False),
+        pa.field("seq", pa.int64(), nullable=False),
+        pa.field("ts", pa.timestamp("us", "UTC")),
+        pa.field("node", pa.string()),
+        pa.field("tag", pa.string()),
+        pa.field("data", pa.string()),
+        pa.field("meta", pa.string()),
+    ]
+)
+LOSS: Final = pa.schema(
+    [
+        pa.field("epoch", pa.int64(), nullable=False),
+        pa.field("seq", pa.int64(), nullable=False),
+        pa.field("last_seq", pa.int64()),
+        pa.field("reason", pa.string()),
+        pa.field("noticed_ts", pa.timestamp("us", "UTC")),
+    ]
+)
+TOPIC: Final = "topics.topic"
+ORIGIN: Final = "topics.origin"
+CHECKPOINT: Final = "topics.checkpoint"
+_SETTINGS: Final = {
+    "delta.dataSkippingStatsColumns": "seq,ts",
+    "delta.enableDeletionVectors": "false",
+    "delta.logRetentionDuration": "interval 0 hours",
+    "delta.deletedFileRetentionDuration": "interval 0 hours",
+    "delta.enableExpiredLogCleanup": "false",  # only maintenance takes anything away
+    "delta.checkpointInterval": "20",
+}
+_TRIES: Final = 20
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """A file that the table's log names."""
+
+    name: str
+    size: int
+    rows: int | None
+    seqs: tuple[int, int] | None
+
+
+@dataclass(frozen=True)
+class Change:
+    """What one commit does."""
+
+    add: Sequence[WrittenFile] = ()
+    remove: Sequence[StoredFile] = ()
+    transactions: Mapping[str, int] = field(default_factory=dict)
+    told: Mapping[str, str | int] = field(default_factory=dict)
+    """For people: it goes when the log is cleaned up."""
+
+
+def position_app(topic: str, epoch: int) -> str:
+    return f"topics:{topic}:{epoch}"
+
+
+def deletes_app(topic: str, epoch: int) -> str:
+    return f"topics:{topic}:{epoch}:del"
+
+
+class LakeTable:
+    """One version of a table. Every commit makes the object stale: open it again."""
+
+    def __init__(self, place: Place, delta: DeltaTable) -> None:
+        self.place = place
+        self.delta = delta
+
+    @staticmethod
+    def exists(place: Place) -> bool:
+        return DeltaTable.is_deltatable(place.path)
+
+    @staticmethod
+    def open(place: Place) -> LakeTable:
+        try:
+            return LakeTable(place, DeltaTable(place.path))
+        except TableNotFoundError as error:
+            raise NoSuchTable(place.path) from error
+
+    @staticmethod
+    def create(place: Place, schema: pa.Schema, settings: Mapping[str, str]) -> LakeTable:
+        """Make it, unless it is there."""
+        DeltaTable.create(
+            place.path,
+            schema,
+            mode="ignore",
+            name=place.name,
+            configuration={**_SETTINGS, **settings},
+            raise_if_key_not_exists=False,
+        )
+        return LakeTable.open(place)
+
+    @staticmethod
+    def of_topic(place: Place, topic: str, *, origin: str) -> LakeTable:
+        """The table of a topic, made if need be; refuses that of another topic."""
+        table = LakeTable.create(place, ROWS, {TOPIC: topic, ORIGIN: origin})
+        if table.topic != topic:
+            raise ForeignTable(
+                f"{place.path} is the table of topic {table.topic}, not of {topic}; choose another"
+            )
+        return table
+
+    # What it says of itself
+
+    @property
+    def version(self) -> int:
+        return self.delta.version()
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        metadata: Metadata = self.delta.metadata()
+        return metadata.configuration
+
+    @property
+    def topic(self) -> str:
+        """The topic it is made from; refuses a table of somebody else's."""
+        found = self.settings.get(TOPIC)
+        if found is None:
+            raise ForeignTable(f"{self.place.path} is a Delta table, but not made by a lake sync")
+        return found
+
+    def transaction(self, app: str) -> int | None:
+        return self.delta.transaction_version(app)
+
+    def position(self, topic: str, epoch: int) -> int:
+        """The last seq of an epoch that is dealt with; 0 before the first."""
+        return self.transaction(position_app(topic, epoch)) or 0
+
+    def files(self) -> list[StoredFile]:
+        """Every file of this version."""
+        listed = pa.table(self.delta.get_add_actions(flatten=True))
+        names = listed.schema.names
+        columns = [
+            listed.column(name).to_pylist() if name in names else [None] * listed.num_rows
+            for name in ("path", "size_bytes", "num_records", "min.seq", "max.seq")
+        ]
+        return [
+            StoredFile(name, size, rows, None if low is None else (low, high))
+            for name, size, rows, low, high in zip(*columns, strict=True)
+        ]
+
+    # Changing it
+
+    def commit(self, change: Change) -> None:
+        """Make one new version, durably; `CommitFailedError` if another came in between."""
+        made = self.version + 1
+        now_ms = time.time_ns() // 1_000_000
+        removed = [RemoveAction(file.name, True, now_ms, file.size, {}) for file in change.remove]
+        added = [
+            AddAction(file.name, file.size, {}, now_ms, True, file.statistics.to_json())
+            for file in change.add
+        ]
+        self.delta.create_write_transaction(
+            [*removed, *added],
+            mode="append",
+            schema=self.delta.schema(),
+            partition_by=[],
+            commit_properties=CommitProperties(
+                custom_metadata=dict(change.told),
+                max_commit_retries=0,
+                app_transactions=[Transaction(a, v) for a, v in change.transactions.items()],
+            ),
+            post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
+        )
+        self._make_durable(made)
+
+    def _make_durable(self, version: int) -> None:
+        with suppress(FileNotFoundError):  # a maintenance elsewhere has already made it history
+            sync_file(f"{self.place.log}/{version:020d}.json")
+        sync_directory(self.place.log)
+
+
+def attempt(place: Place, change: Callable[[LakeTable], T]) -> T:
+    """Change the table as it is now; once more whenever somebody else was quicker."""
+    for _ in range(_TRIES - 1):
+        with suppress(CommitFailedError):
+            return change(LakeTable.open(place))
+    return change(LakeTable.open(place))

@@ -1,0 +1,184 @@
+"""A topic that exists only here, and tables filled from it: what the lake's tests share."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from topics.core.runs import RunSet
+from topics.errors import TopicNotFound
+from topics.spark.lake.arriving import Arrived, staged_stem, write_rows
+from topics.spark.lake.epochs import EpochCommit, Landed
+from topics.spark.lake.origin import Dead, Origin
+from topics.spark.lake.place import Place
+from topics.spark.lake.seqs import missing
+from topics.spark.lake.table import LakeTable
+
+TOPIC = "orders"
+CUSTOMER = "cust-0007"
+ARRIVING = pa.schema(
+    [
+        ("epoch", pa.int64()),
+        ("seq", pa.int64()),
+        ("last_seq", pa.int64()),
+        ("kind", pa.string()),
+        ("reason", pa.string()),
+        ("ts", pa.timestamp("us", "UTC")),
+        ("node", pa.string()),
+        ("tag", pa.string()),
+        ("data", pa.string()),
+        ("meta", pa.string()),
+    ]
+)
+
+
+class FakeTopic(Origin):
+    """A topic of `head` records; every tenth belongs to the customer."""
+
+    def __init__(self, head: int, *, epoch: int = 17) -> None:
+        self.url = "http://127.0.0.1:1"
+        self.topic = TOPIC
+        self.head = head
+        self.epoch = epoch
+        self.delete_version = 0
+        self.exact_from = 1
+        self.dead: list[tuple[int, int, str]] = []
+        self.deleted = RunSet()
+        self.positions: dict[str, int] = {}
+        self.is_there = True
+        self.asked: list[tuple[int, int]] = []
+
+    def __exit__(self, *why: object) -> None:
+        pass
+
+    def delete(self, first: int, last: int) -> None:
+        self.deleted.add(first, last)
+        self.delete_version += 1
+
+    def delete_customer(self) -> list[int]:
+        seqs = [seq for seq in range(1, self.head + 1) if tag_of(seq) == CUSTOMER]
+        for seq in seqs:
+            self.deleted.add(seq, seq)
+        self.delete_version += 1
+        return seqs
+
+    def state(self) -> dict[str, object]:
+        if not self.is_there:
+            raise TopicNotFound(self.topic)
+        return {"epoch": self.epoch, "delete_version": self.delete_version, "head_seq": self.head}
+
+    def holes(self, first: int, last: int) -> Iterator[Dead]:
+        if not self.is_there:
+            return
+        self.asked.append((first, last))
+        runs = [(lo, hi, "deleted") for lo, hi in self.deleted.between(first, last)]
+        runs += [
+            (max(lo, first), min(hi, last), kind)
+            for lo, hi, kind in self.dead
+            if lo <= last and hi >= first
+        ]
+        yield Dead(self.epoch, self.delete_version, sorted(runs), last + 1, self.exact_from)
+
+    def set_cursor(self, name: str, seq: int) -> None:
+        self.positions[name] = seq
+
+    def cursors(self) -> list[str]:
+        return ["lake.orders", "flow.totals"]
+
+
+def tag_of(seq: int) -> str:
+    return CUSTOMER if seq % 10 == 7 else f"cust-{seq % 1000:04d}"
+
+
+def data_of(seq: int) -> str:
+    return json.dumps({"n": seq, "who": f"{tag_of(seq)}@example.org"})
+
+
+def rows(seqs: Sequence[int], *, epoch: int = 17) -> pa.RecordBatch:
+    """Records as the source reads them."""
+    size = len(seqs)
+    return pa.record_batch(
+        [
+            pa.array([epoch] * size, pa.int64()),
+            pa.array(seqs, pa.int64()),
+            pa.array(seqs, pa.int64()),
+            pa.array(["data"] * size),
+            pa.nulls(size, pa.string()),
+            pa.array([seq * 1_000_000 for seq in seqs], pa.timestamp("us", "UTC")),
+            pa.array(["n1"] * size),
+            pa.array([tag_of(seq) for seq in seqs]),
+            pa.array([data_of(seq) for seq in seqs]),
+            pa.nulls(size, pa.string()),
+        ],
+        schema=ARRIVING,
+    )
+
+
+def gap(
+    first: int, last: int | None, kind: str = "lost", reason: str = "cap", *, epoch: int = 17
+) -> pa.RecordBatch:
+    """A run without records, as the source reads it."""
+    row = {"epoch": epoch, "seq": first, "last_seq": last, "kind": kind, "reason": reason}
+    return pa.RecordBatch.from_pylist([row], schema=ARRIVING)
+
+
+class Query:
+    """A streaming query without Spark: the same tasks and commits, one after the other."""
+
+    def __init__(self, place: Place, topic: FakeTopic) -> None:
+        self.place = place
+        self.topic = topic
+        self.id = str(uuid.uuid4())
+
+    def stage(self, version: int, *parts: Sequence[pa.RecordBatch]) -> list[Arrived]:
+        LakeTable.of_topic(self.place, self.topic.topic, origin=self.topic.url)
+        return [
+            write_rows(
+                self.place,
+                f"{staged_stem(self.id, version)}{number}-0-{uuid.uuid4().hex[:8]}",
+                iter(batches),
+            )
+            for number, batches in enumerate(parts)
+        ]
+
+    def land(self, version: int, staged: list[Arrived]) -> Landed:
+        commit = EpochCommit(self.place, self.topic, app=self.id, version=version)
+        return commit.run(staged)
+
+    def epoch(self, version: int, *parts: Sequence[pa.RecordBatch]) -> Landed:
+        return self.land(version, self.stage(version, *parts))
+
+    def records(self, version: int, first: int, last: int) -> Landed:
+        """An epoch of the topic as it is, in two partitions."""
+        middle = (first + last) // 2
+        return self.epoch(version, self._read(first, middle), self._read(middle + 1, last))
+
+    def _read(self, first: int, last: int) -> list[pa.RecordBatch]:
+        live = missing(self.topic.deleted, first, last)
+        batches = [rows(range(lo, hi + 1), epoch=self.topic.epoch) for lo, hi in live]
+        gone = self.topic.deleted.between(first, last)
+        return batches + [
+            gap(lo, hi, "deleted", "deleted", epoch=self.topic.epoch) for lo, hi in gone
+        ]
+
+
+def lake(tmp_path: Path, name: str = "orders") -> Place:
+    return Place.of(str(tmp_path / "lake" / name))
+
+
+def seqs_in(place: Place, epoch: int = 17) -> list[int]:
+    """The seqs of an epoch that the table shows, sorted but not made distinct."""
+    data = LakeTable.open(place).delta.to_pyarrow_dataset()
+    table = data.to_table(columns=["seq"], filter=ds.field("epoch") == epoch)
+    return sorted(table.column("seq").to_pylist())
+
+
+def losses_in(place: Place) -> list[tuple[int, int, int | None, str]]:
+    table = LakeTable.open(place.loss).delta.to_pyarrow_table()
+    found = [(r["epoch"], r["seq"], r["last_seq"], r["reason"]) for r in table.to_pylist()]
+    return sorted(found, key=lambda row: row[:2])
