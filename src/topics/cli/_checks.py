@@ -1,0 +1,199 @@
+"""What `topics doctor` looks at. Each check only looks; none changes or waits for anything."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import resource
+import shutil
+import stat
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Final, Literal
+
+import topics
+from topics.client import targets
+from topics.client.sync_http import Http
+from topics.errors import NotReady, TopicsError, Unauthorized
+
+GOOD: Final = "ok"
+NOTE: Final = "note"
+BAD: Final = "bad"
+MIN_OPEN_FILES = 512
+ROOMY_OPEN_FILES = 4096
+MIN_FREE_BYTES = 1 << 30
+MIN_FREE_SHARE = 0.05
+MAX_SKEW_SECONDS = 5.0
+PATIENCE_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at; `remedy` says what to do when it is not good."""
+
+    name: str
+    state: Literal["ok", "note", "bad"]
+    found: str
+    remedy: str = ""
+
+
+def machine() -> Iterator[Check]:
+    """What holds here whatever the log is."""
+    yield Check("topics", GOOD, f"{topics.__version__} on Python {platform.python_version()}")
+    yield open_files(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    yield from spark()
+
+
+def open_files(soft: int) -> Check:
+    """A server needs a file for every connection, log and segment."""
+    if soft < 0 or soft >= ROOMY_OPEN_FILES:
+        return Check("open files", GOOD, "no limit" if soft < 0 else f"up to {soft}")
+    if soft >= MIN_OPEN_FILES:
+        return Check("open files", NOTE, f"up to {soft}", "for many clients: ulimit -n 65536")
+    return Check("open files", BAD, f"only {soft}", "raise the limit: ulimit -n 65536")
+
+
+def spark() -> Iterator[Check]:
+    """Java and Spark, if anybody wants them: neither is needed, one without the other is no use."""
+    from topics.spark import java  # noqa: PLC0415 - small, but only for this
+
+    has_spark = importlib.util.find_spec("pyspark") is not None  # finds it, does not import it
+    chosen = java.search().chosen
+    if not has_spark:
+        yield Check("spark", NOTE, "not installed", "if wanted: pip install 'topics[spark]'")
+    elif chosen is None:
+        yield Check("spark", BAD, "PySpark without a Java that it runs on", java.REMEDY)
+    else:
+        yield Check("spark", GOOD, f"PySpark, Java {chosen.shown_version} ({chosen.source})")
+
+
+def chosen_target(where: targets.Target) -> Check:
+    key = ", with a key" if where.token else ""
+    return Check("target", GOOD, f"{where} (chosen by {where.source}){key}")
+
+
+def token_file(path: str) -> Check:
+    """A key is for its owner's eyes."""
+    mode = stat.S_IMODE(os.stat(os.path.expanduser(path)).st_mode)
+    if mode & 0o077:
+        return Check("key file", BAD, f"others can read {path}", f"chmod 600 {path}")
+    return Check("key file", GOOD, path)
+
+
+# A server
+
+
+def server(target: targets.Target) -> Iterator[Check]:
+    """Whether it answers, is ready, takes the key and agrees about the time."""
+    assert target.url is not None
+    with Http(target.url, token=target.token, timeout=PATIENCE_SECONDS, retries=0) as http:
+        asked = time.time()
+        try:
+            answer = http.request("GET", "/v0/health")
+        except TopicsError as error:
+            yield _unreachable(target.url, error)
+            return
+        took = time.time() - asked
+        yield Check("server", GOOD, f"answers in {took * 1000:.1f} ms")
+        yield clock(answer.headers.get("date"), asked + took / 2)
+        yield _ready(http)
+        yield _key(http)
+
+
+def _unreachable(url: str, error: TopicsError) -> Check:
+    if isinstance(error, Unauthorized):  # health asks for a key where TOPICS_PROBE_AUTH is set
+        return Check("server", BAD, str(error), "name the key's file with --token-file")
+    start = "topics serve" if url == targets.DEFAULT_URL else f"curl {url}/v0/health"
+    return Check("server", BAD, str(error), f"is it running? {start}")
+
+
+def clock(date: str | None, now: float) -> Check:
+    """The header is in whole seconds, so only a real difference counts."""
+    try:
+        there = parsedate_to_datetime(date or "").timestamp()
+    except ValueError:
+        return Check("clock", NOTE, "the server does not tell its time")
+    skew = there - now
+    if abs(skew) <= MAX_SKEW_SECONDS:
+        return Check("clock", GOOD, f"within {MAX_SKEW_SECONDS:.0f} s of the server's")
+    side = "ahead of" if skew > 0 else "behind"
+    return Check(
+        "clock",
+        BAD,
+        f"the server's clock is {abs(skew):.0f} s {side} this machine's",
+        "set both by NTP: timedatectl set-ntp true",
+    )
+
+
+def _ready(http: Http) -> Check:
+    try:
+        http.request("GET", "/v0/ready")
+    except NotReady as error:
+        reason = (error.detail or {}).get("reason")
+        remedy = {
+            "disk_full": "free space on the server's disk: df -h",
+            "wal_failed": "check the server's disk, then restart it",
+        }.get(str(reason), "wait: topics doctor tells when it is done")
+        return Check("ready", BAD, str(error), remedy)
+    except TopicsError as error:
+        return Check("ready", BAD, str(error), "see the server's log")
+    return Check("ready", GOOD, "takes requests")
+
+
+def _key(http: Http) -> Check:
+    try:
+        http.request("GET", "/v0/topics", query={"page_size": "1"})
+    except Unauthorized as error:
+        return Check("key", BAD, str(error), "name its file: topics doctor --token-file PATH")
+    except TopicsError as error:
+        return Check("key", NOTE, str(error), "it may still do what you need")
+    return Check("key", GOOD, "the server lets us read")
+
+
+# A directory
+
+
+def directory(path: str) -> Iterator[Check]:
+    """Whether it can be read and grow."""
+    if not os.path.isdir(path):
+        yield Check("directory", BAD, f"{path} does not exist", f"topics create TOPIC --dir {path}")
+        return
+    yield disk(path)
+    try:
+        with topics.open(path, read_only=True) as log:
+            found = log.topics()
+            newest = max(
+                (log.state(topic.topic, touch=False).last_write_ts or 0 for topic in found),
+                default=0,
+            )
+    except (TopicsError, OSError) as error:
+        yield Check("directory", BAD, str(error), f"topics verify {path}")
+        return
+    yield Check("directory", GOOD, f"{path} can be read, {len(found)} topics")
+    yield newest_record(newest, time.time())
+
+
+def disk(path: str) -> Check:
+    """Room to grow: a full disk stops every write."""
+    usage = shutil.disk_usage(path)
+    share = usage.free / usage.total
+    found = f"{usage.free / MIN_FREE_BYTES:.1f} GiB free ({share:.0%})"
+    if usage.free < MIN_FREE_BYTES or share < MIN_FREE_SHARE:
+        return Check("disk", BAD, found, f"free space there: df -h {path}")
+    return Check("disk", GOOD, found)
+
+
+def newest_record(ts_ms: int, now: float) -> Check:
+    """Records of the future mean that the clock went back since."""
+    ahead = ts_ms / 1000 - now
+    if ahead > MAX_SKEW_SECONDS:
+        return Check(
+            "clock",
+            BAD,
+            f"the newest record is {ahead:.0f} s in the future",
+            "set the clock by NTP: timedatectl set-ntp true",
+        )
+    return Check("clock", GOOD, "no record is in the future")
