@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -43,6 +44,17 @@ class Where:
     def target(self) -> targets.Target:
         token = None if self.token_file is None else targets.read_token(self.token_file)
         return targets.resolve(self.url, self.dir, self.context, token, os.environ)
+
+    def spelled(self) -> str:
+        """The options again, to be put behind a command that somebody is advised to run."""
+        given = {
+            "--url": self.url,
+            "--dir": self.dir,
+            "--context": self.context,
+            "--token-file": self.token_file,
+        }
+        words = [f" {name} {shlex.quote(value)}" for name, value in given.items() if value]
+        return "".join(words)
 
     @contextmanager
     def reading(self) -> Iterator[AnyLog]:

@@ -1,0 +1,348 @@
+"""What `topics explain` tells: what happened, since when, and the one command that helps."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from topics.cli import _output as out
+from topics.cli.queue import DEAD_SEQ, dead_letters, records_after
+from topics.errors import TopicsError
+from topics.values import Audit, CursorState, Hole, Record, TopicState
+
+if TYPE_CHECKING:
+    from topics.cli._options import AnyLog
+
+LOOK_AROUND = 10_000
+"""How far to each side of a dead seq the run it belongs to is looked for."""
+
+_KINDS = {
+    "deleted": "deleted on purpose",
+    "cap": "evicted, because the topic is capped",
+    "ttl": "expired, because records of the topic live only so long",
+    "crash": "lost in a crash or to damage on disk",
+    "skipped": "never given to a record: it was reserved when the process died",
+    "source_trim": "lost in the source before it was copied",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing worth knowing. The one with the highest weight decides what helps."""
+
+    weight: int
+    what: str
+    since_ms: int | None = None
+    command: str = ""
+    word: str = "since"
+
+    def __str__(self) -> str:
+        if self.since_ms is None:
+            return self.what
+        return f"{self.what} ({self.word} {out.moment(self.since_ms)})"
+
+
+@dataclass
+class Story:
+    """Everything about one subject."""
+
+    subject: str
+    opening: str
+    findings: list[Finding] = field(default_factory=list)
+
+    def add(
+        self,
+        weight: int,
+        what: str,
+        *,
+        since_ms: int | None = None,
+        command: str = "",
+        word: str = "since",
+    ) -> None:
+        self.findings.append(Finding(weight, what, since_ms, command, word))
+
+    @property
+    def command(self) -> str:
+        """The one that helps most; empty when nothing needs help."""
+        helpful = [finding for finding in self.findings if finding.command]
+        return max(helpful, key=lambda finding: finding.weight).command if helpful else ""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "subject": self.subject,
+            "opening": self.opening,
+            "findings": [
+                {"what": finding.what, "since_ms": finding.since_ms} for finding in self.findings
+            ],
+        }
+
+
+def of_topic(log: AnyLog, topic: str) -> Story:
+    """A whole topic: what it lost, who is behind, what is stuck."""
+    state = log.state(topic, touch=False)
+    ledger = log.audit(topic)
+    story = Story(
+        topic,
+        f"{topic} is a {state.type} with {state.count} live of {ledger.written} written records; "
+        f"its last seq is {state.head_seq}.",
+    )
+    _tell_losses(story, log, state, ledger)
+    _tell_room(story, state)
+    if state.queue is not None:
+        _tell_jobs(story, log, state)
+    for cursor in log.cursors(topic):
+        _tell_cursor(story, cursor)
+    for router in log.routers():
+        if router.dest == topic and router.lag:
+            story.add(
+                3,
+                f"Router {router.router} has yet to copy {router.lag} records of {router.source}.",
+                command=f"topics router get '{router.router}'",
+            )
+    if not story.findings:
+        story.add(0, "Nothing was lost, and nothing waits.")
+    return story
+
+
+def _tell_losses(story: Story, log: AnyLog, state: TopicState, ledger: Audit) -> None:
+    topic, config = state.topic, state.config
+    if ledger.lost_cap:
+        limit = _limits(config)
+        story.add(
+            2,
+            f"{ledger.lost_cap} records were evicted by its cap ({limit}).",
+            since_ms=state.last_write_ts,
+            word="the last by a write at",
+            command=f"topics config {topic} cap_records= cap_bytes=",
+        )
+    if ledger.lost_ttl:
+        story.add(
+            2,
+            f"{ledger.lost_ttl} records expired; they live {out.span(config['ttl_ms'] / 1000)}.",
+            command=f"topics config {topic} ttl_ms=",
+        )
+    for gap in ledger.gaps:
+        after = _first_after(log, topic, gap.gap_to)
+        story.add(
+            9,
+            f"Seq {gap.gap_from} to {gap.gap_to} is missing: {_CAUSES[gap.cause]}.",
+            since_ms=None if after is None else after.ts,
+            word="before",
+            command=f"topics explain '{topic}#{gap.gap_from}'",
+        )
+    if ledger.lost_crash and not ledger.gaps:
+        story.add(8, f"Up to {ledger.lost_crash} records were lost when the process died.")
+    if not ledger.adds_up:
+        story.add(10, "Its ledger does not add up: a bug.", command=f"topics audit {topic} --json")
+
+
+_CAUSES = {
+    "crash": "lost in a power cut",
+    "repair": "given up when a damaged log was repaired",
+    "source_trim": "the source lost it before it was copied",
+}
+
+
+def _limits(config: Any) -> str:  # noqa: ANN401 - a mapping of settings
+    limits = []
+    if config["cap_records"]:
+        limits.append(f"{config['cap_records']} records")
+    if config["cap_bytes"]:
+        limits.append(out.size(config["cap_bytes"]))
+    return " or ".join(limits) if limits else "since lifted"
+
+
+def _tell_room(story: Story, state: TopicState) -> None:
+    config = state.config
+    if config["discard"] != "reject":
+        return
+    is_full = (config["cap_records"] and state.count >= config["cap_records"]) or (
+        config["cap_bytes"] and state.bytes >= config["cap_bytes"]
+    )
+    if is_full:
+        story.add(
+            7,
+            f"It is full ({_limits(config)}) and refuses writes rather than evict.",
+            since_ms=state.last_write_ts,
+            command=f"topics delete {state.topic} --before SEQ",
+        )
+
+
+def _tell_jobs(story: Story, log: AnyLog, state: TopicState) -> None:
+    assert state.queue is not None
+    topic, counts = state.topic, state.queue
+    delayed = state.count - counts.ready - counts.in_flight
+    oldest = next(records_after(log, topic, 0), None)
+    since = None if oldest is None else oldest.ts
+    if counts.ready and not counts.in_flight:
+        story.add(
+            6,
+            f"{counts.ready} jobs are ready, and no worker holds any.",
+            since_ms=since,
+            command=f"topics queue peek {topic}",
+        )
+    elif state.count:
+        story.add(
+            1,
+            f"{counts.ready} jobs are ready, {counts.in_flight} at work, {delayed} held back.",
+            since_ms=since,
+            command=f"topics queue stats {topic}",
+        )
+    if counts.dead_lettered:
+        story.add(
+            5,
+            f"{counts.dead_lettered} jobs failed too often and went to "
+            f"{state.config['dead_letter']} since the log was opened.",
+            command=f"topics queue dead {topic}",
+        )
+
+
+def _tell_cursor(story: Story, cursor: CursorState) -> None:
+    if cursor.gap_pending:
+        story.add(
+            5,
+            f"Cursor {cursor.cursor} waits before a gap: it was too slow for some records.",
+            since_ms=cursor.updated_ts,
+            command=f"topics explain {cursor.topic}/{cursor.cursor}",
+        )
+    elif cursor.lag_records:
+        story.add(
+            4,
+            f"Cursor {cursor.cursor} is {cursor.lag_records} records "
+            f"({out.span(cursor.lag_seconds)}) behind.",
+            since_ms=cursor.updated_ts,
+            command=f"topics explain {cursor.topic}/{cursor.cursor}",
+        )
+
+
+def of_cursor(log: AnyLog, topic: str, name: str) -> Story:
+    """A consumer: how far it is, what it missed, what it is stuck on."""
+    cursor = log.cursor(topic, name)
+    story = Story(
+        f"{topic}/{name}",
+        f"{name} has consumed {topic} up to seq {cursor.seq} of {cursor.head_seq}.",
+    )
+    page = log.read(topic, after=cursor.seq, limit=1)
+    if page.tombstone is not None:
+        lost = page.tombstone
+        story.add(
+            9,
+            f"Its next read begins with a loss: seq {lost.gap_from} to {lost.gap_to} is gone "
+            f"({lost.reason}).",
+            since_ms=cursor.updated_ts,
+            command=f"topics cursor set {topic} {name} {lost.gap_to}",
+        )
+    if page.records:
+        first = page.records[0]
+        idle = time.time() - cursor.updated_ts / 1000
+        story.add(
+            5,
+            f"{cursor.lag_records} records wait, the first is seq {first.seq}; the cursor has not "
+            f"moved for {out.span(max(0.0, idle))}.",
+            since_ms=first.ts,
+            word="waiting since",
+            command=f"topics read {topic} --after {cursor.seq} --limit 1",
+        )
+    elif page.tombstone is None:
+        story.add(0, "It is up to date.", since_ms=cursor.updated_ts)
+    return story
+
+
+def of_seq(log: AnyLog, topic: str, seq: int) -> Story:
+    """One seq: the record, or what became of it."""
+    state = log.state(topic, touch=False)
+    subject = f"{topic}#{seq}"
+    if seq < 1 or seq > state.head_seq:
+        story = Story(subject, f"{topic} has no seq {seq} yet; its last one is {state.head_seq}.")
+        story.add(
+            1,
+            "Nothing is missing.",
+            since_ms=state.last_write_ts,
+            word="last write",
+            command=f"topics tail {topic}",
+        )
+        return story
+    run = _run_around(log, topic, seq, state.head_seq)
+    if run is None:
+        return _of_live(log, state, seq)
+    return _of_dead(log, state, seq, run)
+
+
+def _of_live(log: AnyLog, state: TopicState, seq: int) -> Story:
+    topic = state.topic
+    record = _first_after(log, topic, seq - 1)
+    story = Story(f"{topic}#{seq}", f"Seq {seq} of {topic} is there.")
+    if record is not None and record.seq == seq:
+        tag = "" if record.tag is None else f", tag {record.tag}"
+        what = f"It has {len(record.raw)} bytes of data{tag}."
+        story.add(1, what, since_ms=record.ts, word="written")
+    if state.queue is not None:
+        counts = state.queue
+        waiting = "may be at work" if counts.in_flight else "waits: no worker holds any job"
+        story.add(
+            2,
+            f"As a job it {waiting}; {counts.ready} are ready, {counts.in_flight} at work.",
+            command=f"topics queue stats {topic}",
+        )
+    else:
+        story.add(0, "Readers get it.", command=f"topics read {topic} --after {seq - 1} --limit 1")
+    return story
+
+
+def _of_dead(log: AnyLog, state: TopicState, seq: int, run: Hole) -> Story:
+    topic = state.topic
+    story = Story(f"{topic}#{seq}", f"Seq {seq} of {topic} is gone: {_KINDS[run.kind]}.")
+    after = _first_after(log, topic, run.to_seq)
+    since = state.last_write_ts if after is None else after.ts
+    if run.to_seq > run.from_seq:
+        story.add(1, f"So is everything from seq {run.from_seq} to {run.to_seq}.")
+    commands = {
+        "cap": f"topics config {topic} cap_records= cap_bytes=",
+        "ttl": f"topics config {topic} ttl_ms=",
+        "source_trim": "topics router ls",
+    }
+    story.add(
+        2,
+        "It was written, if ever, no later than what follows it.",
+        since_ms=since,
+        word="written",
+        command=commands.get(run.kind, f"topics audit {topic}"),
+    )
+    if state.queue is not None and run.kind == "deleted":
+        _tell_end_of_job(story, log, state, seq)
+    return story
+
+
+def _tell_end_of_job(story: Story, log: AnyLog, state: TopicState, seq: int) -> None:
+    """A finished job is deleted, and so is one that was moved to the dead letters."""
+    letters_in: str | None = state.config["dead_letter"]
+    if letters_in is not None:
+        for letter in dead_letters(log, state.topic, letters_in):
+            if letter.meta.get(DEAD_SEQ) == str(seq):
+                story.add(
+                    5,
+                    f"As a job it failed too often and is now {letters_in}#{letter.seq}.",
+                    since_ms=letter.ts,
+                    command=f"topics queue redrive {state.topic}",
+                )
+                return
+    story.add(3, "As a job it was finished, or removed by a delete.")
+
+
+def _run_around(log: AnyLog, topic: str, seq: int, head: int) -> Hole | None:
+    """The run of dead seqs that holds `seq`; None when its record lives."""
+    holes = log.holes(
+        topic, from_seq=max(1, seq - LOOK_AROUND), to_seq=min(head, seq + LOOK_AROUND)
+    )
+    if holes.next_from_seq <= seq:  # so many runs before it that the answer ended early
+        holes = log.holes(topic, from_seq=seq, to_seq=seq)
+    return next((run for run in holes.runs if run.from_seq <= seq <= run.to_seq), None)
+
+
+def _first_after(log: AnyLog, topic: str, seq: int) -> Record | None:
+    try:
+        records = log.read(topic, after=seq, limit=1).records
+    except TopicsError:
+        return None
+    return records[0] if records else None

@@ -1,0 +1,56 @@
+"""`topics explain`: the story behind a gap, a lag or a stuck job."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from topics.cli import _output as out
+from topics.cli._exit import OK
+from topics.cli._options import Where, as_json_option, on_a_log
+
+if TYPE_CHECKING:
+    from topics.cli._options import AnyLog
+    from topics.cli._stories import Story
+
+
+@click.command()
+@click.argument("subject", metavar="TOPIC | TOPIC/CURSOR | TOPIC#SEQ")
+@as_json_option
+@on_a_log
+def explain(where: Where, *, subject: str, as_json: bool) -> int:
+    """Say what happened, since when, and the one command that helps.
+
+    \b
+      topics explain orders            what it lost, who is behind, what is stuck
+      topics explain orders/billing    a consumer: its lag, and what it missed
+      topics explain 'orders#17'       one record or job: where it is, or went
+    """
+    with where.reading() as log:
+        story = _told(log, subject)
+    if as_json:
+        facts = story.to_dict()
+        facts["command"] = f"{story.command}{where.spelled()}" if story.command else None
+        out.print_json(facts)
+        return OK
+    print(out.safe(story.opening))
+    for finding in sorted(story.findings, key=lambda finding: -finding.weight):
+        print(f"- {out.safe(str(finding))}")
+    if story.command:
+        print(f"Try: {out.style(story.command + where.spelled(), 'bold')}")
+    return OK
+
+
+def _told(log: AnyLog, subject: str) -> Story:
+    from topics.cli import _stories  # noqa: PLC0415 - help does without
+
+    topic, slash, cursor = subject.partition("/")
+    if slash:
+        return _stories.of_cursor(log, topic, cursor)
+    topic, mark, seq = subject.partition("#")
+    if not mark:
+        return _stories.of_topic(log, topic)
+    if not seq.isdecimal():
+        raise click.UsageError(f"{seq!r} is no seq; write it like 'orders#17'")
+    return _stories.of_seq(log, topic, int(seq))
