@@ -40,8 +40,10 @@ COMMANDS: Mapping[str, Place] = {
     "cursor": Place("topics.cli.cursor:cursor", "Look at and move the cursors of consumers."),
     "delete": Place("topics.cli.delete:delete", "Remove records for good."),
     "describe": Place("topics.cli.topic:describe", "Show the state of a topic."),
+    "doctor": Place("topics.cli.doctor:doctor", "Check this machine and the log."),
     "drop": Place("topics.cli.topic:drop", "Remove a topic with everything in it."),
     "dump": Place("topics.cli.directory:dump", "Write a topic of a directory as JSON lines."),
+    "explain": Place("topics.cli.explain:explain", "Say what happened to a topic, and what helps."),
     "flow": Place("topics.cli.flow:flow", "Topics in, SQL or Python, a topic or a table out."),
     "inspect": Place("topics.cli.directory:inspect", "Show what a data directory holds."),
     "ls": Place("topics.cli.topic:ls", "List topics."),
@@ -53,7 +55,9 @@ COMMANDS: Mapping[str, Place] = {
     "spark": Place("topics.cli.spark:spark", "Check Spark here, and run bulk jobs with it."),
     "tail": Place("topics.cli.read:tail", "Print the newest records, and those that come."),
     "top": Place("topics.cli.top:top", "Watch the whole log, live."),
+    "torture": Place("topics.cli.torture:torture", "Kill servers under load, count what is left."),
     "verify": Place("topics.cli.directory:verify", "Check every byte of a data directory."),
+    "watch": Place("topics.cli.watch:watch", "Print what is appended to many topics."),
 }
 
 

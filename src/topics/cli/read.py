@@ -13,8 +13,8 @@ from topics.events import Resumed
 from topics.values import Record, Tombstone
 
 if TYPE_CHECKING:
-    from topics.cli._records import Lines
     from topics.cli._options import AnyLog
+    from topics.cli._records import Lines
 
 PAGE_RECORDS = 1000
 
