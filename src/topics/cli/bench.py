@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
 
 import click
 
-BENCHES = {"engine": "topics.bench.engine"}
+BENCHES = {
+    "engine": ("topics.bench.engine", "The log inside this process."),
+}
 
 
-@click.command(
-    context_settings={"ignore_unknown_options": True, "help_option_names": []},
-    add_help_option=False,
-)
-@click.argument("name", type=click.Choice(sorted(BENCHES)))
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def bench(name: str, arguments: tuple[str, ...]) -> int:
+@click.group()
+def bench() -> None:
     """Measure speed and memory beside raw numbers; `topics bench engine --help` tells more."""
-    code: int = import_module(BENCHES[name]).main(list(arguments))
-    return code
+
+
+def _command(name: str, module: str, line: str) -> click.Command:
+    """A command whose options its module reads by itself."""
+
+    def run(arguments: tuple[str, ...]) -> int:
+        main: Callable[[list[str]], int] = import_module(module).main
+        return main(list(arguments))
+
+    return click.Command(
+        name,
+        callback=run,
+        params=[click.Argument(["arguments"], nargs=-1, type=click.UNPROCESSED)],
+        context_settings={"ignore_unknown_options": True, "help_option_names": []},
+        add_help_option=False,
+        help=line,
+    )
+
+
+for _name, (_module, _line) in BENCHES.items():
+    bench.add_command(_command(_name, _module, _line))
