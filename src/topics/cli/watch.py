@@ -65,10 +65,8 @@ def _events(
     if isinstance(log, RemoteLog):
         yield from log.watch(starts, match=match, node=not_node, wait=wait)
         return
-    cursors = {
-        topic: log.state(topic, touch=False).head_seq if after is None else after
-        for topic, after in starts.items()
-    }
+    heads = {topic: log.state(topic, touch=False).head_seq for topic in starts}
+    cursors = {topic: heads[topic] if after is None else after for topic, after in starts.items()}
     quiet_since = time.monotonic()
     while cursors and (wait is None or time.monotonic() - quiet_since < wait):
         for topic, after in list(cursors.items()):
