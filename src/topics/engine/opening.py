@@ -246,7 +246,9 @@ def _sizes(fs: Fs, path: str) -> dict[str, int]:
 def _view(fs: Fs, path: str, opening: Opening) -> Engine:
     entered = directory.look_into(fs, path)
     assert entered.format is not None
-    found = find_state(fs, path, entered.format, opening.settings, clock=opening.clock)
+    found = find_state(
+        fs, path, entered.format, opening.settings, clock=opening.clock, beside_owner=True
+    )
     kernel = Kernel(
         clock=opening.clock,
         settings=opening.settings,

@@ -73,6 +73,11 @@ class Found(msgspec.Struct):
     scans: list[GroupScan] = msgspec.field(default_factory=list)
     owed: list[Fact] = msgspec.field(default_factory=list)  # what the new generation logs first
     warnings: list[str] = msgspec.field(default_factory=list)
+    beside_owner: bool = False
+
+    def leaves_reserved(self, same_boot: bool) -> bool:
+        """Whether reserved seqs may still become records: not after a power loss."""
+        return self.beside_owner and same_boot
 
     @property
     def generation(self) -> int:
@@ -100,8 +105,12 @@ def find_state(
     *,
     clock: Clock,
     progress: Callable[[float], None] = lambda share: None,
+    beside_owner: bool = False,
 ) -> Found:
     """Steps 2 to 7: read everything, change nothing.
+
+    Beside an owner that runs, seqs it has reserved are not skipped: it may yet give them to
+    records, and a reader that had passed them would never see those.
 
     A segment that is gone need not be a loss: the log still holds what came after the older of two
     snapshots. So a snapshot that rests on such a segment makes way for the one before it.
@@ -110,6 +119,7 @@ def find_state(
     reason: RefusedToOpen | None = None
     while True:
         found = _nothing_found(fs, path, store_format, settings)
+        found.beside_owner = beside_owner
         found.bad_snapshots += unusable
         try:
             _find(found, settings, clock, progress)
@@ -349,7 +359,7 @@ def _resume_heads(found: Found, topic: Topic, *, same_boot: bool) -> None:
     klass = topic.config.durability
     if klass == "ephemeral":
         _restart_ephemeral(topic)
-    elif klass == "disk" and topic.reserved > topic.head:
+    elif klass == "disk" and topic.reserved > topic.head and not found.leaves_reserved(same_boot):
         kind = SeqSkipped.UNASSIGNED if same_boot else SeqSkipped.POWER_LOSS
         skipped = SeqSkipped(topic.id, topic.last_ts, topic.head + 1, topic.reserved, kind)
         topic.apply_skipped(skipped)
