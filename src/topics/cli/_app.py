@@ -46,6 +46,7 @@ COMMANDS: Mapping[str, Place] = {
     "explain": Place("topics.cli.explain:explain", "Say what happened to a topic, and what helps."),
     "flow": Place("topics.cli.flow:flow", "Topics in, SQL or Python, a topic or a table out."),
     "inspect": Place("topics.cli.directory:inspect", "Show what a data directory holds."),
+    "lake": Place("topics.cli.lake:lake", "A topic as a Delta table, and its erasure receipts."),
     "ls": Place("topics.cli.topic:ls", "List topics."),
     "produce": Place("topics.cli.produce:produce", "Append lines to a topic."),
     "queue": Place("topics.cli.queue:queue", "Look at jobs, hand some out, redrive failed ones."),

@@ -93,7 +93,7 @@ class EpochCommit:
                 raise RangesDoNotJoin(
                     f"epoch {self._version} is in {self._place.path} already, but up to seq "
                     f"{position} only, not {runs[-1][1]}: this checkpoint is older than the table. "
-                    "Use the checkpoint the table was made with"
+                    "Use the newer one, or none: the table knows where it is"
                 )
         return True
 
@@ -110,7 +110,8 @@ class EpochCommit:
                 raise RangesDoNotJoin(
                     f"rows from seq {first} on arrive, but {self._place.path} holds topic "
                     f"{self._origin.topic} (epoch {epoch}) up to seq {position}: this checkpoint "
-                    "does not belong to the table. Use the table's own, or a new table"
+                    "does not belong to the table. Use the right one, or none: the table knows "
+                    "where it is"
                 )
             gaps = missing(seen.runs(epoch), position + 1, last)
             unexplained += self._judge(epoch, gaps)

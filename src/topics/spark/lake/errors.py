@@ -44,3 +44,9 @@ class FilesVanished(LakeError):
     """Files that were written for an epoch are gone before it could be committed."""
 
     code = "files_vanished"
+
+
+class SyncFailed(LakeError):
+    """The query that fills a table ended with an error; its message says which."""
+
+    code = "sync_failed"

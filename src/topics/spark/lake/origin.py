@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 from urllib.parse import quote
 
 import msgspec
 
 from topics.client.sync_http import Http
 from topics.errors import InvalidRequest, TopicNotFound, TopicsError
+from topics.spark.log import patiently
+
+RETRY_S: Final = 60.0
+_TIMEOUT_S: Final = 60.0
 
 
 @dataclass(frozen=True)
@@ -25,12 +29,15 @@ class Dead:
 
 
 class Origin:
-    """One topic of one server; pickles without its connections."""
+    """One topic of one server. Errors that may pass are waited out for `retry_s` seconds."""
 
-    def __init__(self, url: str, topic: str, *, token: str | None = None) -> None:
+    def __init__(
+        self, url: str, topic: str, *, token: str | None = None, retry_s: float = RETRY_S
+    ) -> None:
         self.url = url
         self.topic = topic
-        self._http = Http(url, token=token)
+        self._retry_s = retry_s
+        self._http = Http(url, token=token, timeout=_TIMEOUT_S, retries=0)
         self._path = f"/v0/topics/{quote(topic, safe='')}"
 
     def __enter__(self) -> Origin:
@@ -41,7 +48,7 @@ class Origin:
 
     def state(self) -> dict[str, Any]:
         """The topic's state; `TopicNotFound` when it is gone."""
-        found: dict[str, Any] = self._call("GET", self._path)
+        found: dict[str, Any] = self._call("GET", f"{self._path}?touch=false")
         return found
 
     def holes(self, first: int, last: int) -> Iterator[Dead]:
@@ -75,7 +82,9 @@ class Origin:
 
     def _call(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401 - JSON
         raw = None if body is None else msgspec.json.encode(body)
-        answer = self._http.request(method, path, body=raw, idempotent=True)
+        answer = patiently(
+            lambda: self._http.request(method, path, body=raw), seconds=self._retry_s
+        )
         return msgspec.json.decode(answer.body)
 
 

@@ -204,6 +204,11 @@ class LakeTable:
         )
         self._make_durable(made)
 
+    def remember(self, name: str, text: str) -> None:
+        """Keep a setting of ours with the table."""
+        if self.settings.get(name) != text:
+            self.delta.alter.set_table_properties({name: text}, raise_if_not_exists=False)
+
     def _make_durable(self, version: int) -> None:
         with suppress(FileNotFoundError):  # a maintenance elsewhere has already made it history
             sync_file(f"{self.place.log}/{version:020d}.json")

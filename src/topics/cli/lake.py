@@ -1,0 +1,220 @@
+"""`topics lake`: a topic as a Delta table; deletes reach it, and receipts prove erasure."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from topics.cli._exit import NO, OK
+from topics.cli._options import Where, as_json_option, ask, on_a_log, yes_option
+from topics.cli._output import print_json, print_json_line, size
+
+if TYPE_CHECKING:
+    from topics.client.targets import Target
+    from topics.spark.lake.origin import Origin
+    from topics.spark.lake.place import Place
+    from topics.spark.lake.receipt import Receipt
+    from topics.spark.lake.syncing import Epoch
+
+_table = click.argument("table", metavar="TABLE")
+_QUICKLY_S = 2.0
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def lake() -> None:
+    """Keep a topic as a Delta table; carry deletes into it; erase, and prove it.
+
+    TABLE is a directory or a file:// address.
+    """
+
+
+@lake.command()
+@click.argument("topic")
+@_table
+@click.option("--once", is_flag=True, help="Sync what is there, then end.")
+@click.option("--reconcile", is_flag=True, help="Check every row of the table for deletes.")
+@click.option("--trigger", default="5 seconds", show_default=True, help="Time between epochs.")
+@click.option("--checkpoint", metavar="DIR", help="Default: _topics_checkpoint in TABLE.")
+@click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
+@as_json_option
+@on_a_log
+def sync(
+    where: Where,
+    *,
+    topic: str,
+    table: str,
+    once: bool,
+    reconcile: bool,
+    trigger: str,
+    checkpoint: str | None,
+    master: str,
+    as_json: bool,
+) -> int:
+    """Write TOPIC to TABLE, each record once, and go on as the topic grows.
+
+    What the log lost before it could be written lands in TABLE__loss. What is deleted in the topic
+    leaves the table. SIGTERM and Ctrl-C let the epoch at hand finish; the next run goes on there.
+    """
+    from topics.spark.flows.running import told_to_stop  # noqa: PLC0415 - help must not wait
+    from topics.spark.jobs import job_session  # noqa: PLC0415
+    from topics.spark.lake.place import Place  # noqa: PLC0415
+    from topics.spark.lake.syncing import Sync, SyncTask  # noqa: PLC0415
+
+    target = where.target()
+    place = Place.of(table)
+    task = SyncTask(
+        topic=topic,
+        place=place,
+        url=_server(target),
+        token=target.token,
+        once=once,
+        reconcile=reconcile,
+        trigger=trigger,
+        checkpoint=checkpoint,
+    )
+    run = Sync(task, report=_Shown(place.name, as_json=as_json), notice=_say)
+    with told_to_stop() as stopping, job_session(f"lake {place.name}", master, _say) as spark:
+        done = run.run(spark, stopping)
+    if as_json:
+        print_json_line({"table": place.path, "ended": asdict(done)})
+    else:
+        print(
+            f"{place.name} ended: {done.rows:,} rows in {done.epochs} epochs, {done.deleted:,} "
+            f"deleted, up to seq {done.position:,}, {done.seconds:.1f} s"
+        )
+    return OK
+
+
+@lake.command()
+@_table
+@click.option(
+    "--match", required=True, metavar="TAG", help="The tag; one that ends in * is a prefix."
+)
+@yes_option
+@as_json_option
+def delete(*, table: str, match: str, yes: bool, as_json: bool) -> int:
+    """Delete rows of TABLE by their tag, also those that the topic has long evicted.
+
+    This changes the table only: delete the records of the topic with `topics delete`. Then run
+    `topics lake maintain`, which takes the bytes away and proves it.
+    """
+    from topics.spark.lake.erasing import erase, matching  # noqa: PLC0415
+    from topics.spark.lake.locking import committing  # noqa: PLC0415
+    from topics.spark.lake.place import Place  # noqa: PLC0415
+    from topics.spark.lake.table import LakeTable  # noqa: PLC0415
+
+    place = Place.of(table)
+    topic = LakeTable.open(place).topic
+    found = len(matching(place, match))
+    if found and not ask(f"Delete {found:,} rows from {place.path}?", yes=yes):
+        return NO
+    with committing(place):
+        erased = erase(place, matching(place, match), cause="match")
+    if as_json:
+        print_json(
+            {
+                "table": place.path,
+                "topic": topic,
+                "deleted": erased.rows,
+                "files": erased.files,
+                "table_version": erased.version,
+            }
+        )
+    else:
+        print(f"deleted {erased.rows:,} rows of {place.name}, {erased.files} files written anew")
+    return OK
+
+
+@lake.command()
+@_table
+@click.option(
+    "--retain", default="0h", show_default=True, help="Keep files the table let go this long."
+)
+@click.option("--receipt", metavar="FILE", help="Default: TABLE__receipts/<time>.json.")
+@click.option("--needle-file", metavar="FILE", help="Texts to search for as well, one a line.")
+@as_json_option
+@on_a_log
+def maintain(
+    where: Where,
+    *,
+    table: str,
+    retain: str,
+    receipt: str | None,
+    needle_file: str | None,
+    as_json: bool,
+) -> int:
+    """Compact TABLE, take away the bytes of what it let go, and write an erasure receipt.
+
+    Every file under TABLE is then searched, Parquet decoded, for rows that were erased and for the
+    texts in the needle file. Exits with 1 when anything is found.
+    """
+    from topics.spark.lake import upkeep  # noqa: PLC0415 - help must not wait
+    from topics.spark.lake.place import Place  # noqa: PLC0415
+    from topics.spark.lake.receipt import default_path  # noqa: PLC0415
+
+    place = Place.of(table)
+    needles = [] if needle_file is None else upkeep.needles_of(needle_file)
+    task = upkeep.Maintenance(upkeep.hours_of(retain), needles)
+    made = upkeep.maintain(place, task, origin=_origin(where, place), say=_say)
+    path = receipt or default_path(place, made.started)
+    made.write(path)
+    if as_json:
+        print_json({**made.to_dict(), "receipt": path})
+    else:
+        _print_receipt(made, path)
+    return NO if made.found else OK
+
+
+def _server(target: Target) -> str:
+    if target.url is None:
+        raise click.UsageError(
+            "a lake sync needs a server, which knows what was deleted; name one with --url"
+        )
+    return target.url
+
+
+def _origin(where: Where, place: Place) -> Origin | None:
+    """The server the table is made from, if that is the one meant; the receipt asks it little."""
+    from topics.spark.lake.origin import Origin  # noqa: PLC0415
+    from topics.spark.lake.table import ORIGIN, LakeTable  # noqa: PLC0415
+
+    target = where.target()
+    table = LakeTable.open(place)
+    if target.url is None or table.settings.get(ORIGIN) != target.url:
+        return None
+    return Origin(target.url, table.topic, token=target.token, retry_s=_QUICKLY_S)
+
+
+class _Shown:
+    def __init__(self, name: str, *, as_json: bool) -> None:
+        self._name = name
+        self._as_json = as_json
+
+    def __call__(self, epoch: Epoch) -> None:
+        if self._as_json:
+            print_json_line({"table": self._name, **asdict(epoch)})
+        else:
+            print(f"{self._name}  {epoch.line()}", flush=True)
+
+
+def _print_receipt(made: Receipt, path: str) -> None:
+    for hit in made.scanned.hits:
+        print(f"FOUND {hit}")
+    freed = sum(file.bytes for file in made.files_removed)
+    searched = made.scanned
+    print(f"{len(made.files_removed)} files removed, {size(freed)}")
+    print(
+        f"{searched.files} files searched, {size(searched.bytes)}, "
+        f"{searched.decoded_rows:,} rows decoded"
+    )
+    print(f"{len(made.erased):,} rows erased so far, {made.found} found")
+    for kept in made.kept_elsewhere:
+        print(f"kept elsewhere: {kept.what}: {kept.where} ({kept.why})")
+    print(f"receipt: {path}")
+
+
+def _say(line: str) -> None:
+    print(f"lake: {line}", file=sys.stderr, flush=True)

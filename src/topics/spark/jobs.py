@@ -1,0 +1,51 @@
+"""A Spark session for one command: quiet on the terminal, and gone when the command ends."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from topics.spark.quiet import chatter_to, tail
+from topics.spark.starting import require_pyspark, session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@contextmanager
+def job_session(
+    name: str, master: str, notice: Callable[[str], None] = lambda line: None
+) -> Iterator[SparkSession]:
+    """A session that is there already is used and left as it was.
+
+    What Spark says goes to a file, of which the end is shown if the session does not start.
+    """
+    require_pyspark()
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - takes half a second
+
+    existing = SparkSession.getActiveSession()
+    if existing is not None:
+        yield existing
+        return
+    notice(f"starting Spark on {master}")
+    conf = {
+        "spark.app.name": f"topics {name}",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    with tempfile.TemporaryDirectory(prefix="topics-spark-") as scratch:
+        log = Path(scratch) / "spark.log"
+        try:
+            with chatter_to(log):
+                spark = session(master, conf=conf)
+        except Exception:
+            notice(tail(log))
+            raise
+        try:
+            yield spark
+        finally:
+            with chatter_to(log):
+                spark.stop()

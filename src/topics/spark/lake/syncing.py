@@ -1,0 +1,257 @@
+"""`topics lake sync`: a streaming query from a topic into its table, and what goes with it.
+
+The table says where it is, so a checkpoint that was lost costs nothing: a new query begins behind
+the table's position. While nothing arrives no epoch is committed, and deletes would wait; so they
+are looked for between epochs as well.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from topics.errors import TopicNotFound
+from topics.spark.flows.explaining import explain
+from topics.spark.lake.epochs import report_position
+from topics.spark.lake.errors import SyncFailed
+from topics.spark.lake.leftovers import remove_leftovers
+from topics.spark.lake.locking import committing, syncing
+from topics.spark.lake.origin import Origin
+from topics.spark.lake.place import Place
+from topics.spark.lake.reconcile import carry_deletes
+from topics.spark.lake.sink import FORMAT, LakeSink
+from topics.spark.lake.table import CHECKPOINT, LakeTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+EPOCH_BYTES: Final = 256 << 20
+"""How much one epoch takes when there is a lot to catch up with."""
+TRIGGER: Final = "5 seconds"
+_POLL_S: Final = 0.2
+_DELETES_EVERY_S: Final = 2.0
+_IN_A_BATCH: Final = "Processing"
+
+
+@dataclass(frozen=True)
+class SyncTask:
+    """What to keep in step with what, and for how long."""
+
+    topic: str
+    place: Place
+    url: str
+    token: str | None = None
+    once: bool = False
+    reconcile: bool = False
+    trigger: str = TRIGGER
+    checkpoint: str | None = None
+
+    @property
+    def checkpoint_dir(self) -> str:
+        return self.checkpoint or self.place.checkpoint
+
+    def origin(self) -> Origin:
+        return Origin(self.url, self.topic, token=self.token)
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """How one epoch went; `lag` is in records."""
+
+    epoch: int
+    rows: int
+    rows_per_second: float
+    seconds: float
+    lag: int
+
+    def line(self) -> str:
+        """For people."""
+        return (
+            f"epoch {self.epoch}  {self.rows:,} rows  {self.rows_per_second:,.0f}/s  "
+            f"{self.seconds:.1f} s  lag {self.lag:,}"
+        )
+
+
+@dataclass(frozen=True)
+class Synced:
+    """What a sync did before it ended without an error."""
+
+    epochs: int
+    rows: int
+    deleted: int
+    position: int
+    table_version: int
+    seconds: float
+
+
+class Sync:
+    """One run. `report` gets every epoch, `notice` words about the rest."""
+
+    def __init__(
+        self,
+        task: SyncTask,
+        *,
+        report: Callable[[Epoch], None] = lambda epoch: None,
+        notice: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        self._task = task
+        self._report = report
+        self._notice = notice
+        self._last = -1
+        self._epochs = self._rows = self._deleted = 0
+        self._seen_deletes: int | None = None
+        self._look_at = 0.0
+
+    def run(self, spark: SparkSession, stopping: threading.Event | None = None) -> Synced:
+        """Sync until there is nothing left (`once`) or until told to stop."""
+        task, began = self._task, time.monotonic()
+        place = task.place
+        stopping = stopping or threading.Event()
+        with task.origin() as origin:
+            state = origin.state()  # a topic that is not there is told before anything is made
+            with syncing(place):
+                self._prepare()
+                if task.reconcile and not task.once:
+                    self._reconcile(origin, everything=True)
+                query = self._start(spark, state["epoch"])
+                self._watch(query, origin, stopping)
+                self._reconcile(origin, everything=task.reconcile)
+                report_position(place, origin, place.cursor)
+        table = LakeTable.open(place)
+        return Synced(
+            epochs=self._epochs,
+            rows=self._rows,
+            deleted=self._deleted,
+            position=table.position(task.topic, state["epoch"]),
+            table_version=table.version,
+            seconds=time.monotonic() - began,
+        )
+
+    def _prepare(self) -> None:
+        task = self._task
+        with committing(task.place):
+            table = LakeTable.of_topic(task.place, task.topic, origin=task.url)
+            table.remember(CHECKPOINT, task.checkpoint_dir)
+            gone = remove_leftovers(task.place)
+        if gone:
+            self._notice(f"removed {len(gone)} files that an earlier run left behind")
+
+    def _start(self, spark: SparkSession, epoch: int) -> StreamingQuery:
+        task = self._task
+        spark.dataSource.register(LakeSink)
+        server = {"url": task.url} | ({} if task.token is None else {"token": task.token})
+        rows = (
+            spark.readStream.format("topics")
+            .options(**server, **self._start_options(epoch))
+            .option("subscribe", task.topic)
+            .option("onLoss", "rows")
+            .option("includeDeleted", "true")
+            .option("maxBytesPerTrigger", str(EPOCH_BYTES))
+            .load()
+        )
+        writer = (
+            rows.writeStream.format(FORMAT)
+            .options(**server)
+            .option("topic", task.topic)
+            .option("path", task.place.path)
+            .option("checkpointLocation", task.checkpoint_dir)
+            .queryName(f"lake {task.place.name}")
+        )
+        if task.once:
+            return writer.trigger(availableNow=True).start()
+        return writer.trigger(processingTime=task.trigger).start()
+
+    def _start_options(self, epoch: int) -> dict[str, str]:
+        """Where a new query begins; one with a checkpoint knows."""
+        task = self._task
+        if os.path.exists(os.path.join(task.checkpoint_dir, "metadata")):
+            return {}
+        position = LakeTable.open(task.place).position(task.topic, epoch)
+        return {"startingOffsets": json.dumps({task.topic: position + 1})}
+
+    # While it runs
+
+    def _watch(self, query: StreamingQuery, origin: Origin, stopping: threading.Event) -> None:
+        try:
+            while query.isActive and not stopping.wait(_POLL_S):
+                self._look(query)
+                if not self._task.once and time.monotonic() >= self._look_at:
+                    self._reconcile(origin)
+                    self._look_at = time.monotonic() + _DELETES_EVERY_S
+            self._finish_epoch(query)
+        finally:
+            query.stop()
+        self._look(query)
+        failed = query.exception()
+        if failed is not None:
+            raise SyncFailed(explain(failed)) from failed
+
+    def _finish_epoch(self, query: StreamingQuery) -> None:
+        """Let the running epoch end; Spark would tear it down in the middle."""
+        last = self._last
+        while query.isActive and self._last == last:
+            status = query.status
+            if not status["isTriggerActive"] or not status["message"].startswith(_IN_A_BATCH):
+                return
+            time.sleep(_POLL_S)
+            self._look(query)
+
+    def _look(self, query: StreamingQuery) -> None:
+        """Report the epochs that ended since the last look."""
+        newest = query.lastProgress
+        if newest is None or newest["batchId"] <= self._last:
+            return
+        for each in query.recentProgress:
+            if each["batchId"] > self._last and "addBatch" in each["durationMs"]:
+                epoch = _epoch_of(each, self._task.topic)
+                self._last = epoch.epoch
+                self._epochs += 1
+                self._rows += epoch.rows
+                self._report(epoch)
+
+    def _reconcile(self, origin: Origin, *, everything: bool = False) -> None:
+        """Carry deletes over, unless nothing was deleted since the last look."""
+        try:
+            version = origin.state()["delete_version"]
+        except TopicNotFound:
+            return  # the source warns of it
+        if version == self._seen_deletes and not everything:
+            return
+        with committing(self._task.place):
+            carried = carry_deletes(self._task.place, origin, everything=everything)
+        self._seen_deletes = version
+        self._deleted += carried.rows
+        if carried.rows:
+            self._notice(f"{carried.rows:,} deleted records left the table")
+
+
+def _epoch_of(progress: Mapping[str, Any], topic: str) -> Epoch:
+    rows, duration_ms = progress["numInputRows"], progress.get("batchDuration") or 0
+    return Epoch(
+        epoch=int(progress["batchId"]),
+        rows=rows,
+        rows_per_second=1000 * rows / duration_ms if duration_ms else 0.0,
+        seconds=duration_ms / 1000,
+        lag=sum(_behind(source, topic) for source in progress["sources"]),
+    )
+
+
+def _behind(source: Mapping[str, Any], topic: str) -> int:
+    at, newest = (_position(source.get(name), topic) for name in ("endOffset", "latestOffset"))
+    if at is None or newest is None:
+        return 0
+    return max(0, newest[1] - (at[1] if at[0] == newest[0] else 1))
+
+
+def _position(offset: object, topic: str) -> tuple[int, int] | None:
+    decoded = json.loads(offset) if isinstance(offset, str) and offset else offset
+    if not isinstance(decoded, Mapping) or topic not in decoded:
+        return None
+    epoch, next_seq = decoded[topic]
+    return int(epoch), int(next_seq)
