@@ -64,7 +64,7 @@ def add(
 @context.command("ls")
 @as_json_option
 def list_contexts(*, as_json: bool) -> int:
-    """List the contexts there are; a star marks the current one."""
+    """List the contexts there are. A star marks the current one."""
     contexts = targets.load_contexts()
     names = sorted(contexts.contexts)
     if as_json:
@@ -85,7 +85,7 @@ def list_contexts(*, as_json: bool) -> int:
 @_name
 @as_json_option
 def use(*, name: str, as_json: bool) -> int:
-    """Make NAME the current context: commands use it when nothing else is said."""
+    """Make NAME the current context. Commands use it when nothing else is said."""
     contexts = targets.load_contexts().using(name)
     targets.save_contexts(contexts)
     if as_json:
@@ -116,7 +116,7 @@ def rm(*, name: str, yes: bool, as_json: bool) -> int:
 @click.argument("name", required=False, shell_complete=complete_context)
 @as_json_option
 def show(*, name: str | None, as_json: bool) -> int:
-    """Show which log commands would use now, and what chose it; or the context NAME."""
+    """Show which log commands would use now. With NAME, show that context."""
     if name is not None:
         facts = _facts(name, targets.load_contexts())
     else:

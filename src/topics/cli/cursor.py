@@ -24,7 +24,7 @@ def cursor() -> None:
 @as_json_option
 @on_a_log
 def list_cursors(where: Where, *, topic: str | None, as_json: bool) -> int:
-    """List the cursors of TOPIC, or of all topics, and how far each is behind."""
+    """List the cursors of TOPIC, or of all topics. Shows how far each is behind."""
     with where.reading() as log:
         names = [topic] if topic is not None else [found.topic for found in log.topics()]
         found = [state for name in names for state in log.cursors(name)]
@@ -45,7 +45,7 @@ def list_cursors(where: Where, *, topic: str | None, as_json: bool) -> int:
 @as_json_option
 @on_a_log
 def get_cursor(where: Where, *, topic: str, name: str, as_json: bool) -> int:
-    """Show the cursor NAME of TOPIC and how far it is behind, in records and in time."""
+    """Show the cursor NAME of TOPIC. Tells how far it is behind, in records and in time."""
     with where.reading() as log:
         _show(log.cursor(topic, name), as_json=as_json)
     return OK
@@ -61,7 +61,10 @@ def get_cursor(where: Where, *, topic: str, name: str, as_json: bool) -> int:
 def set_cursor(
     where: Where, *, topic: str, name: str, seq: int | None, at_head: bool, as_json: bool
 ) -> int:
-    """Set the cursor NAME of TOPIC to SEQ, the last seq it has consumed; also backwards."""
+    """Set the cursor NAME of TOPIC to SEQ. That is the last seq it has consumed.
+
+    It may also go backwards: the consumer then gets records again.
+    """
     if (seq is None) != at_head:
         raise click.UsageError("give a seq or --head")
     with where.writing() as log:

@@ -12,7 +12,7 @@ import click
 
 from topics.cli import _output as out
 from topics.cli._exit import OK
-from topics.cli._options import Where, as_json_option, on_a_log
+from topics.cli._options import Decorator, Where, as_json_option, on_a_log
 from topics.cli._types import time_option
 from topics.errors import InvalidRequest, NotAQueue
 from topics.values import Job, Record, TopicState
@@ -29,9 +29,20 @@ DEAD_FROM, DEAD_DELIVERIES, DEAD_SEQ = (
 _JOB = re.compile(r"(\d+)(?:@lease_([0-9a-f]+))?")
 
 _topic = click.argument("topic")
-_most = click.option(
-    "--max", "-n", "most", type=click.IntRange(1, 1000), default=10, show_default=True
-)
+
+
+def _most(default: int) -> Decorator:
+    return click.option(
+        "--max",
+        "-n",
+        "most",
+        type=click.IntRange(1, 1000),
+        default=default,
+        show_default=True,
+        help="At most so many.",
+    )
+
+
 _node = click.option(
     "--node",
     default=lambda: f"{socket.gethostname()}-cli",
@@ -72,7 +83,7 @@ def queue() -> None:
 @as_json_option
 @on_a_log
 def stats(where: Where, *, topic: str, as_json: bool) -> int:
-    """Count the jobs of TOPIC: ready, at work, waiting for a retry, given up."""
+    """Count the jobs of TOPIC. Ready, at work, held back for a retry, given up."""
     with where.reading() as log:
         state = queue_state(log, topic)
         oldest = next(records_after(log, topic, 0), None)
@@ -98,11 +109,11 @@ def stats(where: Where, *, topic: str, as_json: bool) -> int:
 
 @queue.command()
 @_topic
-@_most
+@_most(10)
 @as_json_option
 @on_a_log
 def peek(where: Where, *, topic: str, most: int, as_json: bool) -> int:
-    """Print the oldest jobs of TOPIC without taking them; they may be at work already."""
+    """Print the oldest jobs of TOPIC, take none. They may be at work already."""
     from topics.cli._records import Lines  # noqa: PLC0415 - help does without
 
     lines = Lines(as_json=as_json)
@@ -115,7 +126,7 @@ def peek(where: Where, *, topic: str, most: int, as_json: bool) -> int:
 
 @queue.command()
 @_topic
-@click.option("--max", "-n", "most", type=click.IntRange(1, 1000), default=1, show_default=True)
+@_most(1)
 @_node
 @time_option("--lease", "lease_ms", help="Hold the jobs for so long; default: the queue's own.")
 @as_json_option
@@ -123,7 +134,7 @@ def peek(where: Where, *, topic: str, most: int, as_json: bool) -> int:
 def claim(
     where: Where, *, topic: str, most: int, node: str, lease_ms: int | None, as_json: bool
 ) -> int:
-    """Take jobs of TOPIC on lease and print them; acknowledge each before its lease ends.
+    """Take jobs of TOPIC on lease and print them. Acknowledge each before its lease ends.
 
     None is a normal answer. Directly on a directory a lease ends with the command, unless the
     queue is set up with leases_durable.
@@ -175,11 +186,11 @@ def nack(
 
 @queue.command()
 @_topic
-@_most
+@_most(10)
 @as_json_option
 @on_a_log
 def dead(where: Where, *, topic: str, most: int, as_json: bool) -> int:
-    """Print the jobs of TOPIC that failed too often and were moved to its dead-letter topic."""
+    """Print the dead letters of TOPIC. Those are jobs that failed too often."""
     with where.reading() as log:
         letters_in = dead_letter_topic(queue_state(log, topic))
         found = [
@@ -212,11 +223,11 @@ def dead(where: Where, *, topic: str, most: int, as_json: bool) -> int:
 @queue.command()
 @_topic
 @click.option("--from", "source", metavar="TOPIC", help="Default: the queue's dead-letter topic.")
-@click.option("--max", "-n", "most", type=click.IntRange(1, 1000), default=100, show_default=True)
+@_most(100)
 @as_json_option
 @on_a_log
 def redrive(where: Where, *, topic: str, source: str | None, most: int, as_json: bool) -> int:
-    """Put dead letters of TOPIC back into it, oldest first, as fresh jobs."""
+    """Put dead letters of TOPIC back into it. Oldest first, as fresh jobs."""
     with where.writing() as log:
         done = log.queue(topic).redrive(source=source, most=most)
     if as_json:

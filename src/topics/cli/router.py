@@ -23,7 +23,7 @@ def router() -> None:
 @as_json_option
 @on_a_log
 def list_routers(where: Where, *, prefix: str, as_json: bool) -> int:
-    """List routers, all or those whose names begin with PREFIX."""
+    """List routers. All, or those whose names begin with PREFIX."""
     with where.reading() as log:
         found = log.routers(prefix=prefix)
     if as_json:
@@ -78,9 +78,10 @@ def put_router(
     allow_cycle: bool,
     as_json: bool,
 ) -> int:
-    """Make the router NAME, or change its settings; it keeps its place and its two topics.
+    """Make the router NAME, or change its settings.
 
-    It copies what is appended from now on. Missing topics are made.
+    It copies what is appended from now on. Missing topics are made. One that exists keeps its
+    place and its two topics.
     """
     with where.writing(may_create=True) as log:
         state = log.route(
@@ -104,7 +105,7 @@ def put_router(
 @as_json_option
 @on_a_log
 def remove_router(where: Where, *, name: str, yes: bool, as_json: bool) -> int:
-    """Stop the router NAME for good; what it copied stays."""
+    """Stop the router NAME for good. What it copied stays."""
     with where.writing() as log:
         found = [state for state in log.routers(prefix=name) if state.router == name]
         if not found:
