@@ -1,0 +1,75 @@
+"""Each class of error has its exit code, and says what happened in one line or as JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.unit.cli.runner import topics
+
+from topics.cli._exit import NO, NOT_FOUND, REFUSED, UNREACHABLE, USAGE, code_for
+from topics.embedded.view import View
+from topics.errors import _BY_CODE, TopicsError, from_wire
+
+CODES = {
+    USAGE: {"invalid_request", "invalid_setting"},
+    NOT_FOUND: {"topic_not_found", "router_not_found", "not_found"},
+    UNREACHABLE: {"unreachable", "not_ready", "shutting_down"},
+    NO: {"internal"},
+}
+
+
+@pytest.mark.parametrize("code", sorted(_BY_CODE))
+def test_every_error_of_the_tree_has_its_exit_code(code: str) -> None:
+    expected = next((exit_code for exit_code, codes in CODES.items() if code in codes), REFUSED)
+    assert code_for(from_wire(code, "x")) == expected
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (ConnectionRefusedError(), UNREACHABLE),
+        (TimeoutError(), UNREACHABLE),
+        (FileNotFoundError(), NOT_FOUND),
+        (PermissionError(), NO),
+        (TopicsError("unknown to this version"), REFUSED),
+    ],
+)
+def test_other_errors_have_one_too(error: TopicsError | OSError, expected: int) -> None:
+    assert code_for(error) == expected
+
+
+def test_a_log_that_is_not_there_is_not_found_and_not_made(tmp_path: Path) -> None:
+    answer = topics("ls", "--dir", tmp_path / "data")
+    assert (answer.code, answer.out) == (3, "")
+    assert answer.err == f"topics: the directory {tmp_path / 'data'} does not exist\n"
+    assert not (tmp_path / "data").exists()
+
+
+def test_errors_are_json_where_json_was_asked_for(tmp_path: Path) -> None:
+    topics("create", "orders", "--dir", tmp_path)
+    answer = topics("read", "nope", "--json", "--dir", tmp_path)
+    assert (answer.code, answer.out) == (3, "")
+    error = json.loads(answer.err)["error"]
+    assert (error["code"], error["detail"]) == ("topic_not_found", {"topic": "nope"})
+    misspelt = topics("raed", "--json")
+    assert misspelt.code == 2
+    assert json.loads(misspelt.err)["error"]["code"] == "usage"
+
+
+def test_a_server_that_does_not_answer_is_unreachable() -> None:
+    answer = topics("ls", "--url", "http://127.0.0.1:1")
+    assert (answer.code, answer.out) == (5, "")
+    assert answer.err.startswith("topics: no answer from http://127.0.0.1:1:")
+
+
+def test_an_interrupt_ends_with_its_own_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(self: View, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    topics("create", "orders", "--dir", tmp_path)
+    monkeypatch.setattr(View, "topics", interrupted)
+    assert topics("cursor", "ls", "--dir", tmp_path).code == 130

@@ -1,0 +1,91 @@
+"""What commands print is safe, plain and readable."""
+
+from __future__ import annotations
+
+import pytest
+
+from topics.cli import _output as out
+from topics.cli._records import Lines, tombstone_line
+from topics.values import Record, Tombstone
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (0, "0ms"),
+        (0.25, "250ms"),
+        (1, "1.0s"),
+        (59.94, "59.9s"),
+        (60, "1m 0s"),
+        (3599, "59m 59s"),
+        (3600, "1h 0m"),
+        (86400 * 3 + 7200, "3d 2h"),
+    ],
+)
+def test_a_length_of_time_is_shown_in_two_units_at_most(seconds: float, shown: str) -> None:
+    assert out.span(seconds) == shown
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"),
+    [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (1 << 30, "1.0 GiB"), (1 << 41, "2.0 TiB")],
+)
+def test_bytes_are_shown_in_a_unit_that_keeps_them_short(count: int, shown: str) -> None:
+    assert out.size(count) == shown
+
+
+def test_times_are_utc_to_the_millisecond() -> None:
+    assert out.moment(1_790_000_004_007) == "2026-09-21T14:13:24.007Z"
+    assert out.moment(None) == "-"
+
+
+def test_a_table_has_no_frames_and_no_colours_without_a_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out.print_table(["topic", "head"], [["a", 5], ["longer", 123]])
+    assert capsys.readouterr().out == "TOPIC   HEAD\na          5\nlonger   123\n"
+
+
+def test_a_terminal_gets_emphasis_unless_it_does_not_want_any(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert out.style("x", "bold", "red") == "\033[1;31mx\033[0m"
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert out.style("x", "bold") == "x"
+    monkeypatch.delenv("NO_COLOR")
+    monkeypatch.setenv("TERM", "dumb")
+    assert out.style("x", "bold") == "x"
+
+
+def test_a_record_cannot_rewrite_the_screen_of_its_reader(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    evil = Record(1, 0, "n\x9b2J", "t\x1b]0;title\x07", '"\u202eabc\x9b"'.encode())
+    Lines(as_json=False).records("orders", [evil])
+    shown = capsys.readouterr().out
+    assert not any(mark in shown for mark in "\x1b\x07\x9b\u202e")
+    assert "t\\u001b]0;title\\u0007" in shown
+
+
+def test_json_lines_keep_stored_bytes_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    record = Record(7, 5, None, "t", b'{"n":1e400,"n":12345678901234567890123}', b"[1.50]")
+    Lines(as_json=True).records("orders", [record])
+    Lines(as_json=True, several=True).records("orders", [record])
+    alone, named = capsys.readouterr().out.splitlines()
+    rest = (
+        '"$seq":7,"$ts":5,"$tag":"t","data":{"n":1e400,"n":12345678901234567890123},"meta":[1.50]}'
+    )
+    assert (alone, named) == ("{" + rest, '{"topic":"orders",' + rest)
+
+
+def test_a_loss_is_told_with_its_range_and_its_reason() -> None:
+    assert tombstone_line(Tombstone(3, 5, "ttl", 6, 9)) == (
+        "!!! LOST 3 records: seq 3 to 5, its time to live !!!"
+    )
+    assert "LOST 1 record:" in tombstone_line(Tombstone(3, 3, "cap", 4, 9))
+    assert "made anew; reading starts again at seq 1" in tombstone_line(
+        Tombstone(1, 0, "recreated", 1, 0)
+    )
