@@ -66,6 +66,22 @@ class Timing:
             self.synced_ns = submission.synced_ns
 
 
+def acked(submission: AppendSubmission, timing: Timing | None = None) -> Ack:
+    """The answer to a write that is done; raises what became of it instead."""
+    if submission.error is not None:
+        raise submission.error
+    if timing is not None:
+        timing.note(submission, 0)
+    run = submission.run
+    return Ack(submission.topic.name, run.first_seq, run.last_seq, run.last_seq, run.count)
+
+
+def landed(submission: AppendSubmission, timing: Timing) -> Op[Ack]:
+    """The same for one that is still on its way."""
+    yield submission
+    return acked(submission, timing)
+
+
 class Appender:
     def __init__(self, kernel: Kernel, lifecycle: Lifecycle, arenas: Arenas) -> None:
         self._kernel = kernel
@@ -121,14 +137,18 @@ class Appender:
         return Ack(name, run.first_seq, run.last_seq, run.last_seq, run.count, created, False)
 
     def append_at_once(self, name: str, batch: RecordBatch) -> Ack | None:
+        """`submit_plain` for a log that has finished a submission by the time it has taken it."""
+        submission = self.submit_plain(name, batch)
+        return None if submission is None else acked(submission)
+
+    def submit_plain(self, name: str, batch: RecordBatch) -> AppendSubmission | None:
         """A plain write that nothing holds up, without the machinery for waiting.
 
-        None when there is more to look at than that: `append` does it then. Only for a log that
-        has finished a submission by the time it has taken it.
+        None when there is more to look at than that: `append` does it then.
         """
         kernel = self._kernel
         topic = kernel.catalog.by_name.get(name)
-        if topic is None or topic.config.discard != "old":
+        if topic is None or topic.config.discard != "old" or kernel.pace_ms is not None:
             return None
         if kernel.settings.max_total_bytes or kernel.log_is_too_long:
             return None
@@ -137,10 +157,9 @@ class Appender:
         last = topic.handed_out + len(batch.datas)
         if last > topic.reserved and self._needs_ceiling(topic, last):
             return None
-        submission = self._stage(topic, batch, None, 0)
-        if submission.error is not None:
-            raise submission.error
-        return Ack(name, submission.run.first_seq, last, last, len(batch.datas))
+        if kernel.log_is_queued and not self._has_room(topic, batch):
+            return None
+        return self._stage(topic, batch, None, 0)
 
     def _prepare(
         self,

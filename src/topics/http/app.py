@@ -7,7 +7,6 @@ body within its limits, and the handler sees to the content type and the rest.
 from __future__ import annotations
 
 import time
-from typing import NamedTuple
 
 from topics.errors import (
     Forbidden,
@@ -25,14 +24,19 @@ from topics.http.routing import Endpoint, Resource, Routes
 from topics.http.service import Service
 
 
-class _Admitted(NamedTuple):
+class _Admitted:
     """What `begin` found out, kept for the call."""
 
-    endpoint: Endpoint
-    principal: Principal
-    names: tuple[str, ...]
-    holds_slot: bool
-    started_ns: int
+    __slots__ = ("endpoint", "holds_slot", "names", "principal", "started_ns")
+
+    def __init__(
+        self, endpoint: Endpoint, principal: Principal, names: tuple[str, ...], started_ns: int
+    ) -> None:
+        self.endpoint = endpoint
+        self.principal = principal
+        self.names = names
+        self.holds_slot = True
+        self.started_ns = started_ns
 
 
 class App:
@@ -74,14 +78,13 @@ class App:
         key_id = admitted.principal.key_id
         if admitted.holds_slot:
             self._service.leave(key_id)
-            request.context = admitted._replace(holds_slot=False)
+            admitted.holds_slot = False
         if self._service.access_log is not None:
             self._service.access_log.add(request, status, admitted.started_ns, key_id)
 
     def _admit(self, request: Request, started_ns: int) -> _Admitted:
         service = self._service
-        found = self._routes.find(request.segments)
-        resource, names = found if found is not None else (None, ())
+        resource, names = self._routes.find_path(request.path)
         principal = self._authenticate(request, resource)
         if resource is None or not resource.always:
             _ = service.ready_engine  # raises while there is none
@@ -95,7 +98,7 @@ class App:
         except TopicsError:
             service.leave(principal.key_id)
             raise
-        return _Admitted(endpoint, principal, names, True, started_ns)
+        return _Admitted(endpoint, principal, names, started_ns)
 
     def _authenticate(self, request: Request, resource: Resource | None) -> Principal:
         service = self._service

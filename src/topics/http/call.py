@@ -15,7 +15,7 @@ from topics.http.auth import Principal
 from topics.http.errors import internal, refusal
 from topics.http.messages import Headers, Reply, Request, Response
 from topics.http.service import Service
-from topics.wire.query import Query, parse_query
+from topics.wire.query import NO_QUERY, Query, parse_query
 from topics.wire.responses import performance
 
 T = TypeVar("T")
@@ -50,7 +50,8 @@ class Call:
 
     @cached_property
     def query(self) -> Query:
-        return parse_query(self.request.raw_query)
+        raw = self.request.raw_query
+        return parse_query(raw) if raw else NO_QUERY
 
     @property
     def request_id(self) -> str:
@@ -87,7 +88,7 @@ class Call:
         admitted = self.request.context
         if admitted.holds_slot:
             self.service.leave(self.principal.key_id)
-            self.request.context = admitted._replace(holds_slot=False)
+            admitted.holds_slot = False
 
     # Answers
 

@@ -6,13 +6,15 @@ import msgspec
 
 from topics.core.batch import RecordBatch
 from topics.core.facts import Match
+from topics.core.topic import Topic
 from topics.engine.drafts import check_batch
 from topics.engine.effects import Op
 from topics.engine.reading import Query as ReadQuery
-from topics.engine.writing import Timing
+from topics.engine.writing import Timing, acked, landed
 from topics.errors import Forbidden, TopicsError
 from topics.http.auth import Scope
 from topics.http.call import Call
+from topics.http.known_pages import KnownPage
 from topics.http.routing import Endpoint, Resource, Routes
 from topics.values import Ack, DeleteResult, Page
 from topics.wire import requests, responses
@@ -43,8 +45,9 @@ def write(call: Call) -> None:
     key = sent.idempotency_key
     if key is None and b"idempotency-key" in call.request.headers:
         key = call.header(b"idempotency-key").decode("utf-8", "replace")
-    check_batch(batch, call.engine.kernel.settings, key=key)
-    return_seqs = call.query.flag("return_seqs", default=True)
+    engine = call.engine
+    check_batch(batch, engine.kernel.settings, key=key)
+    return_seqs = call.query.flag("return_seqs", default=True) if call.request.raw_query else True
     timing = Timing()
 
     def answer(ack: Ack) -> None:
@@ -52,8 +55,16 @@ def write(call: Call) -> None:
         body = responses.write_ack(ack, spent, return_seqs=return_seqs)
         call.answer(body, 201 if ack.created else 200)
 
+    if key is None and sent.expect_head is None and not sent.disable_backpressure:
+        submission = engine.submit_plain(name, batch)
+        if submission is not None and submission.done:
+            answer(acked(submission, timing))
+            return
+        if submission is not None:
+            call.run(landed(submission, timing), answer)
+            return
     call.run(
-        call.engine.append(
+        engine.append(
             name,
             batch,
             key=key,
@@ -95,7 +106,11 @@ def write_performance(call: Call, ack: Ack, timing: Timing) -> bytes:
 def diff(call: Call) -> None:
     (name,) = call.names
     sent = requests.decode_diff(call.json_body(may_be_empty=True))
-    engine = call.engine
+    engine, pages = call.engine, call.service.pages
+    found = pages.find(name, sent)
+    if found is not None:
+        _answer_known(call, *found)
+        return
     query = ReadQuery(
         after=sent.cursor,
         limit=sent.limit,
@@ -107,12 +122,13 @@ def diff(call: Call) -> None:
     include = Include(tags=sent.include_tags, meta=sent.include_meta)
 
     def answer(page: Page) -> None:
+        rendered = render_records(rows_of(page.records), include)
+        pages.keep(name, sent, page, rendered)
         spent = responses.performance(
             call.elapsed_ms(),
             records_scanned=page.records_scanned,
             cold_segments_read=page.cold_segments_read,
         )
-        rendered = render_records(rows_of(page.records), include)
         call.answer(responses.diff_page(page, rendered, spent))
 
     wait_ms = min(sent.wait_ms, MAX_WAIT_MS)
@@ -143,6 +159,15 @@ def diff(call: Call) -> None:
     call.reply.on_gone = poll.cancel
     call.reply.on_half_close = poll.give_up
     call.run(begin(), first)
+
+
+def _answer_known(call: Call, topic: Topic, known: KnownPage) -> None:
+    spent = responses.performance(call.elapsed_ms(), records_scanned=known.records_scanned)
+    head, reached = topic.head, known.next_from_seq
+    page = Page(
+        topic.name, (), reached, head, topic.earliest, reached == head, None, head - reached
+    )
+    call.answer(responses.diff_page(page, known.records, spent))
 
 
 def delete(call: Call) -> None:

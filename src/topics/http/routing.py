@@ -11,8 +11,13 @@ from dataclasses import dataclass, field
 
 from topics.http.auth import NO_SCOPE, Scope
 from topics.http.call import Call
+from topics.http.target import segments_of
 
 Handler = Callable[[Call], None]
+
+RECENT_PATHS = 4096
+RECENT_BYTES = 512
+"""How many paths are remembered, and how long they may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +55,22 @@ class Routes:
 
     _fixed: dict[tuple[str, ...], Resource] = field(default_factory=dict)
     _by_shape: dict[tuple[str, ...], Resource] = field(default_factory=dict)
+    _recent: dict[bytes, tuple[Resource | None, tuple[str, ...]]] = field(default_factory=dict)
 
     def add(self, path: str, resource: Resource) -> None:
         shape = tuple(path.strip("/").split("/"))
         (self._by_shape if "*" in shape else self._fixed)[shape] = resource
+
+    def find_path(self, path: bytes) -> tuple[Resource | None, tuple[str, ...]]:
+        """The resource of a path as it came; clients ask for the same few over and over."""
+        found = self._recent.get(path)
+        if found is None:
+            found = self.find(segments_of(path)) or (None, ())
+            if len(path) <= RECENT_BYTES:
+                if len(self._recent) >= RECENT_PATHS:
+                    self._recent.clear()
+                self._recent[path] = found
+        return found
 
     def find(self, segments: tuple[str, ...]) -> tuple[Resource, tuple[str, ...]] | None:
         """The resource of a path and its variable parts; None when there is no such path."""

@@ -15,6 +15,7 @@ from topics.engine.engine import Engine
 from topics.errors import NotReady, ShuttingDown, Throttled, TopicsError
 from topics.http.access_log import AccessLog
 from topics.http.auth import KeyId, Keyring
+from topics.http.known_pages import KnownPages
 from topics.queue import Queues
 from topics.storage.wal.shard import ShardState
 
@@ -64,6 +65,7 @@ class Service:
     work: Floor | None = None
     max_claim: int = 1000
     access_log: AccessLog | None = None
+    known_pages: KnownPages | None = None
     pressure: Callable[[], float] = lambda: 0.0
 
     @property
@@ -100,6 +102,13 @@ class Service:
         return self.work
 
     @property
+    def pages(self) -> KnownPages:
+        """Pages rendered before; raises while there is no engine to read from."""
+        if self.known_pages is None:
+            raise NotReady(replay_progress=self.replay_progress)
+        return self.known_pages
+
+    @property
     def changes(self) -> Changes:
         return self.live.changes
 
@@ -116,6 +125,7 @@ class Service:
         self.delivery = delivery
         self.queues = Queues(engine, max_claim=self.max_claim)
         self.work = None if delivery is None else Floor(delivery, self.queues)
+        self.known_pages = KnownPages(engine.kernel)
         self.engine = engine
         self.replay_progress = 1.0
 

@@ -7,6 +7,7 @@ above by `Body`: every integer of every body is at most a u64, so one rule serve
 from typing import Annotated, Any
 
 import msgspec
+import msgspec.inspect
 
 U64_MAX = (1 << 64) - 1
 U32_MAX = (1 << 32) - 1
@@ -26,9 +27,40 @@ class Body(msgspec.Struct, omit_defaults=True, kw_only=True):
     """Base of what a client sends. Encoded again, it leaves out what has its default value."""
 
     def __post_init__(self) -> None:
-        for name in self.__struct_fields__:
+        names = _unbounded.get(type(self))
+        if names is None:
+            names = _unbounded_of(type(self))
+        for name in names:
             if _exceeds_u64(getattr(self, name)):
                 raise ValueError(f"{name} must be at most {U64_MAX}")
+
+
+_unbounded: dict[type[Body], tuple[str, ...]] = {}
+"""Per body the fields that may hold an integer which the decoder has not bounded."""
+
+
+def _unbounded_of(kind: type[Body]) -> tuple[str, ...]:
+    described = msgspec.inspect.type_info(kind)
+    assert isinstance(described, msgspec.inspect.StructType)
+    names = tuple(field.name for field in described.fields if _may_exceed(field.type))
+    _unbounded[kind] = names
+    return names
+
+
+def _may_exceed(kind: msgspec.inspect.Type) -> bool:
+    match kind:
+        case msgspec.inspect.Metadata():
+            return _may_exceed(kind.type)
+        case msgspec.inspect.IntType():
+            return kind.le is None
+        case msgspec.inspect.UnionType():
+            return any(map(_may_exceed, kind.types))
+        case msgspec.inspect.ListType():
+            return _may_exceed(kind.item_type)
+        case msgspec.inspect.TupleType():
+            return any(map(_may_exceed, kind.item_types))
+        case _:
+            return False
 
 
 def _exceeds_u64(value: Any) -> bool:  # noqa: ANN401 - a field of any body

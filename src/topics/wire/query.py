@@ -44,6 +44,9 @@ class Query:
         return _integer(self.text(name), U32_MAX)
 
 
+NO_QUERY = Query({})
+
+
 def parse_query(raw: str | bytes) -> Query:
     """The part of a URL behind the question mark, percent-encoded as it came."""
     text = raw.decode("utf-8", "replace") if isinstance(raw, bytes) else raw

@@ -145,7 +145,7 @@ def _decode_plain(body: bytes) -> WriteRequest | None:
 
 
 def _has_whitespace(body: bytes) -> bool:
-    return any(body.find(space) >= 0 for space in (b" ", b"\n", b"\r", b"\t"))
+    return b" " in body or b"\n" in body or b"\r" in body or b"\t" in body
 
 
 def _plain_size(sent: WriteBody, drafts: Drafts) -> int:
@@ -159,8 +159,10 @@ def _plain_size(sent: WriteBody, drafts: Drafts) -> int:
         size += _names_size(b',"tag":""', drafts.tags)
     if drafts.nodes is not None:
         size += _names_size(b',"node":""', [record.node for record in sent.records])
-    size += _names_size(b',"node":""', [sent.node])
-    size += _names_size(b',"idempotency_key":""', [sent.idempotency_key])
+    if sent.node is not None:
+        size += _names_size(b',"node":""', [sent.node])
+    if sent.idempotency_key is not None:
+        size += _names_size(b',"idempotency_key":""', [sent.idempotency_key])
     if sent.create is not None:
         size += len(b',"create":true') + (not sent.create)
     if sent.disable_backpressure:

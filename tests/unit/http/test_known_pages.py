@@ -1,0 +1,155 @@
+"""A page that was rendered before is given again only while reading would give the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from topics.core.batch import RecordBatch
+from topics.core.facts import Match
+from topics.engine.effects import run
+from topics.engine.engine import Engine, memory_engine
+from topics.engine.reading import Query
+from topics.engine.routing import RouterSpec
+from topics.engine.settings import EngineSettings
+from topics.http.known_pages import KnownPages
+from topics.testing import ManualClock
+from topics.values import Page
+from topics.wire.rendering import render_records, rows_of
+from topics.wire.requests import DiffBody
+
+CLOCK = 1_000_000
+
+
+class World:
+    """A topic of ten records, and the pages that were read of it."""
+
+    def __init__(self, **config: object) -> None:
+        self.clock = ManualClock(CLOCK)
+        self.engine: Engine = memory_engine(EngineSettings(), self.clock)
+        self.pages = KnownPages(self.engine.kernel)
+        run(self.engine.put("t", config))
+        self.append(10)
+
+    def append(self, count: int) -> None:
+        run(self.engine.append("t", RecordBatch([b"1"] * count, None, ["x"] * count, None)))
+
+    def recreate(self) -> None:
+        run(self.engine.drop("t"))
+        run(self.engine.put("t", {}))
+        self.append(10)
+
+    def read(self, asked: DiffBody) -> tuple[Page, bytes]:
+        query = Query(after=asked.cursor, limit=asked.limit, budget=asked.max_batch_bytes)
+        page = run(self.engine.read("t", query))
+        return page, render_records(rows_of(page.records))
+
+    def keep(self, asked: DiffBody) -> bytes:
+        page, rendered = self.read(asked)
+        self.pages.keep("t", asked, page, rendered)
+        return rendered
+
+    def known(self, asked: DiffBody) -> bytes | None:
+        found = self.pages.find("t", asked)
+        return None if found is None else found[1].records
+
+
+FULL = DiffBody(from_seq=2, limit=4)
+AT_HEAD = DiffBody(from_seq=8, limit=100)
+
+
+@pytest.mark.parametrize("asked", [FULL, AT_HEAD])
+def test_a_page_is_known_once_it_was_read(asked: DiffBody) -> None:
+    world = World()
+    assert world.known(asked) is None
+    rendered = world.keep(asked)
+    assert world.known(asked) == rendered
+    assert world.known(msgspec.structs.replace(asked, limit=3)) is None
+    assert world.known(msgspec.structs.replace(asked, from_seq=1)) is None
+    assert world.known(msgspec.structs.replace(asked, include_tags=True)) is None
+
+
+def test_growth_matters_only_to_a_page_that_reached_the_head() -> None:
+    world = World()
+    rendered = world.keep(FULL)
+    world.keep(AT_HEAD)
+    world.append(1)
+    assert world.known(FULL) == rendered
+    assert world.known(AT_HEAD) is None
+
+
+CHANGES: list[tuple[str, Callable[[World], object]]] = [
+    ("a delete", lambda w: run(w.engine.delete("t", before=4, match=None))),
+    ("a delete by tag", lambda w: run(w.engine.delete("t", before=None, match=Match("x")))),
+    ("an eviction", lambda w: run(w.engine.put("t", {"cap_records": 3}))),
+    ("a recreation", lambda w: w.recreate()),
+]
+
+
+@pytest.mark.parametrize("change", [call for _, call in CHANGES], ids=[name for name, _ in CHANGES])
+@pytest.mark.parametrize("asked", [FULL, AT_HEAD])
+def test_a_page_that_may_have_lost_records_is_read_again(
+    change: Callable[[World], object], asked: DiffBody
+) -> None:
+    world = World()
+    world.keep(asked)
+    change(world)
+    assert world.known(asked) is None
+
+
+def test_a_page_is_read_again_when_records_have_expired() -> None:
+    world = World(ttl_ms=1000)
+    world.keep(FULL)
+    assert world.known(FULL) is not None
+    world.clock.advance(1001)
+    assert world.known(FULL) is None
+
+
+def test_a_topic_that_is_fed_by_routers_is_always_read() -> None:
+    world = World()
+    world.keep(FULL)
+    run(world.engine.routing.put("r", RouterSpec(source="s", dest="t")))
+    assert world.known(FULL) is None
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        DiffBody(from_seq=2, limit=4, node="n"),
+        DiffBody(from_seq=2, limit=4, match="x"),
+        DiffBody(from_ts=1, limit=4),
+    ],
+)
+def test_reads_with_a_filter_or_a_time_are_not_kept(asked: DiffBody) -> None:
+    world = World()
+    world.keep(asked)
+    assert world.known(asked) is None
+
+
+def test_a_page_with_news_of_loss_is_not_kept() -> None:
+    world = World(cap_records=5)
+    asked = DiffBody(from_seq=0, limit=5)
+    page, _ = world.read(asked)
+    assert page.tombstone is not None
+    world.keep(asked)
+    assert world.known(asked) is None
+
+
+def test_the_oldest_pages_go_when_there_are_too_many_bytes() -> None:
+    world = World()
+    world.pages = KnownPages(world.engine.kernel, max_bytes=len(world.keep(FULL)) + 10)
+    world.keep(FULL)
+    other = DiffBody(from_seq=3, limit=4)
+    world.keep(other)
+    assert world.known(FULL) is None
+    assert world.known(other) is not None
+
+
+def test_a_known_page_counts_as_a_read() -> None:
+    world = World()
+    world.keep(FULL)
+    world.clock.advance(5000)
+    world.known(FULL)
+    assert world.engine.kernel.catalog.by_name["t"].last_read_ts == CLOCK + 5000
