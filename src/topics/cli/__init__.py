@@ -13,6 +13,6 @@ that `topics --help` answers at once.
           130  interrupted
 """
 
-from topics.cli._app import main
+from topics.cli._app import main, run
 
-__all__ = ["main"]
+__all__ = ["main", "run"]
