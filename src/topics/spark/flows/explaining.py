@@ -11,12 +11,11 @@ from typing import Final
 
 from topics.spark.flows.views import first_line
 
-_CAUSES: Final = (
-    # raise_error in SQL: its own words and nothing else.
-    re.compile(r"\[USER_RAISED_EXCEPTION\] (.*?) SQLSTATE", re.DOTALL),
-    # The last line of a Python traceback, from a worker or from the driver's side of a source.
-    re.compile(r"^(?:[\w.]+\.)?(?:[A-Z]\w+): (.+?)$", re.MULTILINE),
-)
+# raise_error in SQL: its own words and nothing else.
+_RAISED: Final = re.compile(r"\[USER_RAISED_EXCEPTION\] (.*?) SQLSTATE", re.DOTALL)
+# The end of a Python traceback, from a worker or from the driver's side of a source: the line
+# behind the indented ones.
+_PYTHON: Final = re.compile(r"^    .*\n(?:\w+\.)*[A-Z]\w+: (.+)$", re.MULTILINE)
 _HINTS: Final = {
     "watermark": "give the topic a watermark, as in FROM orders WATERMARK at DELAY OF "
     "INTERVAL 10 SECONDS"
@@ -32,10 +31,8 @@ def explain(error: Exception) -> str:
 
 
 def _cause(said: str) -> str | None:
-    raised = _CAUSES[0].search(said)
+    raised = _RAISED.search(said)
     if raised is not None:
         return raised[1]
-    if "Traceback (most recent call last)" not in said:
-        return None
-    lines = _CAUSES[1].findall(said)
+    lines = _PYTHON.findall(said)
     return lines[-1] if lines else None

@@ -64,7 +64,8 @@ def run(
     session that is there already is used and left as it was.
     """
     options = server_options(flow, target)
-    with state.hold(flow.name) as holder, told_to_stop() as stopping:
+    # In this order a signal sent to the holder of the lock always finds its handler.
+    with told_to_stop() as stopping, state.hold(flow.name) as holder:
         holder.write(_first_state(flow, target, master, holder))
         try:
             with _session(flow, master, conf or {}, holder, notice) as spark:
