@@ -23,8 +23,8 @@ setup-dev: ## the base, and the test and lint tools
 setup-spark: ## the base, and Spark
 	@$(SETUP) base spark
 
-demo: setup-base ## watch the main job from end to end
-	@$(BIN)/python examples/demo.py
+demo: setup-base ## watch the main job from end to end (SPARK=0: without Spark)
+	@$(BIN)/python examples/demo.py $(if $(filter 0,$(SPARK)),--no-spark)
 
 test: setup ## every test tier, as CI runs it
 	@$(BIN)/python tools/run_tests.py

@@ -2,8 +2,9 @@
 
 A log in a directory of its own: written, read, followed live, deleted from, filled beyond its cap,
 audited; then a second process writes to it, is killed in the middle, and everything that process
-was told is safe is found again. Then the same as a server, see `demo_server`. Ends by itself and
-leaves nothing behind.
+was told is safe is found again. Then the same as a server, see `demo_server`, and as streams and
+tables of Spark, see `demo_pipeline`; Spark is installed behind the rest if it is not there yet, and
+`make demo SPARK=0` does without it. Ends by itself and leaves nothing behind.
 """
 
 import signal
@@ -12,9 +13,11 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import demo_server  # type: ignore[import-not-found]  # lies beside this file when it runs
+from demo_install import Installation, wait_with_words  # type: ignore[import-not-found]  # so too
 
 import topics
 from topics import Tombstone
@@ -25,14 +28,34 @@ LIVE_SECONDS = 1.0
 
 def main() -> None:
     started = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="topics-demo-") as folder:
+    with_spark = "--no-spark" not in sys.argv[1:]
+    with tempfile.TemporaryDirectory(prefix="topics-demo-") as folder, ExitStack() as at_the_end:
+        spark = Installation(Path(folder, "setup.log")) if with_spark else None
+        if spark is not None:
+            at_the_end.callback(spark.stop)
+            if spark.is_needed():
+                print("Spark is being installed behind this, over 600 MB to fetch, for the last")
+                print("part of the demo; `make demo SPARK=0` leaves it out.", flush=True)
         directory = Path(folder, "data")
         write_and_read(directory)
         follow_live(directory)
         delete_and_evict(directory)
         kill_and_recover(directory)
-    demo_server.main()
+        demo_server.main()
+        if spark is not None:
+            if spark.is_needed():
+                wait_with_words(spark)
+            run_pipeline()
     print(f"\nDone in {time.monotonic() - started:.1f} s. The demo's directory has been removed.")
+
+
+def run_pipeline() -> None:
+    """In a process of its own: this one began before there was a Spark to import."""
+    pipeline = Path(__file__).resolve().parent / "demo_pipeline.py"
+    sys.stdout.flush()
+    ended = subprocess.run([sys.executable, str(pipeline)], check=False)
+    if ended.returncode != 0:
+        sys.exit(f"the last part of the demo failed with exit code {ended.returncode}")
 
 
 def heading(text: str) -> None:
