@@ -29,6 +29,7 @@ from topics.engine.reading import Query
 from topics.engine.settings import EngineSettings
 from topics.errors import Internal, InvalidRequest, TopicNotFound
 from topics.spark.coverage import Coverage, Page, Run
+from topics.spark.errors import InvalidOption
 from topics.spark.log import PAGE_BYTES, DeadRuns, Head, PageQuery, Plan, PlannedRange
 from topics.storage.frame_arrow import record_batch
 from topics.storage.frame_columns import Frames, Positions
@@ -79,6 +80,11 @@ class DirectoryLog:
             state = run(self._engine.views.state(topic, touch=False))
         except TopicNotFound:
             return None
+        if state.config["durability"] == "ephemeral":
+            raise InvalidOption(
+                f"the records of {topic!r} are only in the memory of its owner (class ephemeral); "
+                "read them through url"
+            )
         return Head(state.epoch, state.head_seq + 1)
 
     def plan(self, topic: str, first: int, last: int, target_bytes: int) -> Plan:
