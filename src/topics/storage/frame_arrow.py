@@ -2,7 +2,9 @@
 
 All places where a part of a frame begins become one binary array over the buffer as it was read;
 picking every n-th of its values gives a column. No step is taken per record. The text was checked
-when it was written and its checksum when it was read, so it is not decoded again.
+when it was written and its checksum when it was read, so it is not decoded again. Arrays are made
+of buffers: `pa.array` would import pandas where it is installed, which takes the better part of a
+second.
 
 Needs pyarrow: import this module only where its absence has been seen to.
 """
@@ -60,15 +62,14 @@ def record_batch(
         if present is not None and not present.any():
             return pa.nulls(count, pa.string())
         places = np.arange(part, count * _PARTS, _PARTS, dtype=np.int32)
-        absent = None if present is None or present.all() else ~present
-        return every.take(pa.array(places, mask=absent)).view(pa.string())
+        return every.take(_array(pa.int32(), places, present)).view(pa.string())
 
     nothing = np.zeros(count, np.bool_)
     times = heads["ts"].astype(np.int64) * 1000
     return pa.RecordBatch.from_arrays(
         [
-            pa.array(heads["seq"].astype(np.int64)),
-            pa.array(times).view(SCHEMA.field("ts").type),
+            _array(pa.int64(), heads["seq"].astype(np.int64)),
+            _array(SCHEMA.field("ts").type, times),
             column(_NODE, flags & FLAG_NODE != 0),
             column(_TAG, flags & FLAG_TAG != 0 if with_tags else nothing),
             column(_DATA, None),
@@ -76,3 +77,13 @@ def record_batch(
         ],
         schema=SCHEMA,
     )
+
+
+def _array(
+    kind: pa.DataType, values: NDArray[np.generic], present: NDArray[np.bool_] | None = None
+) -> pa.Array:
+    """Values as they lie in memory; those not `present` are null."""
+    valid = None
+    if present is not None and not present.all():
+        valid = pa.py_buffer(np.packbits(present, bitorder="little"))
+    return pa.Array.from_buffers(kind, len(values), [valid, pa.py_buffer(values)])
