@@ -1,0 +1,345 @@
+"""Writers of logs: one per durability class, one with a cap, one whose records expire, a crowd."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from topics.torture.book import (
+    TAGS,
+    Found,
+    Hand,
+    Labels,
+    Life,
+    Record,
+    Sightings,
+    Weather,
+    differences,
+    look,
+)
+from topics.torture.calls import Caller, Refused
+
+CURSOR = "consumer"
+
+
+def as_body(records: list[Record]) -> list[dict[str, Any]]:
+    return [
+        {"data": record.text} | ({"tag": record.tag} if record.tag else {}) for record in records
+    ]
+
+
+@dataclass
+class Pending:
+    """A call without an answer yet: what it would make of the topic."""
+
+    then: Callable[[Life, Found], None]
+    key: str | None = None
+    records: list[Record] = field(default_factory=list)
+    survived: bool = False
+
+
+class Writer:
+    """Appends, deletes, moves a cursor and changes a cap, in a topic of its own."""
+
+    def __init__(
+        self, durability: str, *, cap: int, sightings: Sightings, weather: Weather
+    ) -> None:
+        self.name = f"{'capped' if cap else 'log'}-{durability}"
+        self.acked = 0
+        self._durability = durability
+        self._cap = cap
+        self._life = Life(durability, cap)
+        self._labels = Labels(self.name)
+        self._sightings = sightings
+        self._pending: Pending | None = None
+        self._exists = False
+        self._weather = weather
+
+    @property
+    def _path(self) -> str:
+        return f"/v0/topics/{self.name}"
+
+    # Under load
+
+    def hands(self) -> list[Hand]:
+        return [self._act]
+
+    def _act(self, api: Caller, rng: Random) -> None:
+        dice = rng.random()
+        if dice < 0.06:
+            self._delete(api, match=rng.choice(("red", "blue*")))
+        elif dice < 0.14:
+            self._delete(api, before=max(1, self._life.head - rng.randrange(5, 80)))
+        elif dice < 0.20:
+            self._move_cursor(api, max(0, self._life.head - rng.randrange(1, 30)))
+        elif dice < 0.23 and self._cap:
+            self._configure(api, rng.choice((self._cap, self._cap // 2, self._cap * 2)))
+        else:
+            count = rng.choice((1, 1, 1, 2, 5, 10))
+            records = [Record(self._labels.next(rng), rng.choice(TAGS)) for _ in range(count)]
+            self._append(api, records, key=records[0].text[:40])
+
+    def _append(self, api: Caller, records: list[Record], *, key: str) -> None:
+        def then(life: Life, found: Found) -> None:
+            new = [seq for seq in found.live if seq > life.head]
+            life.append(min(new, default=life.head + 1), records)
+
+        body = {"records": as_body(records), "idempotency_key": key}
+        self._pending = Pending(then, key, records)
+        try:
+            ack = api.post(f"{self._path}?return_seqs=0", body)
+        except Refused:
+            self._pending = None
+            return
+        self._life.append(ack["first_seq"], records)
+        self._answered()
+
+    def _delete(self, api: Caller, *, match: str | None = None, before: int | None = None) -> None:
+        body = {"match": match} if before is None else {"before_seq": before}
+        self._pending = Pending(lambda life, found: life.delete(match=match, before=before))
+        api.post(f"{self._path}/delete", body)
+        self._life.delete(match=match, before=before)
+        self._answered()
+
+    def _move_cursor(self, api: Caller, seq: int) -> None:
+        def then(life: Life, found: Found) -> None:
+            life.cursor = seq
+
+        self._pending = Pending(then)
+        api.put(f"{self._path}/cursors/{CURSOR}", {"seq": seq})
+        self._life.cursor = seq
+        self._answered()
+
+    def _configure(self, api: Caller, cap: int) -> None:
+        def then(life: Life, found: Found) -> None:
+            life.cap = cap
+            life.enforce_cap()
+
+        self._pending = Pending(then)
+        api.put(self._path, {"durability": self._durability, "cap_records": cap})
+        then(self._life, Found())
+        self._answered()
+
+    def _answered(self) -> None:
+        self._pending = None
+        self.acked += 1
+
+    # After a restart
+
+    def judge(self, api: Caller, *, restarted: bool) -> Iterator[str]:
+        try:
+            found = look(api, self.name)
+        except Refused as refused:
+            if self._exists or refused.code != "topic_not_found":
+                yield f"{self.name}: {refused}"
+            return
+        yield from found.problems
+        cursor = self._read_cursor(api)
+        if restarted and self._durability == "ephemeral":
+            yield from self._judge_ephemeral(found)
+        else:
+            yield from self._judge_kept(found, cursor)
+            yield from self._sightings.compare(self.name, found, self._life.gone)
+        self._exists = True
+
+    def _judge_ephemeral(self, found: Found) -> Iterator[str]:
+        if found.live:
+            yield f"{self.name}: kept {len(found.live)} records over a restart"
+        if found.head < self._life.head:
+            yield f"{self.name}: the head is {found.head} and was {self._life.head}"
+        if found.head and found.gaps != [(1, found.head)]:
+            yield f"{self.name}: announces {found.gaps} instead of all {found.head} seqs"
+        self._life.restart(found.head)
+        self._pending = None
+        self._sightings.forget(self.name)
+
+    def _judge_kept(self, found: Found, cursor: int | None) -> Iterator[str]:
+        lives = [self._life]
+        if self._pending is not None:
+            after = self._life.copy()
+            self._pending.then(after, found)
+            lives.append(after)
+        complaints: list[str] = []
+        for number, life in enumerate(lives):
+            wrong = list(differences(life, found))
+            if cursor != life.cursor:
+                wrong.append(f"the cursor is {cursor} and was {life.cursor}")
+            if self._cap and found.config["cap_records"] != life.cap:
+                wrong.append(f"the cap is {found.config['cap_records']} and was {life.cap}")
+            if not wrong:
+                self._life = life
+                life.head = found.head
+                if self._pending is not None:
+                    self._pending.survived = number == 1
+                return
+            complaints = complaints or [f"{self.name}: {problem}" for problem in wrong]
+        yield from complaints
+
+    def _read_cursor(self, api: Caller) -> int | None:
+        found = api.get(f"{self._path}/cursors")["cursors"]
+        return next((entry["seq"] for entry in found if entry["cursor"] == CURSOR), None)
+
+    def prepare(self, api: Caller, rng: Random) -> None:
+        if not self._exists:
+            api.put(self._path, {"durability": self._durability, "cap_records": self._cap})
+            self._exists = True
+        pending = self._pending
+        if pending is None or pending.key is None:
+            self._pending = None
+            return
+        self._again(api, pending)
+
+    def _again(self, api: Caller, pending: Pending) -> None:
+        """A retry under the same key is known if the first try survived, and new if not."""
+        assert pending.key is not None
+        if not pending.survived or self._weather.clock_jumps:
+            if pending.survived:
+                self._pending = None  # its key may have been forgotten meanwhile
+            else:
+                self._append(api, pending.records, key=pending.key)
+            return
+        body = {"records": as_body(pending.records), "idempotency_key": pending.key}
+        ack = api.post(f"{self._path}?return_seqs=0", body)
+        if not ack["deduped"]:
+            raise AssertionError(f"{self.name}: a known key appended again: {ack}")
+        self._pending = None
+
+
+class Expiring:
+    """Records that live for a moment; what is gone stays gone, and nothing goes too early."""
+
+    TTL_MS = 400
+
+    def __init__(self, durability: str, weather: Weather) -> None:
+        self.name = f"expiring-{durability}"
+        self.acked = 0
+        self._durability = durability
+        self._weather = weather
+        self._labels = Labels(self.name)
+        self._sent: dict[str, float] = {}  # text -> when, on our clock
+        self._acked: dict[int, str] = {}
+        self._floor = 1
+        self._exists = False
+
+    def hands(self) -> list[Hand]:
+        return [self._act]
+
+    def _act(self, api: Caller, rng: Random) -> None:
+        texts = [self._labels.next(rng) for _ in range(rng.choice((1, 3)))]
+        self._sent |= dict.fromkeys(texts, time.monotonic())
+        body = {"records": [{"data": text} for text in texts]}
+        first = api.post(f"/v0/topics/{self.name}", body)["first_seq"]
+        self._acked |= dict(enumerate(texts, first))
+        self.acked += 1
+
+    def judge(self, api: Caller, *, restarted: bool) -> Iterator[str]:
+        try:
+            found = look(api, self.name)
+        except Refused as refused:
+            if self._exists or refused.code != "topic_not_found":
+                yield f"{self.name}: {refused}"
+            return
+        self._exists = True
+        yield from found.problems
+        if found.evict_floor < self._floor:
+            yield f"{self.name}: the floor is {found.evict_floor} and was {self._floor}"
+        self._floor = found.evict_floor
+        young = time.monotonic() - self.TTL_MS / 1000
+        for seq, text in self._acked.items():
+            record = found.live.get(seq)
+            if record is not None and record.text != text:
+                yield f"{self.name}: seq {seq} holds {record.text!r} instead of {text!r}"
+            elif record is None and seq >= found.evict_floor:
+                yield f"{self.name}: {text!r} at {seq} is lost without a word"
+            elif record is None and self._sent[text] > young and not self._weather.clock_jumps:
+                yield f"{self.name}: {text!r} at {seq} went before its time"
+        for seq, record in found.live.items():
+            if record.text not in self._sent:
+                yield f"{self.name}: seq {seq} holds {record.text!r}, which nobody wrote"
+        self._acked = {seq: record.text for seq, record in found.live.items()}
+
+    def prepare(self, api: Caller, rng: Random) -> None:
+        if not self._exists:
+            config = {"durability": self._durability, "ttl_ms": self.TTL_MS}
+            api.put(f"/v0/topics/{self.name}", config)
+            self._exists = True
+
+
+class Crowd:
+    """Several writers in one topic: their writes are whole, and where the server said."""
+
+    SIZE = 3
+
+    def __init__(self, durability: str, sightings: Sightings) -> None:
+        self.name = f"crowd-{durability}"
+        self.acked = 0
+        self._durability = durability
+        self._sightings = sightings
+        self._labels = Labels(self.name)
+        self._lock = threading.Lock()
+        self._writes: dict[str, list[str]] = {}  # without an answer, by their first text
+        self._known: dict[int, str] = {}
+        self._doomed: dict[int, str] = {}  # by a delete without an answer
+        self._gone: set[int] = set()
+        self._exists = False
+
+    def hands(self) -> list[Hand]:
+        return [self._act] * self.SIZE
+
+    def _act(self, api: Caller, rng: Random) -> None:
+        texts = [self._labels.next(rng) for _ in range(rng.choice((1, 2, 7)))]
+        with self._lock:
+            self._writes[texts[0]] = texts
+        body = {"records": [{"data": text} for text in texts]}
+        first = api.post(f"/v0/topics/{self.name}", body)["first_seq"]
+        with self._lock:
+            del self._writes[texts[0]]
+            self._known |= dict(enumerate(texts, first))
+            self.acked += 1
+
+    def judge(self, api: Caller, *, restarted: bool) -> Iterator[str]:
+        try:
+            found = look(api, self.name)
+        except Refused as refused:
+            if self._exists or refused.code != "topic_not_found":
+                yield f"{self.name}: {refused}"
+            return
+        self._exists = True
+        yield from found.problems
+        at = {record.text: seq for seq, record in found.live.items()}
+        for seq, text in self._known.items():
+            if at.get(text) != seq:
+                yield f"{self.name}: {text!r} was acknowledged at {seq} and is at {at.get(text)}"
+        for texts in self._writes.values():
+            seqs = [at[text] for text in texts if text in at]
+            if seqs and seqs != list(range(seqs[0], seqs[0] + len(texts))):
+                yield f"{self.name}: of {texts} only a part is there, at {seqs}"
+        back = self._gone & found.live.keys() - self._doomed.keys()
+        if back:
+            yield f"{self.name}: seqs {sorted(back)} were deleted and are back"
+        sent = {text for texts in self._writes.values() for text in texts}
+        invented = at.keys() - sent - set(self._known.values()) - set(self._doomed.values())
+        if invented:
+            yield f"{self.name}: nobody wrote {sorted(invented)}"
+        if len(at) != len(found.live):
+            yield f"{self.name}: something is there twice"
+        yield from self._sightings.compare(self.name, found, self._gone)
+        self._writes, self._doomed = {}, {}
+        self._known = {seq: record.text for seq, record in found.live.items()}
+        self._gone -= self._known.keys()
+
+    def prepare(self, api: Caller, rng: Random) -> None:
+        if not self._exists:
+            api.put(f"/v0/topics/{self.name}", {"durability": self._durability})
+            self._exists = True
+        if len(self._known) > 400:
+            before = max(self._known) - 100
+            self._doomed = {seq: text for seq, text in self._known.items() if seq < before}
+            self._gone |= self._doomed.keys()
+            self._known = {seq: text for seq, text in self._known.items() if seq >= before}
+            api.post(f"/v0/topics/{self.name}/delete", {"before_seq": before})
+            self._doomed = {}
