@@ -13,15 +13,11 @@ The disk matters more than anything else for rows with a sync: choose it with `-
 
 from __future__ import annotations
 
-import argparse
 import sys
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 
-from topics.bench import appending, growth, memory, reading, starting, table
-from topics.bench.bench import Bench, Row
-from topics.bench.measure import Result
+from topics.bench import appending, growth, memory, program, reading, starting
+from topics.bench.bench import Row
 
 ROWS: dict[str, Row] = {
     "append1": appending.append_one,
@@ -37,51 +33,11 @@ ROWS: dict[str, Row] = {
     "memory10m": memory.opened,
     "flat": growth.flatness,
 }
-FULL, QUICK = (1.0, 7), (0.02, 3)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure the chosen rows and print them."""
-    chosen = _parser().parse_args(argv)
-    unknown = [name for name in chosen.rows if name not in ROWS]
-    if unknown:
-        print(f"no row {unknown[0]!r}; rows: {', '.join(ROWS)}", file=sys.stderr)
-        return 2
-    scale, repeats = QUICK if chosen.quick else FULL
-    results: list[Result] = []
-    with table.progress() as say:
-        bench = Bench(chosen.dir, chosen.scale or scale, repeats, say)
-        for name in chosen.rows or ROWS:
-            results += ROWS[name](bench)
-    if chosen.json:
-        table.print_json(results)
-    else:
-        table.print_table(results)
-    return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="topics bench engine", description="Speed and memory of the embedded engine."
-    )
-    parser.add_argument(
-        "--rows",
-        type=lambda text: [name for name in text.split(",") if name],
-        default=[],
-        help=f"only these, separated by commas: {', '.join(ROWS)}",
-    )
-    parser.add_argument("--quick", action="store_true", help="small counts: a look in seconds")
-    parser.add_argument(
-        "--scale", type=float, default=0.0, help="multiply every count (1 is the goals' size)"
-    )
-    parser.add_argument("--json", action="store_true", help="for programs")
-    parser.add_argument(
-        "--dir",
-        type=Path,
-        default=Path(tempfile.gettempdir()),
-        help="directory on the disk to measure (default: the temporary directory)",
-    )
-    return parser
+    return program.run("engine", "Speed and memory of the embedded engine.", ROWS, argv)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,9 @@ import click
 
 BENCHES = {
     "engine": ("topics.bench.engine", "The log inside this process."),
+    "queues": ("topics.bench.queues", "Claiming and acking jobs, over HTTP and embedded."),
+    "routers": ("topics.bench.routers", "Forwarding from topic to topic."),
+    "server": ("topics.bench.server", "CPU and latency of a real server."),
 }
 
 

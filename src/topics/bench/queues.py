@@ -1,0 +1,127 @@
+"""`topics bench queues`: what it costs to hand out a job and to be done with it.
+
+Method. Over HTTP fifty workers, in a process of their own, claim 8 jobs at a time and ack them
+until a queue that was filled before is empty; the budget is server CPU time a job, user and system.
+Embedded, one worker claims and acks batches of 100. The row `flat` does the same after ever more
+jobs have been done: a claim must not get slower with a queue's past. Jobs have 100 bytes of JSON.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import topics
+from topics.bench import program
+from topics.bench.bench import Bench, Row, payload, stored
+from topics.bench.measure import Result, at_least, at_most, stopwatch
+from topics.bench.queues_workers import TOPIC
+from topics.bench.server_process import driven, served
+from topics.embedded import Log
+
+WORKERS = 50
+BATCH = 100
+FILL = 1000
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure the chosen rows and print them."""
+    return program.run("queues", "Claiming and acking jobs, over HTTP and embedded.", ROWS, argv)
+
+
+def over_http(bench: Bench) -> Iterator[Result]:
+    """Fifty workers empty a queue."""
+    jobs = bench.count(100_000, least=2000)
+    with bench.scratch() as path, served(path) as server:
+        server.create(TOPIC, type="queue")
+        bench.say(f"{WORKERS} workers: filling the queue")
+        server.fill(TOPIC, payload(), jobs)
+        bench.say(f"{WORKERS} workers, {jobs:,} jobs")
+        found, spent = driven(server, "topics.bench.queues_workers", WORKERS)
+    what = f"{WORKERS} HTTP workers, claim 8 + ack"
+    if found["jobs"] != jobs:
+        raise RuntimeError(f"{found['jobs']} of {jobs} jobs were acked")
+    busy = found["generator_cpu_s"] / found["seconds"]
+    yield Result("http", f"{what}: server CPU", spent / jobs * 1e6, "us/job", goal=at_most(16))
+    yield Result(
+        "http",
+        f"{what}, generator {busy:.0%} busy",
+        jobs / found["seconds"],
+        "jobs/s",
+        goal=at_least(40_000),
+    )
+    yield Result("http", f"{what}: claim p50", found["p50_us"] / 1e3, "ms", goal=at_most(2.5))
+    yield Result("http", f"{what}: claim p99", found["p99_us"] / 1e3, "ms", goal=at_most(10))
+
+
+def embedded(bench: Bench) -> Iterator[Result]:
+    """Claim and ack in batches of a hundred, without a server."""
+    jobs = bench.count(50_000, least=BATCH)
+    rates = []
+    for repeat in range(bench.repeats):
+        bench.say(f"embedded claim + ack, {repeat + 1} of {bench.repeats}")
+        with bench.scratch() as path, topics.open(path) as log:
+            _fill(log, jobs)
+            rates.append(_drain(log, jobs))
+    rates.sort()
+    yield Result(
+        "embedded",
+        f"embedded claim + ack, batches of {BATCH}",
+        rates[len(rates) // 2],
+        "jobs/s",
+        best=rates[-1],
+        goal=at_least(200_000),
+    )
+
+
+def flatness(bench: Bench) -> Iterator[Result]:
+    """The same after more and more jobs were done; a tenth as many lie on lease or wait."""
+    largest = bench.count(1_000_000, least=10_000)
+    first = 0.0
+    for past in (size for size in (10_000, 100_000, 1_000_000) if size <= largest):
+        bench.say(f"claim + ack after {past:,} jobs")
+        with bench.scratch() as path, topics.open(path) as log:
+            _fill(log, past)
+            _drain(log, past)
+            _fill(log, past // 10)
+            held = log.queue(TOPIC, node="slow")
+            for _ in range(past // 20 // BATCH):
+                held.claim(BATCH)
+            calls = bench.count(20_000, least=BATCH)
+            _fill(log, calls)
+            cost = 1e6 / _drain(log, calls)
+        first = first or cost
+        yield Result(
+            "flat",
+            f"claim + ack after {past:,} jobs, {past // 20:,} of others on lease",
+            cost,
+            "us/job",
+            raw=first,
+            raw_what="the same after 10,000",
+        )
+
+
+def _fill(log: Log, jobs: int) -> None:
+    if TOPIC not in [state.topic for state in log.topics()]:
+        log.create(TOPIC, type="queue")
+    data = stored(payload())
+    for start in range(0, jobs, FILL):
+        batch: list[dict[str, Any]] = [{"data": data}] * min(FILL, jobs - start)
+        log.append(TOPIC, batch)
+
+
+def _drain(log: Log, jobs: int) -> float:
+    """Jobs a second, until so many are done."""
+    worker, done = log.queue(TOPIC, node="worker"), 0
+    with stopwatch() as elapsed:
+        while done < jobs:
+            claimed = worker.claim(BATCH)
+            done += worker.ack(claimed).acked
+        return jobs / elapsed()
+
+
+ROWS: dict[str, Row] = {"http": over_http, "embedded": embedded, "flat": flatness}
+
+if __name__ == "__main__":
+    sys.exit(main())
