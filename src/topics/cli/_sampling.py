@@ -7,7 +7,8 @@ how busy its owner is, so those numbers are None.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -62,16 +63,15 @@ class Sample:
 Sampler = Callable[[], Sample]
 
 
-def server_sampler(url: str, token: str | None) -> Sampler:
+@contextmanager
+def server_sampler(url: str, token: str | None) -> Iterator[Sampler]:
     """Asks a server for its metrics."""
     from topics.client.sync_http import Http  # noqa: PLC0415 - help does without
 
-    http = Http(url, token=token, timeout=PATIENCE_SECONDS, retries=0)
-
-    def sample() -> Sample:
-        return parse_metrics(http.request("GET", "/v0/metrics").body.decode(), at=time.monotonic())
-
-    return sample
+    with Http(url, token=token, timeout=PATIENCE_SECONDS, retries=0) as http:
+        yield lambda: parse_metrics(
+            http.request("GET", "/v0/metrics").body.decode(), at=time.monotonic()
+        )
 
 
 def log_sampler(log: AnyLog) -> Sampler:

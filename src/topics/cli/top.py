@@ -64,7 +64,8 @@ def top(where: Where, *, interval_ms: int, once: bool, as_json: bool) -> int:
 def _sampling(where: Where) -> Iterator[Sampler]:
     target = where.target()
     if target.url is not None:
-        yield server_sampler(target.url, target.token)
+        with server_sampler(target.url, target.token) as sample:
+            yield sample
     else:
         with where.reading() as log:
             yield log_sampler(log)
