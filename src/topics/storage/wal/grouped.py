@@ -42,8 +42,8 @@ Deliver: TypeAlias = Callable[[list[Submission]], None]
 
 _CALM_PRESSURE = 0.4
 _CALM_WINDOW_MS = 1.0
-_SLOW_WRITE_NS = 5_000_000
-_DISTRUST_NS = 1_000_000_000
+_SLOW_WRITE_NS = 20_000_000
+_DISTRUST_NS = 200_000_000
 """After a slow write the owner leaves writing to the thread for so long."""
 
 
