@@ -12,8 +12,8 @@ know nothing but the options and their partition.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterator, Mapping
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
@@ -90,6 +90,11 @@ class _Reader:
         if self._opened is None:
             self._opened = self._where.open()
         return self._opened
+
+    def close(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one partition."""
@@ -169,9 +174,12 @@ class TopicsReader(_Reader, DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         pieces: list[InputPartition] = []
-        for topic, head in self.existing_heads().items():
-            first, end = self.first_seq(topic, head, "earliest"), self.end_seq(topic, head)
-            pieces += cut(self.log, Piece(topic, head.epoch, first, end - 1), self.options)
+        try:
+            for topic, head in self.existing_heads().items():
+                first, end = self.first_seq(topic, head, "earliest"), self.end_seq(topic, head)
+                pieces += cut(self.log, Piece(topic, head.epoch, first, end - 1), self.options)
+        finally:
+            self.close()
         return pieces
 
 
@@ -185,7 +193,7 @@ class TopicsStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailab
         self._is_checked = False
         self._missing: set[str] = set()
         self._turn = 0
-        self._triggered = time.monotonic()
+        self._triggered = monotonic()
 
     # Where a query begins
 
@@ -240,7 +248,7 @@ class TopicsStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailab
                 return offsets.encode(position)
         reached = self._admitted(position, ends, self._room(limit))
         if reached != position:
-            self._triggered = time.monotonic()
+            self._triggered = monotonic()
         return offsets.encode(position | reached)
 
     def _room(self, limit: ReadLimit) -> Room:
@@ -266,12 +274,12 @@ class TopicsStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailab
 
     def _wait(self, heads: Mapping[str, Head], seconds: float) -> None:
         if not heads:
-            time.sleep(min(seconds, _MISSING_PAUSE_S))
+            sleep(min(seconds, _MISSING_PAUSE_S))
         for topic, head in heads.items():
             try:
                 self.log.wait(topic, head, seconds / len(heads))
             except TopicNotFound:
-                time.sleep(min(seconds, _MISSING_PAUSE_S))
+                sleep(min(seconds, _MISSING_PAUSE_S))
             if len(heads) > 1 and self.log.head(topic) != head:
                 return
 
@@ -280,7 +288,7 @@ class TopicsStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailab
         limits = self.options.limits
         if limits.min_records is None:
             return True
-        waited = time.monotonic() - self._triggered
+        waited = monotonic() - self._triggered
         if waited * 1000 >= limits.max_delay_ms:
             return True
         if self._rows_between(position, ends, limits.min_records) >= limits.min_records:
@@ -340,9 +348,7 @@ class TopicsStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailab
             report_position(self.log, self.options.cursor, offsets.decode(end))
 
     def stop(self) -> None:
-        if self._opened is not None:
-            self._opened.close()
-            self._opened = None
+        self.close()
 
 
 def _seqs(start: Head, end: Head) -> int:

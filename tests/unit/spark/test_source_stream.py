@@ -219,7 +219,7 @@ def test_few_records_wait_for_more_but_not_for_ever(
     log: Log, where: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [1000.0]
-    monkeypatch.setattr("topics.spark.source.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("topics.spark.source.monotonic", lambda: now[0])
     append(log, 10)
     limits = {"minRecordsPerTrigger": "20", "maxTriggerDelay": "60s"}
     reader = stream(where | limits)
