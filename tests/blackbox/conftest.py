@@ -32,6 +32,15 @@ _numbers = itertools.count(1)
 _COMPILED = Path(tempfile.gettempdir()) / f"topics-compiled-{os.getuid()}"
 
 
+def child_environment() -> dict[str, str]:
+    """What a child process inherits: nothing of ours that begins with TOPICS_."""
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith("TOPICS_")}
+    # Compiling the package takes longer than starting it: the processes of a run share that.
+    inherited.pop("PYTHONDONTWRITEBYTECODE", None)
+    inherited["PYTHONPYCACHEPREFIX"] = str(_COMPILED)
+    return inherited
+
+
 class ServerProcess:
     """One `topics serve` on its directory; it can be started again after it ended."""
 
@@ -51,10 +60,6 @@ class ServerProcess:
         """Start the process without waiting for anything."""
         assert self.process is None or self.process.poll() is not None, "it still runs"
         self._port_file.unlink(missing_ok=True)
-        inherited = {k: v for k, v in os.environ.items() if not k.startswith("TOPICS_")}
-        # Compiling the package takes longer than starting it: the processes of a run share that.
-        inherited.pop("PYTHONDONTWRITEBYTECODE", None)
-        inherited["PYTHONPYCACHEPREFIX"] = str(_COMPILED)
         settings = {
             "TOPICS_HOST": "127.0.0.1",
             "TOPICS_PORT": "0",
@@ -65,7 +70,7 @@ class ServerProcess:
         with self._stderr.open("ab") as stderr:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "topics.cli", "serve", *self.flags],
-                env=inherited | settings,
+                env=child_environment() | settings,
                 stdin=subprocess.DEVNULL,
                 stdout=stderr,
                 stderr=stderr,

@@ -7,6 +7,7 @@ it must be polite: exponential backoff with full jitter, never sooner than the s
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 
@@ -15,6 +16,7 @@ from topics.errors import NotReady, ShuttingDown, Throttled, TopicsError, Unreac
 FIRST_S = 0.1
 MOST_S = 5.0
 DEFAULT_RETRIES = 5
+IDEMPOTENT_METHODS = frozenset(("GET", "HEAD", "PUT", "DELETE"))
 _LEFT_NO_TRACE = (Throttled, NotReady, ShuttingDown)
 _GATEWAY_CODES = frozenset(("http_502", "http_503", "http_504"))
 
@@ -40,27 +42,34 @@ def is_passing(error: TopicsError) -> bool:
 
 
 class Attempts:
-    """The tries of one call."""
+    """The tries of one call. None begins after `until`, whatever is left."""
 
     def __init__(
         self,
         retries: int,
         *,
         idempotent: bool,
+        until: float = math.inf,
         chance: Callable[[], float] = random.random,
     ) -> None:
         self._left = retries
+        self._until = until
         self._idempotent = idempotent
         self._tries = 0
         self._chance = chance
 
-    def wait_after(self, error: TopicsError, *, retry_after: float | None = None) -> float:
+    def wait_after(
+        self, error: TopicsError, *, now: float, retry_after: float | None = None
+    ) -> float:
         """Seconds to wait before the next try; raises `error` when there is none."""
         if self._left <= 0 or not is_safe(error, idempotent=self._idempotent):
             raise error
         self._left -= 1
         self._tries += 1
-        return pause(self._tries, error, retry_after=retry_after, chance=self._chance)
+        wait = pause(self._tries, error, retry_after=retry_after, chance=self._chance)
+        if now + wait > self._until:
+            raise error
+        return wait
 
 
 def pause(

@@ -9,6 +9,7 @@ Safe for threads. A forked child, and the far end of a pickle, find an empty poo
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import select
 import socket
@@ -27,16 +28,17 @@ from topics.client._http import (
     refusal,
     retry_after,
 )
-from topics.client._retry import DEFAULT_RETRIES, Attempts
+from topics.client._retry import DEFAULT_RETRIES, IDEMPOTENT_METHODS, Attempts
+from topics.client._tls import tls_context
 from topics.errors import Closed, Unreachable
 
 if TYPE_CHECKING:
     import ssl
 
 RECEIVE_BYTES = 1 << 18
+SEND_S = 30.0
 MAX_CONNECTIONS = 16
 _SEPARATE_BYTES = 1 << 16  # a body of this size is sent by itself rather than copied to the head
-_IDEMPOTENT_METHODS = frozenset(("GET", "HEAD", "PUT", "DELETE"))
 
 _forks = [0]
 os.register_at_fork(after_in_child=lambda: _forks.append(_forks.pop() + 1))
@@ -71,7 +73,7 @@ class Http:
         self.timeout = timeout
         self.retries = retries
         self._closed = threading.Event()
-        self._tls = _tls_context(ca_file) if self.target.is_tls else None
+        self._tls = tls_context(ca_file) if self.target.is_tls else None
         self._pool = _Pool(connections)
 
     @property
@@ -89,14 +91,16 @@ class Http:
         query: Mapping[str, str] | None = None,
         idempotent: bool | None = None,
         timeout: float | None = None,
+        within: float = math.inf,
     ) -> Answer:
         """One call; an answer of 400 or more is raised as the error it stands for.
 
         `idempotent` says that carrying the call out twice is the same as once; by default that
-        holds for GET, PUT and DELETE. `path` has its names percent-encoded.
+        holds for GET, PUT and DELETE. No try begins later than `within` seconds after the first.
+        `path` has its names percent-encoded.
         """
         head = self.target.request(method, path, body=body, headers=headers, query=query)
-        attempts = self._attempts(method, idempotent)
+        attempts = self._attempts(method, idempotent, within)
         patience = self.timeout if timeout is None else timeout
         while True:
             asked: float | None = None
@@ -107,7 +111,7 @@ class Http:
                 error, asked = refusal(answer), retry_after(answer.headers)
             except Unreachable as lost:
                 error = lost
-            self._sleep(attempts.wait_after(error, retry_after=asked))
+            self.sleep(attempts.wait_after(error, now=time.monotonic(), retry_after=asked))
 
     @contextlib.contextmanager
     def stream(
@@ -138,7 +142,7 @@ class Http:
                 error, asked = refusal(stream.rest()), retry_after(stream.headers)
             except Unreachable as lost:
                 error = lost
-            self._sleep(attempts.wait_after(error, retry_after=asked))
+            self.sleep(attempts.wait_after(error, now=time.monotonic(), retry_after=asked))
         try:
             yield stream
         finally:
@@ -168,17 +172,22 @@ class Http:
 
     # Inside
 
-    def _attempts(self, method: str, idempotent: bool | None) -> Attempts:
-        harmless = method in _IDEMPOTENT_METHODS if idempotent is None else idempotent
-        return Attempts(self.retries, idempotent=harmless)
+    def _attempts(self, method: str, idempotent: bool | None, within: float = math.inf) -> Attempts:
+        harmless = method in IDEMPOTENT_METHODS if idempotent is None else idempotent
+        return Attempts(self.retries, idempotent=harmless, until=time.monotonic() + within)
 
-    def _sleep(self, seconds: float) -> None:
+    def sleep(self, seconds: float) -> None:
+        """Pause, but not longer than until somebody closes the client; raises `Closed` then."""
         if self._closed.wait(seconds):
             raise Closed("the client is closed; open it again")
 
-    def _once(self, method: str, head: bytes, body: bytes | None, patience: float) -> Answer:
+    def check_open(self) -> None:
+        """Raises `Closed` once it is."""
         if self._closed.is_set():
             raise Closed("the client is closed; open it again")
+
+    def _once(self, method: str, head: bytes, body: bytes | None, patience: float) -> Answer:
+        self.check_open()
         deadline = time.monotonic() + patience
         pool = self._current_pool()
         if not pool.slots.acquire(timeout=patience):
@@ -200,8 +209,7 @@ class Http:
         return Connection(self.target, self._tls, patience)
 
     def _open_stream(self, method: str, head: bytes, body: bytes | None, patience: float) -> Stream:
-        if self._closed.is_set():
-            raise Closed("the client is closed; open it again")
+        self.check_open()
         connection = self.connect(patience)
         try:
             return Stream(connection, connection.begin(method, head, body, patience), patience)
@@ -254,17 +262,17 @@ class Connection:
     """One socket to the server, with one request on it at a time."""
 
     def __init__(self, target: Target, tls: ssl.SSLContext | None, patience: float) -> None:
-        self._url = target.url
+        self.url = target.url
         try:
             sock = socket.create_connection((target.host, target.port), timeout=patience)
         except OSError as error:
-            raise Unreachable(self._url, reason=_said(error)) from error
+            raise Unreachable(self.url, reason=_said(error)) from error
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock = tls.wrap_socket(sock, server_hostname=target.host) if tls else sock
         except OSError as error:
             sock.close()
-            raise Unreachable(self._url, reason=_said(error)) from error
+            raise Unreachable(self.url, reason=_said(error)) from error
         self.socket = sock
         self.is_idle = False
         self._poll = select.poll()
@@ -278,7 +286,7 @@ class Connection:
         """Send a request and read the whole answer before the deadline."""
         response = self.begin(method, head, body, deadline - time.monotonic(), deadline=deadline)
         while not response.done:
-            self.receive(response, deadline - time.monotonic())
+            self._receive_before(response, deadline)
         self.is_idle = response.keep_alive
         return Answer(response.status, response.headers, response.take())
 
@@ -298,7 +306,7 @@ class Connection:
         response = Response(method=method)
         while not response.has_head:
             try:
-                self.receive(response, end - time.monotonic())
+                self._receive_before(response, end)
             except Unreachable as error:
                 # A request that was cut short cannot have been carried out.
                 error.sent = whole
@@ -322,22 +330,42 @@ class Connection:
             return False
         return True
 
-    def receive(self, response: Response, patience: float) -> None:
-        """Read once, at most `patience` seconds long, into a response that is not done."""
+    def send(self, data: bytes) -> None:
+        """Send bytes of another protocol."""
         try:
-            if patience <= 0:
-                raise TimeoutError("timed out")
-            self.socket.settimeout(patience)
-            data = self.socket.recv(RECEIVE_BYTES)
+            self.socket.settimeout(SEND_S)
+            self.socket.sendall(data)
         except OSError as error:
-            raise Unreachable(self._url, reason=_said(error), sent=True) from error
+            raise Unreachable(self.url, reason=_said(error), sent=True) from error
+
+    def receive_some(self, patience: float) -> bytes | None:
+        """What comes within `patience` seconds: None for nothing, empty at the end."""
+        try:
+            self.socket.settimeout(max(patience, 0.001))
+            return self.socket.recv(RECEIVE_BYTES)
+        except TimeoutError:
+            return None
+        except OSError as error:
+            raise Unreachable(self.url, reason=_said(error), sent=True) from error
+
+    def receive(self, response: Response, patience: float) -> bool:
+        """Read once into a response that is not done; False if nothing came in time."""
+        data = self.receive_some(patience)
+        if data is None:
+            return False
         try:
             if data:
                 response.feed(data)
             elif not response.end():
-                raise Unreachable(self._url, reason="it closed the connection", sent=True)
+                raise Unreachable(self.url, reason="it closed the connection", sent=True)
         except BrokenResponse as error:
-            raise Unreachable(self._url, reason=f"it does not speak HTTP ({error})") from error
+            raise Unreachable(self.url, reason=f"it does not speak HTTP ({error})") from error
+        return True
+
+    def _receive_before(self, response: Response, deadline: float) -> None:
+        left = deadline - time.monotonic()
+        if left <= 0 or not self.receive(response, left):
+            raise Unreachable(self.url, reason="it took too long", sent=True)
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
@@ -368,8 +396,17 @@ class Stream:
                 yield part
             elif response.done:
                 return
-            else:
-                self._connection.receive(response, self._patience)
+            elif not self._connection.receive(response, self._patience):
+                raise Unreachable(self._connection.url, reason="it took too long", sent=True)
+
+    def next_part(self, patience: float) -> bytes | None:
+        """What comes within `patience` seconds: None for nothing, empty at the end."""
+        response = self._response
+        end = time.monotonic() + patience
+        while not (part := response.take()) and not response.done:
+            if not self._connection.receive(response, end - time.monotonic()):
+                return None
+        return part
 
     def rest(self) -> Answer:
         """What is left of the body, as one answer; for refusals, which are short."""
@@ -384,14 +421,6 @@ class Stream:
 
     def close(self) -> None:
         self._connection.close()
-
-
-def _tls_context(ca_file: str | None) -> ssl.SSLContext:
-    import ssl  # noqa: PLC0415 - slow to import, and most servers are near
-
-    context = ssl.create_default_context(cafile=ca_file)
-    context.set_alpn_protocols(["http/1.1"])
-    return context
 
 
 def _said(error: OSError) -> str:

@@ -44,7 +44,11 @@ from topics.values import (
 )
 
 if TYPE_CHECKING:
+    from topics.client.consumer import Consumer
+    from topics.client.producer import Producer
+    from topics.client.worker import Handler, Worker
     from topics.embedded.queues import Queue
+    from topics.events import Event
     from topics.queue import Queues
 
 T = TypeVar("T")
@@ -177,7 +181,7 @@ class Log:
         if wait <= 0 or page.records or page.tombstone or not page.caught_up:
             return page
         with self._lock:
-            if not self._await_append(topic, page.head_seq, wait):
+            if not self._await_append({topic: page.head_seq}, wait):
                 return page
             return self._run(self._engine.read(topic, query))
 
@@ -185,27 +189,37 @@ class Log:
         self,
         topic: str,
         *,
-        after: int = 0,
+        after: int | None = 0,
         limit: int = DEFAULT_LIMIT,
         node: str | Sequence[str] = (),
         match: str | Sequence[str] | None = None,
         wait: float | None = None,
     ) -> Iterator[Record | Tombstone]:
-        """Records and tombstones from `after` on, live.
+        """Records and tombstones from `after` on, live; None begins at the head.
 
         Ends after `wait` seconds without anything new; None waits for ever.
         """
-        cursor = after
-        while True:
-            page = self.read(topic, after=cursor, limit=limit, node=node, match=match)
-            if page.tombstone is not None:
-                yield page.tombstone
-            yield from page.records
-            cursor = page.next_from_seq
-            if page.caught_up:
-                with self._lock:
-                    if not self._await_append(topic, page.head_seq, wait):
-                        return
+        from topics.embedded.watching import follow  # noqa: PLC0415 - few programs follow
+
+        return follow(self, topic, after, limit=limit, node=node, match=match, wait=wait)
+
+    def watch(
+        self,
+        topics: Iterable[str] | Mapping[str, int | None],
+        *,
+        limit: int = DEFAULT_LIMIT,
+        node: str | Sequence[str] = (),
+        match: str | Sequence[str] | None = None,
+        wait: float | None = None,
+    ) -> Iterator[Event]:
+        """Events of many topics in one stream: `Arrived`, `Lost`, `CaughtUp`, `TopicDropped`.
+
+        Name topics to read them from the beginning, or map each to the seq to read after (None:
+        only what comes). Ends when no topic is left, or after `wait` seconds without news.
+        """
+        from topics.embedded.watching import events  # noqa: PLC0415 - as above
+
+        return events(self, topics, limit=limit, node=node, match=match, wait=wait)
 
     def delete(
         self,
@@ -336,6 +350,26 @@ class Log:
         """Stop a router; what it copied stays. False if there was none."""
         return self._change(self._engine.routing.drop(router))
 
+    # Helpers for whole programs
+
+    def consumer(self, topic: str, *, name: str, **options: Any) -> Consumer:  # noqa: ANN401
+        """A reader whose position is kept in the log under `name`; see `Consumer`."""
+        from topics.client.consumer import Consumer  # noqa: PLC0415 - few programs need it
+
+        return Consumer(self, topic, name=name, **options)
+
+    def producer(self, topic: str, **options: Any) -> Producer:  # noqa: ANN401 - see Producer
+        """A writer that gathers records into batches and sends them behind your back."""
+        from topics.client.producer import Producer  # noqa: PLC0415 - as above
+
+        return Producer(self, topic, **options)
+
+    def worker(self, topic: str, handler: Handler, **options: Any) -> Worker:  # noqa: ANN401
+        """Works on the jobs of a queue with several threads; see `Worker`."""
+        from topics.client.worker import Worker  # noqa: PLC0415 - as above
+
+        return Worker(self, topic, handler, **options)
+
     # Upkeep
 
     def sync(self) -> None:
@@ -429,20 +463,20 @@ class Log:
         if self._waiting:
             self._changed.notify_all()
 
-    def _await_append(self, topic: str, head: int, wait: float | None) -> bool:
-        """Wait, lock held on entry and exit, until the head is not `head`; False on time-out."""
-
-        def moved() -> bool:
-            if self._closed:
-                return True
-            found = self._engine.kernel.catalog.by_name.get(topic)
-            return found is None or found.head != head
-
+    def _await_append(self, heads: Mapping[str, int], wait: float | None) -> bool:
+        """Wait, lock held on entry and exit, until a head has moved; False on time-out."""
         self._waiting += 1
         try:
-            return self._changed.wait_for(moved, wait)
+            return self._changed.wait_for(lambda: self._closed or self._has_moved(heads), wait)
         finally:
             self._waiting -= 1
+
+    def _has_moved(self, heads: Mapping[str, int]) -> bool:
+        by_name = self._engine.kernel.catalog.by_name
+        return any(
+            (found := by_name.get(topic)) is None or found.head != head
+            for topic, head in heads.items()
+        )
 
     def _keep_up(self) -> None:
         while not self._stop.wait(UPKEEP_SECONDS):

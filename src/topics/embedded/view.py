@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Concatenate, ParamSpec, TypeVar
 
 from topics.embedded.log import Log
@@ -66,12 +66,11 @@ class View(Log):
             self._queues = None  # they know the old engine
             old.release()
 
-    def _await_append(self, topic: str, head: int, wait: float | None) -> bool:
+    def _await_append(self, heads: Mapping[str, int], wait: float | None) -> bool:
         end = None if wait is None else time.monotonic() + wait
         while True:
             self.refresh()
-            found = self._engine.kernel.catalog.by_name.get(topic)
-            if self._closed or found is None or found.head != head:
+            if self._closed or self._has_moved(heads):
                 return True
             left = POLL_SECONDS if end is None else min(POLL_SECONDS, end - time.monotonic())
             if left <= 0:

@@ -1,0 +1,162 @@
+"""Live reads of the asyncio client: the same as `_sync_stream`, with `await` before each wait."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Literal, Protocol
+
+from topics.client._call import Call
+from topics.client._following import Following, Frame, SseFrames, StreamEnded, is_vague, with_reason
+from topics.client._listening import Listening
+from topics.client.aio_http import AsyncConnection, AsyncHttp, AsyncStream
+from topics.errors import TopicsError
+from topics.events import Event, Lost
+from topics.values import Tombstone
+
+Transport = Literal["sse", "ws"]
+Reason = Callable[[str, int], Awaitable[Tombstone | None]]
+"""Looks up why records after a seq of a topic were lost."""
+
+
+class Channel(Protocol):
+    """An open stream of frames."""
+
+    async def receive(self, patience: float) -> list[Frame] | None:
+        """What comes within `patience` seconds; None when nothing did."""
+        ...
+
+    def ask(self) -> None:
+        """Ask for a sign of life, if it does not come by itself."""
+        ...
+
+
+class SseChannel:
+    """An event stream; the server sends heartbeats unasked."""
+
+    def __init__(self, stream: AsyncStream) -> None:
+        self._stream = stream
+        self._frames = SseFrames()
+
+    async def receive(self, patience: float) -> list[Frame] | None:
+        part = await self._stream.next_part(patience)
+        if part == b"":
+            raise StreamEnded("the server ended the stream")
+        return None if part is None else self._frames.feed(part)
+
+    def ask(self) -> None:
+        pass
+
+
+class WsChannel:
+    """A WebSocket; we ask for signs of life."""
+
+    def __init__(self, http: AsyncHttp, connection: AsyncConnection, hello: bytes) -> None:
+        from topics.client._socket import Socket  # noqa: PLC0415 - only those who ask for it
+
+        self._connection = connection
+        self._socket = Socket(http.target, hello)
+        self._flush()
+
+    async def receive(self, patience: float) -> list[Frame] | None:
+        data = await self._connection.receive_some(_now() + patience)
+        if data is None:
+            return None
+        if not data:
+            raise StreamEnded("the server ended the stream")
+        try:
+            return self._socket.feed(data)
+        finally:
+            self._flush()
+
+    def ask(self) -> None:
+        self._socket.ping()
+        self._flush()
+
+    def _flush(self) -> None:
+        data = self._socket.take_outgoing()
+        if data:
+            self._connection.send(data)
+
+
+@contextlib.asynccontextmanager
+async def opened(
+    http: AsyncHttp,
+    following: Following,
+    transport: Transport,
+    run: Callable[[Call[str]], Awaitable[str]],
+) -> AsyncIterator[Channel]:
+    """A fresh stream from where `following` stands."""
+    if transport == "ws":
+        connection = await http.connect(http.timeout)
+        with contextlib.closing(connection):
+            yield WsChannel(http, connection, following.subscription())
+    else:
+        path = await run(following.session_call())
+        async with http.stream("GET", path, headers={"Accept": "text/event-stream"}) as stream:
+            yield SseChannel(stream)
+
+
+async def events(
+    http: AsyncHttp,
+    following: Following,
+    *,
+    wait: float | None,
+    heartbeat: float,
+    transport: Transport,
+    run: Callable[[Call[str]], Awaitable[str]],
+    reason: Reason,
+) -> AsyncIterator[Event]:
+    """Everything a live read has to say, over as many connections as it takes."""
+    listening = Listening(now=_now(), wait=wait, heartbeat=heartbeat, url=http.url)
+    was_open = False
+    while not following.is_over:
+        try:
+            async with opened(http, following, transport, run) as channel:
+                was_open = True
+                resumed = listening.opened(_now(), following.places())
+                if resumed is not None:
+                    yield resumed
+                for gone in following.departed():
+                    yield gone
+                while not following.is_over:
+                    settled = following.is_settled
+                    if listening.has_waited(_now(), settled=settled):
+                        return
+                    frames = await channel.receive(listening.patience(_now(), settled=settled))
+                    async for event in _news(frames, following, listening, channel, reason):
+                        yield event
+                    http.check_open()
+        except (TopicsError, StreamEnded) as error:
+            if not was_open and isinstance(error, TopicsError):
+                raise
+            await http.sleep(listening.lost(error, _now()))
+
+
+async def _news(
+    frames: list[Frame] | None,
+    following: Following,
+    listening: Listening,
+    channel: Channel,
+    reason: Reason,
+) -> AsyncIterator[Event]:
+    if frames is None:
+        listening.check_alive(_now())
+        if listening.must_ping(_now()):
+            channel.ask()
+        return
+    listening.heard(_now(), news=bool(frames))
+    for frame in frames:
+        for event in following.take(frame):
+            if isinstance(event, Lost) and is_vague(event):
+                known = await reason(event.topic, following.positions[event.topic] or 0)
+                yield with_reason(event, known)
+            else:
+                yield event
+    if frames:
+        listening.heard(_now(), news=True)  # the reader took its time with them
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,92 @@
+"""A request and what its answer means, and the parts that all of them share. No I/O."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+from base64 import b32encode
+from collections.abc import Callable, Mapping
+from typing import Generic, NamedTuple, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from topics.errors import InvalidRequest, TopicNotFound
+
+T = TypeVar("T")
+V = TypeVar("V")
+
+LIST_SIZE = "1000"
+
+
+class Call(NamedTuple, Generic[T]):
+    """One request, and how to read its answer."""
+
+    method: str
+    path: str
+    parse: Callable[[bytes], T]
+    body: bytes | None = None
+    query: Mapping[str, str] | None = None
+    idempotent: bool | None = None
+    longer: float = 0.0
+    """Seconds that the server may hold the answer back, on top of the usual patience."""
+    within: float = math.inf
+    """Seconds after which no further try begins."""
+
+
+def reader(kind: type[V]) -> Callable[[bytes], V]:
+    return msgspec.json.Decoder(kind).decode
+
+
+# Paths and keys
+
+
+def topic_path(topic: str, *rest: str) -> str:
+    """`/v0/topics/<topic>`; an empty name is that of no topic."""
+    if not topic:
+        raise TopicNotFound(topic)
+    return "/".join(("/v0/topics", quote(topic, safe=""), *rest))
+
+
+def router_path(router: str) -> str:
+    if not router:
+        raise InvalidRequest("a router needs a name")
+    return "/v0/routers/" + quote(router, safe="")
+
+
+def cursor_path(topic: str, cursor: str) -> str:
+    if not cursor:
+        raise InvalidRequest("a cursor needs a name")
+    return topic_path(topic, "cursors", quote(cursor, safe=""))
+
+
+class _Keys:
+    """Idempotency keys that no other process, child or earlier run has made."""
+
+    def __init__(self) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        self._prefix = b32encode(os.urandom(10)).decode().lower()
+        self._numbers = itertools.count(1)
+
+    def make(self) -> str:
+        return f"{self._prefix}-{next(self._numbers):x}"
+
+
+_keys = _Keys()
+os.register_at_fork(after_in_child=_keys.renew)
+new_key = _keys.make
+"""A key of its own for one write, so that sending it again cannot append it again."""
+
+
+# Lists
+
+Listed = tuple[list[V], str | None]
+"""One page of a list, and the cursor of the next."""
+
+
+def page_query(cursor: str | None, **more: str) -> dict[str, str]:
+    query = {"page_size": LIST_SIZE} | {name: value for name, value in more.items() if value}
+    return query if cursor is None else query | {"cursor": cursor}

@@ -1,0 +1,351 @@
+"""What to send and what the answer means, for every call of a log. No I/O.
+
+A `Call` is a request and the function that reads its answer. The shells run calls; they know
+nothing of JSON. What hangs on topics (cursors, routers, staged writes) is in `_linked_calls`,
+jobs are in `_queue_calls`, streams in `_following`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from topics.client._call import Call, Listed, new_key, page_query, reader, topic_path
+from topics.errors import InvalidRequest
+from topics.values import (
+    Ack,
+    Audit,
+    Created,
+    DeleteResult,
+    Dropped,
+    Hole,
+    Holes,
+    Page,
+    PlannedRange,
+    QueueCounts,
+    ReadPlan,
+    Record,
+    Tombstone,
+    TombstoneReason,
+    TopicState,
+    TopicSummary,
+)
+from topics.wire.drafts import Columns, Records, columns_of
+from topics.wire.jsonbytes import encode
+
+T = TypeVar("T")
+V = TypeVar("V")
+
+MOST_WAIT_S = 25.0
+"""How long one waiting read is held back by the server; longer waits are made of several."""
+REPEAT_WRITES_S = 30.0
+"""How long a write is repeated. Topics remember keys for two minutes unless told otherwise, and a
+repeat must arrive well before its key is forgotten."""
+
+
+# Topics
+
+
+class _Created(Struct):
+    topic: str
+    created: bool
+    config: dict[str, Any]
+
+
+class _State(Struct):
+    topic: str
+    type: str
+    head_seq: int
+    earliest_seq: int
+    count: int
+    bytes: int
+    config: dict[str, Any]
+    effective_priority: int
+    last_write_ts: int | None
+    last_read_ts: int | None
+    epoch: int
+    delete_version: int
+    queue: QueueCounts | None = None
+
+
+class _Dropped(Struct):
+    topic: str
+    deleted: bool
+    routers_removed: list[str]
+
+
+class _Topics(Struct):
+    topics: list[TopicSummary]
+    next_cursor: str | None = None
+
+
+class _Holes(Struct):
+    topic: str
+    epoch: int
+    delete_version: int
+    runs: list[Any]
+    next_from_seq: int
+    exact_from: int
+
+
+class _Plan(Struct):
+    topic: str
+    epoch: int
+    delete_version: int
+    head_seq: int
+    evict_floor: int
+    ranges: list[tuple[int, int, int, int]]
+    next_from_seq: int
+
+
+_created, _state, _dropped = reader(_Created), reader(_State), reader(_Dropped)
+_topics, _holes, _plan = reader(_Topics), reader(_Holes), reader(_Plan)
+_audit = reader(Audit)
+
+
+def create(topic: str, config: Mapping[str, Any]) -> Call[Created]:
+    if not topic:
+        raise InvalidRequest("a topic needs a name")
+
+    def parse(body: bytes) -> Created:
+        made = _created(body)
+        return Created(made.topic, made.created, made.config)
+
+    return Call("PUT", topic_path(topic), parse, encode(dict(config)))
+
+
+def drop(topic: str, *, if_empty: bool) -> Call[Dropped]:
+    def parse(body: bytes) -> Dropped:
+        done = _dropped(body)
+        return Dropped(done.topic, done.deleted, done.routers_removed)
+
+    return Call(
+        "DELETE", topic_path(topic), parse, query={"if_empty": "true"} if if_empty else None
+    )
+
+
+def state(topic: str, *, touch: bool) -> Call[TopicState]:
+    def parse(body: bytes) -> TopicState:
+        found = _state(body)
+        return TopicState(**{name: getattr(found, name) for name in found.__struct_fields__})
+
+    return Call("GET", topic_path(topic), parse, query=None if touch else {"touch": "false"})
+
+
+def topics(prefix: str, cursor: str | None) -> Call[Listed[TopicSummary]]:
+    def parse(body: bytes) -> Listed[TopicSummary]:
+        page = _topics(body)
+        return page.topics, page.next_cursor
+
+    return Call("GET", "/v0/topics", parse, query=page_query(cursor, prefix=prefix))
+
+
+def audit(topic: str) -> Call[Audit]:
+    return Call("GET", topic_path(topic, "audit"), _audit)
+
+
+def holes(topic: str, *, from_seq: int, to_seq: int) -> Call[Holes]:
+    def parse(body: bytes) -> Holes:
+        page = _holes(body)
+        runs = [Hole(*run) for run in page.runs]
+        return Holes(
+            page.topic, page.epoch, page.delete_version, runs, page.next_from_seq, page.exact_from
+        )
+
+    body = encode({"from_seq": from_seq, "to_seq": to_seq})
+    return Call("POST", topic_path(topic, "holes"), parse, body, idempotent=True)
+
+
+def plan(topic: str, *, from_seq: int, to_seq: int, target_bytes: int) -> Call[ReadPlan]:
+    def parse(body: bytes) -> ReadPlan:
+        page = _plan(body)
+        return ReadPlan(
+            page.topic,
+            page.epoch,
+            page.delete_version,
+            page.head_seq,
+            page.evict_floor,
+            [PlannedRange(*cut) for cut in page.ranges],
+            page.next_from_seq,
+        )
+
+    body = encode({"from_seq": from_seq, "to_seq": to_seq, "target_bytes": target_bytes})
+    return Call("POST", topic_path(topic, "plan"), parse, body, idempotent=True)
+
+
+# Records
+
+
+class WireRecord(Struct, rename={"seq": "$seq", "ts": "$ts", "node": "$node", "tag": "$tag"}):
+    """A record in an answer or a stream; its payload stays text."""
+
+    seq: int
+    ts: int
+    node: str | None = None
+    tag: str | None = None
+    data: Raw = Raw(b"null")
+    meta: Raw | UnsetType = UNSET
+
+    def value(self) -> Record:
+        meta = None if self.meta is UNSET else bytes(self.meta)
+        return Record(self.seq, self.ts, self.node, self.tag, bytes(self.data), meta)
+
+
+class WireTombstone(Struct):
+    gap_from: int
+    gap_to: int
+    reason: TombstoneReason
+    earliest_seq: int
+    head_seq: int
+
+    def value(self) -> Tombstone:
+        return Tombstone(self.gap_from, self.gap_to, self.reason, self.earliest_seq, self.head_seq)
+
+
+class _Scanned(Struct):
+    records_scanned: int = 0
+    cold_segments_read: int = 0
+
+
+class _Page(Struct):
+    topic: str
+    records: list[WireRecord]
+    next_from_seq: int
+    head_seq: int
+    earliest_seq: int
+    caught_up: bool
+    tombstone: WireTombstone | None
+    lag: int
+    performance: _Scanned
+
+
+_ack, _page, _deleted = reader(Ack), reader(_Page), reader(DeleteResult)
+
+
+def append(
+    topic: str,
+    records: Records,
+    *,
+    node: str | None,
+    idempotency_key: str | None,
+    expect_head: int | None,
+    create: bool | None,
+    config: Mapping[str, Any] | None,
+) -> Call[Ack]:
+    """A write, always with a key: one that the caller did not name is made up."""
+    key = new_key() if idempotency_key is None else idempotency_key
+    members = [
+        b'"records":%b' % rendered(columns_of(records, node)),
+        b'"idempotency_key":%b' % encode(key),
+    ]
+    for name, value in (("expect_head", expect_head), ("create", create)):
+        if value is not None:
+            members.append(b'"%b":%b' % (name.encode(), encode(value)))
+    if config is not None:
+        members.append(b'"config":%b' % encode(dict(config)))
+    if not topic:
+        raise InvalidRequest("a topic needs a name")
+    return Call(
+        "POST",
+        topic_path(topic),
+        _ack,
+        b"{%b}" % b",".join(members),
+        query={"return_seqs": "false"},
+        idempotent=True,
+        within=REPEAT_WRITES_S,
+    )
+
+
+def rendered(columns: Columns, topics: Sequence[str] | None = None) -> bytes:
+    """Columns as a JSON list, spliced from the payloads' own bytes."""
+    if topics is None and columns[1:] == (None, None, None):
+        return b'[{"data":' + b'},{"data":'.join(columns.datas) + b"}]" if columns.datas else b"[]"
+    count = len(columns.datas)
+    parts: list[bytes] = []
+    for i in range(count):
+        part = b'{"data":' + columns.datas[i]
+        if columns.metas is not None and columns.metas[i]:
+            part += b',"meta":' + columns.metas[i]
+        if columns.tags is not None and columns.tags[i] is not None:
+            part += b',"tag":' + encode(columns.tags[i])
+        if columns.nodes is not None and columns.nodes[i] is not None:
+            part += b',"node":' + encode(columns.nodes[i])
+        if topics is not None:
+            part += b',"topic":' + encode(topics[i])
+        parts.append(part + b"}")
+    return b"[%b]" % b",".join(parts)
+
+
+def read(
+    topic: str,
+    *,
+    after: int,
+    limit: int,
+    max_bytes: int,
+    node: str | Sequence[str],
+    match: str | Sequence[str] | None,
+    from_ts: int | None,
+    wait: float,
+) -> Call[Page]:
+    if after < 0 or limit < 0 or max_bytes < 0:
+        raise InvalidRequest("after, limit and max_bytes must be 0 or more")
+    asked: dict[str, Any] = {"limit": limit, "max_batch_bytes": max_bytes, "include_tags": True}
+    if from_ts is None or after:
+        asked["from_seq"] = after
+    if from_ts is not None:
+        asked["from_ts"] = from_ts
+    held = min(max(wait, 0.0), MOST_WAIT_S)
+    if held:
+        asked["wait_ms"] = int(held * 1000)
+    asked |= filters(node, match)
+    return Call(
+        "POST", topic_path(topic, "diff"), _parse_page, encode(asked), idempotent=True, longer=held
+    )
+
+
+def filters(node: str | Sequence[str], match: str | Sequence[str] | None) -> dict[str, Any]:
+    """Which records a reader does not want, as bodies name it."""
+    nodes = [node] if isinstance(node, str) else list(node)
+    chosen: dict[str, Any] = {"node": nodes} if nodes else {}
+    if match is not None:
+        chosen["match"] = match if isinstance(match, str) else list(match)
+    return chosen
+
+
+def _parse_page(body: bytes) -> Page:
+    page = _page(body)
+    return Page(
+        page.topic,
+        [record.value() for record in page.records],
+        page.next_from_seq,
+        page.head_seq,
+        page.earliest_seq,
+        page.caught_up,
+        None if page.tombstone is None else page.tombstone.value(),
+        page.lag,
+        page.performance.records_scanned,
+        page.performance.cold_segments_read,
+    )
+
+
+def is_empty(page: Page) -> bool:
+    """Whether a waiting read has nothing to say yet."""
+    return not page.records and page.tombstone is None and page.caught_up
+
+
+def delete(
+    topic: str, *, before_seq: int | None, match: str | Sequence[str] | None
+) -> Call[DeleteResult]:
+    if before_seq is not None and before_seq < 0:
+        raise InvalidRequest("before_seq must be 0 or more")
+    asked: dict[str, Any] = {} if before_seq is None else {"before_seq": before_seq}
+    # Without an upper end, a repeat could reach records that came after the first try.
+    return Call(
+        "POST",
+        topic_path(topic, "delete"),
+        _deleted,
+        encode(asked | filters((), match)),
+        idempotent=before_seq is not None,
+    )

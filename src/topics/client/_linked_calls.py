@@ -1,0 +1,162 @@
+"""What hangs on topics: staged writes, named cursors, routers. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+from msgspec import Struct
+
+from topics.client._call import (
+    Call,
+    Listed,
+    cursor_path,
+    page_query,
+    reader,
+    router_path,
+    topic_path,
+)
+from topics.client._calls import rendered
+from topics.values import CommittedRange, CursorState, RouterState, StageCommit, Staged
+from topics.wire.drafts import columns_of, split_topics
+from topics.wire.jsonbytes import encode
+
+# Staged writes
+
+
+class _Commit(Struct):
+    app: str
+    epoch: int
+    deduped: bool
+    topics: dict[str, CommittedRange]
+
+
+_staged, _commit = reader(Staged), reader(_Commit)
+
+
+def stage(
+    app: str, epoch: int, part: int, rows: Iterable[Mapping[str, Any]], attempt: int
+) -> Call[Staged]:
+    names, drafts = split_topics(rows)
+    path = f"/v0/stages/{quote(app, safe='')}/{epoch}/{part}/{attempt}"
+    body = b'{"records":%b}' % rendered(columns_of(drafts, None), names)
+    return Call("POST", path, _staged, body, idempotent=True)
+
+
+def commit(app: str, epoch: int, parts: Sequence[tuple[int, int]]) -> Call[StageCommit]:
+    def parse(body: bytes) -> StageCommit:
+        done = _commit(body)
+        return StageCommit(done.app, done.epoch, done.deduped, done.topics)
+
+    path = f"/v0/stages/{quote(app, safe='')}/{epoch}/commit"
+    return Call("POST", path, parse, encode({"parts": list(parts)}), idempotent=True)
+
+
+# Named cursors
+
+
+class _Cursors(Struct):
+    cursors: list[CursorState]
+    next_cursor: str | None = None
+
+
+class _Gone(Struct):
+    deleted: bool
+
+
+_cursor, _cursors, _gone = reader(CursorState), reader(_Cursors), reader(_Gone)
+
+
+def set_cursor(topic: str, cursor: str, seq: int) -> Call[CursorState]:
+    return Call("PUT", cursor_path(topic, cursor), _cursor, encode({"seq": seq}))
+
+
+def cursor(topic: str, cursor: str) -> Call[CursorState]:
+    return Call("GET", cursor_path(topic, cursor), _cursor)
+
+
+def cursors(topic: str, after: str | None) -> Call[Listed[CursorState]]:
+    def parse(body: bytes) -> Listed[CursorState]:
+        page = _cursors(body)
+        return page.cursors, page.next_cursor
+
+    return Call("GET", topic_path(topic, "cursors"), parse, query=page_query(after))
+
+
+def drop_cursor(topic: str, cursor: str) -> Call[bool]:
+    return Call("DELETE", cursor_path(topic, cursor), lambda body: _gone(body).deleted)
+
+
+# Routers
+
+
+class _Router(Struct):
+    router: str
+    source: str
+    dest: str
+    preserve_node: bool
+    preserve_tag: bool
+    filter: tuple[str, str, str] | None
+    allow_cycle: bool
+    guarantee: str
+    forwarded_total: int = 0
+
+
+class _RouterName(Struct):
+    router: str
+
+
+class _Routers(Struct):
+    routers: list[_RouterName]
+    next_cursor: str | None = None
+
+
+_router, _routers = reader(_Router), reader(_Routers)
+
+
+def route(
+    router: str,
+    *,
+    source: str,
+    dest: str,
+    match: str | Sequence[str] | None,
+    preserve_node: bool,
+    preserve_tag: bool,
+    create_dest: bool,
+    allow_cycle: bool,
+    exactly_once: bool,
+) -> Call[str]:
+    """Makes or changes a router; its state is asked for afterwards."""
+    asked = {
+        "source": source,
+        "dest": dest,
+        "filter": match if isinstance(match, str | None) else list(match),
+        "preserve_node": preserve_node,
+        "preserve_tag": preserve_tag,
+        "create_dest": create_dest,
+        "allow_cycle": allow_cycle,
+        "guarantee": "exactly_once" if exactly_once else "at_least_once",
+    }
+    return Call("PUT", router_path(router), lambda body: _router(body).router, encode(asked))
+
+
+def router_state(router: str) -> Call[RouterState]:
+    def parse(body: bytes) -> RouterState:
+        found = _router(body)
+        fields = {name: getattr(found, name) for name in found.__struct_fields__}
+        return RouterState(**fields, lag=None)
+
+    return Call("GET", router_path(router), parse)
+
+
+def routers(prefix: str, cursor: str | None) -> Call[Listed[str]]:
+    def parse(body: bytes) -> Listed[str]:
+        page = _routers(body)
+        return [found.router for found in page.routers], page.next_cursor
+
+    return Call("GET", "/v0/routers", parse, query=page_query(cursor, prefix=prefix))
+
+
+def drop_router(router: str) -> Call[bool]:
+    return Call("DELETE", router_path(router), lambda body: _gone(body).deleted)

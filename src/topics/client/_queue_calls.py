@@ -1,0 +1,148 @@
+"""Jobs: what a worker sends, and what the answers mean. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType, field
+
+from topics.client._call import Call, topic_path
+from topics.client._calls import state
+from topics.errors import InvalidRequest, NotAQueue
+from topics.values import Acked, Extended, Job, Nacked, QueueCounts, Redriven
+from topics.wire.jsonbytes import encode
+from topics.wire.tokens import lease_token, parse_lease
+
+Jobs: TypeAlias = Iterable[Job | int]
+"""Jobs as claimed, which are told by their lease; or seqs, by whatever lease the worker has."""
+
+
+class _Job(Struct, rename={"seq": "$seq", "ts": "$ts", "tag": "$tag"}):
+    seq: int
+    lease_id: str
+    deadline: int
+    ts: int
+    deliveries: int
+    data: Raw
+    tag: str | None = None
+    meta: Raw | UnsetType = UNSET
+
+    def value(self) -> Job:
+        return Job(
+            self.seq,
+            parse_lease(self.lease_id) or 0,
+            self.deadline,
+            self.ts,
+            self.deliveries,
+            bytes(self.data),
+            self.tag,
+            None if self.meta is UNSET else bytes(self.meta),
+        )
+
+
+class _Claimed(Struct):
+    claimed: list[_Job]
+
+
+class _Extended(Struct):
+    topic: str
+    extended: int
+    skipped: list[int]
+    deadlines: dict[str, int]
+
+
+class _Redriven(Struct):
+    topic: str
+    source: str = field(name="from")
+    moved: int = 0
+    more: bool = False
+
+
+_claimed = msgspec.json.Decoder(_Claimed).decode
+_acked = msgspec.json.Decoder(Acked).decode
+_nacked = msgspec.json.Decoder(Nacked).decode
+_extended = msgspec.json.Decoder(_Extended).decode
+_redriven = msgspec.json.Decoder(_Redriven).decode
+
+
+def claim(queue: str, node: str, *, most: int, lease_ms: int | None) -> Call[Sequence[Job]]:
+    """Not repeated once sent: the first try may have leased jobs that nobody would work on."""
+    _check(most=most, lease_ms=lease_ms)
+    asked: dict[str, Any] = {"node": node, "max": most}
+    if lease_ms is not None:
+        asked["lease_ms"] = lease_ms
+    return Call(
+        "POST",
+        topic_path(queue, "claim"),
+        lambda body: [job.value() for job in _claimed(body).claimed],
+        encode(asked),
+        longer=5.0,  # the longest `claim_jitter_ms`
+    )
+
+
+def ack(queue: str, node: str, jobs: Jobs) -> Call[Acked]:
+    """Repeated when the answer was lost; a job that the first try finished is then `skipped`."""
+    body = encode(_named(node, jobs))
+    return Call("POST", topic_path(queue, "ack"), _acked, body, idempotent=True)
+
+
+def nack(queue: str, node: str, jobs: Jobs, *, delay_ms: int) -> Call[Nacked]:
+    _check(delay_ms=delay_ms)
+    body = encode(_named(node, jobs) | {"delay_ms": delay_ms})
+    return Call("POST", topic_path(queue, "nack"), _nacked, body, idempotent=True)
+
+
+def extend(queue: str, node: str, jobs: Jobs, *, lease_ms: int) -> Call[Extended]:
+    _check(lease_ms=lease_ms)
+
+    def parse(body: bytes) -> Extended:
+        done = _extended(body)
+        deadlines = {int(seq): deadline for seq, deadline in done.deadlines.items()}
+        return Extended(done.topic, done.extended, done.skipped, deadlines)
+
+    body = encode(_named(node, jobs) | {"lease_ms": lease_ms})
+    return Call("POST", topic_path(queue, "extend"), parse, body, idempotent=True)
+
+
+def redrive(queue: str, *, source: str | None, most: int) -> Call[Redriven]:
+    _check(most=most)
+
+    def parse(body: bytes) -> Redriven:
+        done = _redriven(body)
+        return Redriven(done.topic, done.source, done.moved, done.more)
+
+    asked: dict[str, Any] = {"max": most} if source is None else {"max": most, "from": source}
+    return Call("POST", topic_path(queue, "redrive"), parse, encode(asked))
+
+
+def stats(queue: str) -> Call[QueueCounts]:
+    asked = state(queue, touch=False)
+
+    def parse(body: bytes) -> QueueCounts:
+        counts = asked.parse(body).queue
+        if counts is None:
+            raise NotAQueue(queue)
+        return counts
+
+    return Call(asked.method, asked.path, parse, query=asked.query)
+
+
+def _named(node: str, jobs: Jobs) -> dict[str, Any]:
+    seqs: list[int] = []
+    lease_ids: list[str] = []
+    for job in jobs:
+        if isinstance(job, Job):
+            seqs.append(job.seq)
+            lease_ids.append(lease_token(job.lease_id))
+        else:
+            seqs.append(job)
+            lease_ids.append("")
+    return {"node": node, "seqs": seqs, "lease_ids": lease_ids}
+
+
+def _check(**given: int | None) -> None:
+    for name, value in given.items():
+        if value is not None and value < 0:
+            raise InvalidRequest(f"{name} must be 0 or more, not {value}")

@@ -1,0 +1,157 @@
+"""Live reads of the blocking client: event streams and WebSockets, reconnecting by themselves."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from typing import Literal, Protocol
+
+from topics.client._call import Call
+from topics.client._following import Following, Frame, SseFrames, StreamEnded, is_vague, with_reason
+from topics.client._listening import Listening
+from topics.client.sync_http import Connection, Http, Stream
+from topics.errors import TopicsError
+from topics.events import Event, Lost
+from topics.values import Tombstone
+
+Transport = Literal["sse", "ws"]
+Reason = Callable[[str, int], Tombstone | None]
+"""Looks up why records after a seq of a topic were lost."""
+
+
+class Channel(Protocol):
+    """An open stream of frames."""
+
+    def receive(self, patience: float) -> list[Frame] | None:
+        """What comes within `patience` seconds; None when nothing did."""
+        ...
+
+    def ask(self) -> None:
+        """Ask for a sign of life, if it does not come by itself."""
+        ...
+
+
+class SseChannel:
+    """An event stream; the server sends heartbeats unasked."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self._frames = SseFrames()
+
+    def receive(self, patience: float) -> list[Frame] | None:
+        part = self._stream.next_part(patience)
+        if part == b"":
+            raise StreamEnded("the server ended the stream")
+        return None if part is None else self._frames.feed(part)
+
+    def ask(self) -> None:
+        pass
+
+
+class WsChannel:
+    """A WebSocket; we ask for signs of life."""
+
+    def __init__(self, http: Http, connection: Connection, hello: bytes) -> None:
+        from topics.client._socket import Socket  # noqa: PLC0415 - only those who ask for it
+
+        self._connection = connection
+        self._socket = Socket(http.target, hello)
+        self._flush()
+
+    def receive(self, patience: float) -> list[Frame] | None:
+        data = self._connection.receive_some(patience)
+        if data is None:
+            return None
+        if not data:
+            raise StreamEnded("the server ended the stream")
+        try:
+            return self._socket.feed(data)
+        finally:
+            self._flush()
+
+    def ask(self) -> None:
+        self._socket.ping()
+        self._flush()
+
+    def _flush(self) -> None:
+        data = self._socket.take_outgoing()
+        if data:
+            self._connection.send(data)
+
+
+@contextlib.contextmanager
+def opened(
+    http: Http,
+    following: Following,
+    transport: Transport,
+    run: Callable[[Call[str]], str],
+) -> Iterator[Channel]:
+    """A fresh stream from where `following` stands."""
+    if transport == "ws":
+        connection = http.connect(http.timeout)
+        with contextlib.closing(connection):
+            yield WsChannel(http, connection, following.subscription())
+    else:
+        path = run(following.session_call())
+        with http.stream("GET", path, headers={"Accept": "text/event-stream"}) as stream:
+            yield SseChannel(stream)
+
+
+def events(
+    http: Http,
+    following: Following,
+    *,
+    wait: float | None,
+    heartbeat: float,
+    transport: Transport,
+    run: Callable[[Call[str]], str],
+    reason: Reason,
+) -> Iterator[Event]:
+    """Everything a live read has to say, over as many connections as it takes."""
+    listening = Listening(now=time.monotonic(), wait=wait, heartbeat=heartbeat, url=http.url)
+    was_open = False
+    while not following.is_over:
+        try:
+            with opened(http, following, transport, run) as channel:
+                was_open = True
+                resumed = listening.opened(time.monotonic(), following.places())
+                if resumed is not None:
+                    yield resumed
+                yield from following.departed()
+                while not following.is_over:
+                    now = time.monotonic()
+                    if listening.has_waited(now, settled=following.is_settled):
+                        return
+                    frames = channel.receive(listening.patience(now, settled=following.is_settled))
+                    yield from _news(frames, following, listening, channel, reason)
+                    http.check_open()
+        except (TopicsError, StreamEnded) as error:
+            if not was_open and isinstance(error, TopicsError):
+                raise
+            http.sleep(listening.lost(error, time.monotonic()))
+
+
+def _news(
+    frames: list[Frame] | None,
+    following: Following,
+    listening: Listening,
+    channel: Channel,
+    reason: Reason,
+) -> Iterator[Event]:
+    now = time.monotonic()
+    if frames is None:
+        listening.check_alive(now)
+        if listening.must_ping(now):
+            channel.ask()
+        return
+    listening.heard(now, news=bool(frames))
+    for frame in frames:
+        for event in following.take(frame):
+            if isinstance(event, Lost) and is_vague(event):
+                known = reason(event.topic, following.positions[event.topic] or 0)
+                yield with_reason(event, known)
+            else:
+                yield event
+    if frames:
+        listening.heard(time.monotonic(), news=True)  # the reader took its time with them

@@ -1,0 +1,120 @@
+"""What a worker does about a job, without I/O: delays, dead letters, leases to renew.
+
+Leases are timed by this machine's steady clock and the length that was asked for. The deadline
+that a server names is in its own time of day, which need not be ours.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from topics.errors import InvalidRequest
+from topics.values import Config, Job
+
+RENEW_AT = 1 / 3
+"""The part of a lease after which it is renewed: two renewals may fail before it ends."""
+FIRST_DELAY_MS = 1000
+MOST_DELAY_MS = 60_000
+
+
+class Reject(Exception):
+    """Raised by a handler: this job can never succeed, do not try it again.
+
+    It is moved to the queue's `dead_letter` topic; without one it waits as long as a failed job
+    can, because dropping it is nothing that a worker may decide.
+    """
+
+
+class Options(NamedTuple):
+    """How a worker works."""
+
+    concurrency: int = 4
+    node: str | None = None
+    lease_ms: int | None = None
+    retry_delay_ms: int = FIRST_DELAY_MS
+    idle_s: float = 1.0
+    grace_s: float = 30.0
+
+    def checked(self) -> Options:
+        if self.concurrency < 1 or self.retry_delay_ms < 0 or self.idle_s <= 0:
+            raise InvalidRequest(
+                "a worker needs a concurrency of 1 or more, a retry_delay_ms of 0 or more "
+                "and an idle_s above 0"
+            )
+        return self
+
+
+OnError = Callable[[Job, BaseException], None]
+"""Told of every job that failed, with what its handler raised."""
+
+
+def worker_name() -> str:
+    """A node that no other worker has."""
+    return f"{socket.gethostname()[:64]}-{os.getpid()}-{os.urandom(4).hex()}"
+
+
+def retry_delay_ms(job: Job, first_ms: int) -> int:
+    """How long a failed job waits: doubles with each delivery, up to a minute."""
+    return int(min(MOST_DELAY_MS, first_ms * 2 ** min(max(job.deliveries - 1, 0), 20)))
+
+
+def dead_letter(queue: str, config: Config) -> str | None:
+    """Where jobs that can never succeed go; None when the queue names no such topic."""
+    name = config.get("dead_letter")
+    return name if isinstance(name, str) and name != queue else None
+
+
+def burial(queue: str, job: Job) -> tuple[Mapping[str, Any], str]:
+    """A rejected job as a dead letter that `redrive` understands, and the key of its write."""
+    meta = job.meta
+    signed = {
+        **(meta if isinstance(meta, dict) else {}),
+        "$dead_letter_from": queue,
+        "$dead_letter_deliveries": str(job.deliveries),
+        "$dead_letter_src_seq": str(job.seq),
+    }
+    record: dict[str, Any] = {"data": job.raw, "meta": signed}
+    if job.tag is not None:
+        record["tag"] = job.tag
+    return record, f"dead-letter:{queue}:{job.seq}:{job.lease_id:x}"
+
+
+class Leases:
+    """Jobs in hand and when each lease was last known to run."""
+
+    def __init__(self, lease_ms: int) -> None:
+        self.lease_ms = lease_ms
+        self._held: dict[int, tuple[Job, float]] = {}
+        self.lost = 0
+        """How many jobs were taken away while they were worked on."""
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def hold(self, job: Job, now: float) -> None:
+        self._held[job.seq] = (job, now)
+
+    def release(self, job: Job) -> None:
+        self._held.pop(job.seq, None)
+
+    def due(self, now: float) -> list[Job]:
+        """Jobs whose lease has to be renewed."""
+        old = now - self.lease_ms / 1000 * RENEW_AT
+        return [job for job, since in self._held.values() if since <= old]
+
+    def renewed(self, jobs: list[Job], skipped: set[int], now: float) -> None:
+        """Leases that run anew, and those that somebody else has by now."""
+        for job in jobs:
+            if job.seq in skipped:
+                if self._held.pop(job.seq, None) is not None:
+                    self.lost += 1
+            elif job.seq in self._held:
+                self._held[job.seq] = (job, now)
+
+    @property
+    def look_every(self) -> float:
+        """Seconds between two looks at what is due."""
+        return self.lease_ms / 1000 * RENEW_AT / 4

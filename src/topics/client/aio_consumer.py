@@ -1,0 +1,118 @@
+"""A reader whose position is kept in the log under a name.
+
+    consumer = log.consumer("orders", name="billing")
+    async for item in consumer:
+        match item:
+            case Record(): await bill(item.data)
+            case Tombstone(): alarm(item)
+        await consumer.commit()
+
+The asyncio twin of `Consumer`: what was handed out but not committed comes again after a restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+
+from topics.client._position import Start, after_loss, first_position
+from topics.client.aio import AsyncRemoteLog
+from topics.errors import NotFound, TopicNotFound
+from topics.events import Arrived, CaughtUp, Lost, Resumed, TopicDropped
+from topics.values import CursorState, Page, Record, Tombstone
+
+
+class AsyncConsumer:
+    """Reads a topic from its named cursor on. For one task; give each consumer its own name."""
+
+    def __init__(
+        self,
+        log: AsyncRemoteLog,
+        topic: str,
+        *,
+        name: str,
+        start: Start = "earliest",
+        limit: int = 256,
+        node: str | Sequence[str] = (),
+        match: str | Sequence[str] | None = None,
+    ) -> None:
+        """`start` is where a name that is not known yet begins: `earliest` or `latest`."""
+        self.topic = topic
+        self.name = name
+        self._log = log
+        self._start = start
+        self._limit = limit
+        self._node = node
+        self._match = match
+        self._position: int | None = None
+
+    async def where(self) -> int:
+        """The last seq that was handed out, or passed because nobody wants it."""
+        if self._position is None:
+            self._position = await self._find()
+        return self._position
+
+    def seek(self, seq: int) -> None:
+        """Go on after `seq` instead. Nothing is committed by it."""
+        self._position = seq
+
+    def __aiter__(self) -> AsyncIterator[Record | Tombstone | Resumed]:
+        return self.follow()
+
+    async def follow(
+        self, *, wait: float | None = None
+    ) -> AsyncIterator[Record | Tombstone | Resumed]:
+        """Items from the position on, live; ends after `wait` seconds without anything new."""
+        async for event in self._log.watch(
+            {self.topic: await self.where()},
+            limit=self._limit,
+            node=self._node,
+            match=self._match,
+            wait=wait,
+        ):
+            if isinstance(event, Arrived):
+                self._position = event.record.seq
+                yield event.record
+            elif isinstance(event, Lost):
+                self._position = after_loss(event.tombstone)
+                yield event.tombstone
+            elif isinstance(event, CaughtUp):
+                self._position = event.head_seq
+            elif isinstance(event, TopicDropped):
+                raise TopicNotFound(self.topic)
+            else:
+                yield event
+
+    async def read(self, *, limit: int | None = None, wait: float = 0.0) -> Page:
+        """One page from the position on; the position moves behind it."""
+        page = await self._log.read(
+            self.topic,
+            after=await self.where(),
+            limit=self._limit if limit is None else limit,
+            node=self._node,
+            match=self._match,
+            wait=wait,
+        )
+        self._position = page.next_from_seq
+        return page
+
+    async def commit(self, seq: int | None = None) -> CursorState:
+        """Keep the position, or `seq`, in the log: a successor of this name goes on behind it."""
+        return await self._log.set_cursor(
+            self.topic, self.name, await self.where() if seq is None else seq
+        )
+
+    async def lag(self) -> CursorState:
+        """How far the committed position is behind: `lag_records` and `lag_seconds`.
+
+        A name that was never committed is given its first position by this.
+        """
+        try:
+            return await self._log.cursor(self.topic, self.name)
+        except NotFound:
+            return await self.commit(await self.where())
+
+    async def _find(self) -> int:
+        try:
+            return (await self._log.cursor(self.topic, self.name)).seq
+        except NotFound:
+            return first_position(self._start, await self._log.state(self.topic, touch=False))

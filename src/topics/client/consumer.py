@@ -1,0 +1,116 @@
+"""A reader whose position is kept in the log under a name.
+
+    consumer = log.consumer("orders", name="billing")
+    for item in consumer:
+        match item:
+            case Record(): bill(item.data)
+            case Tombstone(): alarm(item)
+        consumer.commit()
+
+What was handed out but not committed comes again after a restart: at least once. Commit as rarely
+as you can afford to do work twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from topics.client._position import Start, after_loss, first_position
+from topics.client._protocols import AnyLog
+from topics.errors import NotFound, TopicNotFound
+from topics.events import Arrived, CaughtUp, Lost, Resumed, TopicDropped
+from topics.values import CursorState, Page, Record, Tombstone
+
+
+class Consumer:
+    """Reads a topic from its named cursor on. For one thread; give each consumer its own name."""
+
+    def __init__(
+        self,
+        log: AnyLog,
+        topic: str,
+        *,
+        name: str,
+        start: Start = "earliest",
+        limit: int = 256,
+        node: str | Sequence[str] = (),
+        match: str | Sequence[str] | None = None,
+    ) -> None:
+        """`start` is where a name that is not known yet begins: `earliest` or `latest`."""
+        self.topic = topic
+        self.name = name
+        self._log = log
+        self._start = start
+        self._limit = limit
+        self._node = node
+        self._match = match
+        self._position: int | None = None
+
+    @property
+    def position(self) -> int:
+        """The last seq that was handed out, or passed because nobody wants it."""
+        if self._position is None:
+            self._position = self._find()
+        return self._position
+
+    def seek(self, seq: int) -> None:
+        """Go on after `seq` instead. Nothing is committed by it."""
+        self._position = seq
+
+    def __iter__(self) -> Iterator[Record | Tombstone | Resumed]:
+        return self.follow()
+
+    def follow(self, *, wait: float | None = None) -> Iterator[Record | Tombstone | Resumed]:
+        """Items from the position on, live; ends after `wait` seconds without anything new."""
+        for event in self._log.watch(
+            {self.topic: self.position},
+            limit=self._limit,
+            node=self._node,
+            match=self._match,
+            wait=wait,
+        ):
+            if isinstance(event, Arrived):
+                self._position = event.record.seq
+                yield event.record
+            elif isinstance(event, Lost):
+                self._position = after_loss(event.tombstone)
+                yield event.tombstone
+            elif isinstance(event, CaughtUp):
+                self._position = event.head_seq
+            elif isinstance(event, TopicDropped):
+                raise TopicNotFound(self.topic)
+            else:
+                yield event
+
+    def read(self, *, limit: int | None = None, wait: float = 0.0) -> Page:
+        """One page from the position on; the position moves behind it."""
+        page = self._log.read(
+            self.topic,
+            after=self.position,
+            limit=self._limit if limit is None else limit,
+            node=self._node,
+            match=self._match,
+            wait=wait,
+        )
+        self._position = page.next_from_seq
+        return page
+
+    def commit(self, seq: int | None = None) -> CursorState:
+        """Keep the position, or `seq`, in the log: a successor of this name goes on behind it."""
+        return self._log.set_cursor(self.topic, self.name, self.position if seq is None else seq)
+
+    def lag(self) -> CursorState:
+        """How far the committed position is behind: `lag_records` and `lag_seconds`.
+
+        A name that was never committed is given its first position by this.
+        """
+        try:
+            return self._log.cursor(self.topic, self.name)
+        except NotFound:
+            return self.commit(self.position)
+
+    def _find(self) -> int:
+        try:
+            return self._log.cursor(self.topic, self.name).seq
+        except NotFound:
+            return first_position(self._start, self._log.state(self.topic, touch=False))

@@ -1,0 +1,38 @@
+"""What `topics.open` and `topics.aio.open` do with a server's address."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from topics.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from topics.client.aio import AsyncRemoteLog
+    from topics.client.sync import RemoteLog
+
+SETTINGS = ("token", "timeout", "retries", "heartbeat", "ca_file", "connections")
+
+
+def open_remote(url: str, settings: Mapping[str, Any]) -> RemoteLog:
+    """A blocking client. Nothing is sent before the first call."""
+    from topics.client.sync import RemoteLog  # noqa: PLC0415 - one shell does not need the other
+
+    return RemoteLog(url, **checked(settings))
+
+
+def open_remote_async(url: str, settings: Mapping[str, Any]) -> AsyncRemoteLog:
+    """An asyncio client. Nothing is sent before the first call."""
+    from topics.client.aio import AsyncRemoteLog  # noqa: PLC0415 - as above
+
+    return AsyncRemoteLog(url, **checked(settings))
+
+
+def checked(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Settings by keyword; an unknown one is an error that names those there are."""
+    for name in settings:
+        if name not in SETTINGS:
+            raise InvalidRequest(
+                f"a log behind an address has no setting {name!r}; known: {', '.join(SETTINGS)}"
+            )
+    return settings

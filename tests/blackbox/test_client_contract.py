@@ -1,0 +1,607 @@
+"""One interface, four doors: memory, a directory, a blocking client, an asyncio client.
+
+Each test runs against every door and asserts results, not only that there are some.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.blackbox.client_doors import AsyncDoor
+from tests.blackbox.conftest import ServerProcess
+
+import topics
+from topics import errors
+from topics.events import Arrived, CaughtUp, Lost, TopicDropped
+from topics.values import (
+    Acked,
+    Audit,
+    CommittedRange,
+    DeleteResult,
+    Dropped,
+    Hole,
+    Nacked,
+    QueueCounts,
+    Record,
+    Redriven,
+    Tombstone,
+    TopicState,
+)
+
+SERVER_ENV = {"TOPICS_WAL_SHARDS": "1"}
+_numbers = itertools.count(1)
+Door = Any
+"""A log by whichever door; their types differ, which is what the suite is about."""
+
+
+@pytest.fixture(scope="module", params=["memory", "directory", "server-sync", "server-async"])
+def door(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Door]:
+    if request.param.startswith("server"):
+        server: ServerProcess = request.getfixturevalue("shared_server")
+        if request.param == "server-async":
+            log: Door = AsyncDoor(server.url, heartbeat=1.0)
+        else:
+            log = topics.open(server.url, token=None, heartbeat=1.0)
+    else:
+        where = None if request.param == "memory" else tmp_path_factory.mktemp("log")
+        log = topics.open(where)
+    with log:
+        yield log
+
+
+@pytest.fixture
+def name() -> Callable[[str], str]:
+    """Names that no other test uses."""
+    number = next(_numbers)
+    return lambda text: f"c{number}.{text}"
+
+
+Name = Callable[[str], str]
+
+
+def datas(items: Iterable[object]) -> list[Any]:
+    return [item.data for item in items if isinstance(item, Record)]
+
+
+# Topics
+
+
+def test_creating_tells_whether_it_was_new_and_the_whole_config(door: Door, name: Name) -> None:
+    made = door.create(name("t"), durability="fsync", cap_records=7)
+    again = door.create(name("t"), ttl_ms=5)
+    assert (made.topic, made.created, again.created) == (name("t"), True, False)
+    assert len(made.config) == 17
+    assert (made.config["durability"], made.config["cap_records"]) == ("fsync", 7)
+    assert (again.config["durability"], again.config["cap_records"]) == ("disk", 0)
+
+
+def test_state_has_the_same_fields_everywhere(door: Door, name: Name) -> None:
+    door.append(name("t"), [{"data": 1}, {"data": "two"}])
+    state = door.state(name("t"))
+    assert (state.head_seq, state.earliest_seq, state.next_seq) == (2, 1, 3)
+    assert (state.count, state.bytes, state.type, state.queue) == (2, 6, "log", None)
+    assert state.config["idempotency_window_ms"] == 120_000
+    assert isinstance(state.epoch, int)
+    assert state.delete_version == 0
+    assert isinstance(state.last_write_ts, int)
+    assert sorted(state.to_dict()) == sorted([*TopicState.__struct_fields__[:-1], "next_seq"])
+
+
+def test_topics_are_listed_by_prefix_and_name(door: Door, name: Name) -> None:
+    for last in "cab":
+        door.create(name(last))
+    found = door.topics(prefix=name(""))
+    assert [summary.topic for summary in found] == [name("a"), name("b"), name("c")]
+    assert (found[0].count, found[0].earliest_seq, found[0].durable) == (0, 1, False)
+
+
+def test_dropping_tells_what_went_and_an_absent_topic_is_no_error(door: Door, name: Name) -> None:
+    door.route(name("r"), source=name("a"), dest=name("b"))
+    assert door.drop(name("a")) == Dropped(name("a"), True, [name("r")])
+    assert door.drop(name("a")) == Dropped(name("a"), False, [])
+    door.append(name("b"), {"data": 1})
+    with pytest.raises(errors.TopicNotEmpty) as caught:
+        door.drop(name("b"), if_empty=True)
+    assert caught.value.detail == {"topic": name("b"), "count": 1}
+
+
+# Records
+
+
+def test_appending_acks_with_seqs(door: Door, name: Name) -> None:
+    first = door.append(name("t"), {"data": 1})
+    second = door.append(name("t"), [{"data": 2}, {"data": 3}])
+    assert (first.first_seq, first.last_seq, first.created, first.deduped) == (1, 1, True, False)
+    assert (second.first_seq, second.last_seq, second.count, second.created) == (2, 3, 2, False)
+    assert (list(second.seqs), second.head_seq, second.topic) == ([2, 3], 3, name("t"))
+
+
+def test_a_record_comes_back_as_it_was_written(door: Door, name: Name) -> None:
+    sent = [
+        {"data": {"a": [1, None, "ü"]}, "tag": "room:4", "node": "n1", "meta": {"k": "v"}},
+        {"data": b'{"z":1e2, "a":-0.0,"big":123456789012345678901234567890}', "meta": [1]},
+        {"data": None, "tag": "x"},
+        {"data": "text"},
+    ]
+    door.append(name("t"), sent, node="n2")
+    page = door.read(name("t"))
+    one, two, three, four = page.records
+    assert (one.seq, one.node, one.tag, one.data, one.meta) == (
+        1,
+        "n1",
+        "room:4",
+        {"a": [1, None, "ü"]},
+        {"k": "v"},
+    )
+    assert two.raw == b'{"z":1e2,"a":-0.0,"big":123456789012345678901234567890}'
+    assert (two.node, two.tag, two.meta) == ("n2", None, [1])
+    assert (three.data, three.tag, three.raw_meta) == (None, "x", None)
+    assert four.to_dict() == {"$seq": 4, "$ts": four.ts, "$node": "n2", "data": "text"}
+    assert (page.next_from_seq, page.caught_up, page.lag, page.tombstone) == (4, True, 0, None)
+    assert (page.head_seq, page.earliest_seq, page.records_scanned) == (4, 1, 4)
+
+
+def test_reading_goes_on_page_by_page(door: Door, name: Name) -> None:
+    door.append(name("t"), [{"data": n} for n in range(10)])
+    page = door.read(name("t"), limit=4)
+    assert (datas(page.records), page.caught_up, page.lag) == ([0, 1, 2, 3], False, 6)
+    page = door.read(name("t"), after=page.next_from_seq)
+    assert (datas(page.records), page.caught_up) == ([4, 5, 6, 7, 8, 9], True)
+
+
+def test_reading_leaves_out_nodes_and_takes_matching_tags(door: Door, name: Name) -> None:
+    door.append(name("t"), [{"data": 1, "tag": "a:1", "node": "x"}, {"data": 2, "tag": "a:2"}])
+    door.append(name("t"), [{"data": 3, "tag": "b"}, {"data": 4}])
+    assert datas(door.read(name("t"), node="x").records) == [2, 3, 4]
+    assert datas(door.read(name("t"), node=["x", "y"], match="a:*").records) == [2]
+    assert datas(door.read(name("t"), match=["tag", "Eq", "b"]).records) == [3]
+    page = door.read(name("t"), match="nothing")
+    assert (list(page.records), page.next_from_seq, page.caught_up) == ([], 4, True)
+
+
+def test_reading_from_a_time(door: Door, name: Name) -> None:
+    door.append(name("t"), {"data": 1})
+    ts = door.read(name("t")).records[0].ts
+    assert datas(door.read(name("t"), from_ts=ts).records) == [1]
+    assert datas(door.read(name("t"), from_ts=ts + 10_000_000).records) == []
+    with pytest.raises(errors.InvalidRequest):
+        door.read(name("t"), from_ts=ts, after=1)
+
+
+def test_an_empty_read_is_a_page_like_any_other(door: Door, name: Name) -> None:
+    door.create(name("t"))
+    page = door.read(name("t"), wait=0.05)
+    assert (list(page.records), page.caught_up, page.tombstone) == ([], True, None)
+
+
+def test_a_waiting_read_is_woken_by_an_append(door: Door, name: Name) -> None:
+    door.create(name("t"))
+    thread = threading.Timer(0.1, lambda: door.append(name("t"), {"data": "late"}))
+    thread.start()
+    assert datas(door.read(name("t"), wait=30.0).records) == ["late"]
+    thread.join()
+
+
+def test_loss_is_announced_before_the_records(door: Door, name: Name) -> None:
+    door.create(name("t"), cap_records=2)
+    door.append(name("t"), [{"data": n} for n in range(1, 6)])
+    page = door.read(name("t"))
+    assert page.tombstone == Tombstone(1, 3, "cap", 4, 5)
+    assert datas(page.records) == [4, 5]
+    assert door.audit(name("t")).lost_cap == 3
+
+
+def test_deleting_is_silent(door: Door, name: Name) -> None:
+    door.append(name("t"), [{"data": n, "tag": f"k:{n % 2}"} for n in range(1, 7)])
+    assert door.delete(name("t"), match="k:0") == DeleteResult(name("t"), 3, 1, 6, 3, 3)
+    assert door.delete(name("t"), before_seq=4) == DeleteResult(name("t"), 2, 5, 6, 1, 1)
+    page = door.read(name("t"))
+    assert (datas(page.records), page.tombstone) == ([5], None)
+    with pytest.raises(errors.InvalidRequest):
+        door.delete(name("t"))
+    with pytest.raises(errors.InvalidRequest):
+        door.delete(name("t"), match=["tag", "Glob", "no star"])
+
+
+def test_holes_and_the_audit_account_for_every_seq(door: Door, name: Name) -> None:
+    door.append(name("t"), [{"data": n, "tag": str(n)} for n in range(1, 6)])
+    door.delete(name("t"), match="2")
+    door.delete(name("t"), match="4")
+    found = door.holes(name("t"), from_seq=1, to_seq=5)
+    assert list(found.runs) == [Hole(2, 2, "deleted"), Hole(4, 4, "deleted")]
+    assert (found.next_from_seq, found.exact_from) == (6, 1)
+    assert found.delete_version == door.state(name("t")).delete_version
+    audit = door.audit(name("t"))
+    assert isinstance(audit, Audit)
+    assert (audit.written, audit.live, audit.deleted, audit.adds_up) == (5, 3, 2, True)
+    assert list(audit.gaps) == []
+
+
+def test_a_plan_covers_the_range(door: Door, name: Name) -> None:
+    door.append(name("t"), [{"data": n} for n in range(1, 6)])
+    plan = door.plan(name("t"), from_seq=1, to_seq=5)
+    assert (plan.head_seq, plan.evict_floor, plan.next_from_seq) == (5, 1, 6)
+    assert [(cut.from_seq, cut.to_seq, cut.records) for cut in plan.ranges] == [(1, 5, 5)]
+
+
+def test_a_key_makes_a_repeat_harmless(door: Door, name: Name) -> None:
+    first = door.append(name("t"), {"data": 1}, idempotency_key="k")
+    again = door.append(name("t"), {"data": 2}, idempotency_key="k")
+    assert (again.deduped, again.first_seq, again.created) == (True, first.first_seq, False)
+    assert door.append(name("t"), {"data": 3}, idempotency_key="").deduped is False
+    assert door.append(name("t"), {"data": 3}, idempotency_key="").deduped is True
+    assert datas(door.read(name("t")).records) == [1, 3]
+
+
+def test_expect_head_guards_an_append(door: Door, name: Name) -> None:
+    assert door.append(name("t"), {"data": 1}, expect_head=0).first_seq == 1
+    with pytest.raises(errors.HeadMismatch) as caught:
+        door.append(name("t"), {"data": 2}, expect_head=0)
+    assert caught.value.detail == {"topic": name("t"), "expected": 0, "head_seq": 1}
+
+
+def test_an_append_creates_only_if_it_may(door: Door, name: Name) -> None:
+    with pytest.raises(errors.TopicNotFound):
+        door.append(name("t"), {"data": 1}, create=False)
+    door.append(name("t"), {"data": 1}, config={"cap_records": 3})
+    assert door.state(name("t")).config["cap_records"] == 3
+
+
+def test_staged_records_appear_together(door: Door, name: Name) -> None:
+    rows = [{"topic": name("a"), "data": 1, "tag": "x"}, {"topic": name("b"), "data": 2}]
+    staged = door.stage(name("app"), 1, 0, rows)
+    assert (staged.records, staged.bytes, staged.deduped) == (2, 2, False)
+    done = door.commit(name("app"), 1, [(0, 0)])
+    assert done.topics == {
+        name("a"): CommittedRange(1, 1, 1),
+        name("b"): CommittedRange(1, 1, 1),
+    }
+    assert door.commit(name("app"), 1, [(0, 0)]).deduped
+    assert door.read(name("a")).records[0].tag == "x"
+    with pytest.raises(errors.StaleEpoch):
+        door.commit(name("app"), 0, [])
+
+
+# Refusals: the same class, code and detail
+
+
+ONE = {"data": 1}
+REFUSALS: list[tuple[str, Callable[[Door, str], object], type[errors.TopicsError]]] = [
+    ("read absent", lambda d, t: d.read(t), errors.TopicNotFound),
+    ("state absent", lambda d, t: d.state(t), errors.TopicNotFound),
+    ("audit absent", lambda d, t: d.audit(t), errors.TopicNotFound),
+    ("delete absent", lambda d, t: d.delete(t, before_seq=1), errors.TopicNotFound),
+    ("holes absent", lambda d, t: d.holes(t, from_seq=1, to_seq=2), errors.TopicNotFound),
+    ("follow absent", lambda d, t: list(d.follow(t, wait=0)), errors.TopicNotFound),
+    ("watch absent", lambda d, t: list(d.watch([t], wait=0)), errors.TopicNotFound),
+    ("watch nothing", lambda d, t: list(d.watch([])), errors.InvalidRequest),
+    ("claim absent", lambda d, t: d.queue(t).claim(), errors.TopicNotFound),
+    ("cursor of absent", lambda d, t: d.cursor(t, "c"), errors.TopicNotFound),
+    ("read nameless", lambda d, t: d.read(""), errors.TopicNotFound),
+    ("create nameless", lambda d, t: d.create(""), errors.InvalidRequest),
+    ("create bad name", lambda d, t: d.create("_" + t), errors.InvalidRequest),
+    ("create with bad field", lambda d, t: d.create(t, ttl_ms="5"), errors.InvalidRequest),
+    ("append nothing", lambda d, t: d.append(t, []), errors.InvalidRequest),
+    ("append no mapping", lambda d, t: d.append(t, [1]), errors.InvalidRequest),
+    ("append no data", lambda d, t: d.append(t, {"tag": "x"}), errors.InvalidRequest),
+    ("append odd field", lambda d, t: d.append(t, {"data": 1, "tga": 1}), errors.InvalidRequest),
+    ("append no JSON", lambda d, t: d.append(t, {"data": object()}), errors.InvalidRequest),
+    ("append bad JSON", lambda d, t: d.append(t, {"data": b"{"}), errors.InvalidRequest),
+    ("append NaN", lambda d, t: d.append(t, {"data": float("nan")}), errors.InvalidRequest),
+    ("long tag", lambda d, t: d.append(t, {"data": 1, "tag": "x" * 300}), errors.InvalidRequest),
+    ("append large", lambda d, t: d.append(t, {"data": "x" * (1 << 20)}), errors.RecordTooLarge),
+    ("append many", lambda d, t: d.append(t, [{"data": 1}] * 10001), errors.BatchTooLarge),
+    ("long key", lambda d, t: d.append(t, ONE, idempotency_key="k" * 300), errors.InvalidRequest),
+    ("negative after", lambda d, t: d.read(t, after=-1), errors.InvalidRequest),
+    ("negative before", lambda d, t: d.delete(t, before_seq=-1), errors.InvalidRequest),
+    ("negative claim", lambda d, t: d.queue(t).claim(-1), errors.InvalidRequest),
+    ("route to itself", lambda d, t: d.route(t, source=t, dest=t), errors.InvalidRequest),
+    ("stage nameless", lambda d, t: d.stage("app", 1, 0, [{"data": 1}]), errors.InvalidRequest),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("act", "kind"), [case[1:] for case in REFUSALS], ids=[case[0] for case in REFUSALS]
+)
+def test_a_refusal_is_the_same_error(
+    door: Door, name: Name, act: Callable[[Door, str], object], kind: type[errors.TopicsError]
+) -> None:
+    with pytest.raises(kind) as caught:
+        act(door, name("absent"))
+    assert type(caught.value) is kind
+    assert caught.value.code == kind.code
+    if kind is errors.TopicNotFound:
+        assert caught.value.detail is not None
+        assert caught.value.detail["topic"] in (name("absent"), "")
+
+
+def test_refusals_of_a_full_topic_and_a_log_that_is_no_queue(door: Door, name: Name) -> None:
+    door.create(name("full"), discard="reject", cap_records=1)
+    door.append(name("full"), {"data": 1})
+    with pytest.raises(errors.TopicFull) as full:
+        door.append(name("full"), {"data": 2})
+    assert full.value.detail == {
+        "topic": name("full"),
+        "cap_records": 1,
+        "cap_bytes": 0,
+        "head_seq": 1,
+        "earliest_seq": 1,
+    }
+    for act in (door.queue(name("full")).claim, door.queue(name("full")).stats):
+        with pytest.raises(errors.NotAQueue) as caught:
+            act()
+        assert caught.value.detail == {"topic": name("full")}
+    with pytest.raises(errors.TopicExistsIncompatible):
+        door.create(name("full"), type="queue")
+
+
+# Cursors and consumers
+
+
+def test_named_cursors_tell_their_lag(door: Door, name: Name) -> None:
+    door.append(name("t"), [{"data": n} for n in range(5)])
+    put = door.set_cursor(name("t"), "billing", 2)
+    assert (put.cursor, put.seq, put.head_seq, put.lag_records, put.gap_pending) == (
+        "billing",
+        2,
+        5,
+        3,
+        False,
+    )
+    assert put.lag_seconds >= 0
+    door.set_cursor(name("t"), "audit", 5)
+    assert door.cursor(name("t"), "audit").lag_seconds == 0
+    assert [cursor.cursor for cursor in door.cursors(name("t"))] == ["audit", "billing"]
+    assert door.drop_cursor(name("t"), "audit") is True
+    assert door.drop_cursor(name("t"), "audit") is False
+    with pytest.raises(errors.NotFound):
+        door.cursor(name("t"), "audit")
+    with pytest.raises(errors.InvalidRequest):
+        door.set_cursor(name("t"), "billing", 99)
+
+
+def test_a_consumer_goes_on_where_it_committed(door: Door, name: Name) -> None:
+    door.append(name("t"), [{"data": n} for n in range(6)])
+    consumer = door.consumer(name("t"), name="billing")
+    items = consumer.follow(wait=0)
+    assert [next(items).data for _ in range(3)] == [0, 1, 2]
+    state = consumer.commit()
+    assert (state.seq, state.lag_records) == (3, 3)
+    items.close()
+    successor = door.consumer(name("t"), name="billing")
+    assert datas(successor.follow(wait=0)) == [3, 4, 5]
+    assert successor.lag().lag_records == 3
+    successor.commit()
+    assert successor.lag().lag_records == 0
+    assert list(successor.read().records) == []
+
+
+def test_a_consumer_may_start_with_what_comes(door: Door, name: Name) -> None:
+    door.append(name("t"), {"data": "old"})
+    consumer = door.consumer(name("t"), name="new", start="latest")
+    assert consumer.lag().lag_records == 0
+    door.append(name("t"), {"data": "new"})
+    assert datas(consumer.read().records) == ["new"]
+
+
+def test_a_consumer_with_a_filter_does_not_lag_behind_what_it_does_not_want(
+    door: Door, name: Name
+) -> None:
+    door.append(name("t"), [{"data": n, "tag": "ab"[n % 2]} for n in range(4)])
+    consumer = door.consumer(name("t"), name="a", match="a")
+    assert datas(consumer.follow(wait=0)) == [0, 2]
+    consumer.commit()
+    assert consumer.lag().lag_records == 0
+
+
+# Live
+
+
+def test_following_gives_history_then_what_comes(door: Door, name: Name) -> None:
+    door.append(name("t"), [{"data": n} for n in range(3)])
+    items = door.follow(name("t"), wait=30.0)
+    assert [next(items).data for _ in range(3)] == [0, 1, 2]
+    door.append(name("t"), {"data": "live"})
+    assert next(items).data == "live"
+    items.close()
+
+
+def test_following_ends_when_nothing_comes_and_raises_nothing(door: Door, name: Name) -> None:
+    door.create(name("t"))
+    assert list(door.follow(name("t"), wait=0.05)) == []
+    door.append(name("t"), [{"data": n} for n in range(700)])
+    assert datas(door.follow(name("t"), wait=0, limit=100)) == list(range(700))
+    assert datas(door.follow(name("t"), after=698, wait=0)) == [698, 699]
+
+
+def test_following_announces_loss_with_its_reason(door: Door, name: Name) -> None:
+    door.create(name("t"), cap_records=2)
+    door.append(name("t"), [{"data": n} for n in range(1, 6)])
+    lost, *rest = list(door.follow(name("t"), wait=0))
+    assert lost == Tombstone(1, 3, "cap", 4, 5)
+    assert datas(rest) == [4, 5]
+
+
+def test_following_from_now_on_leaves_history_out(door: Door, name: Name) -> None:
+    door.append(name("t"), {"data": "old"})
+    assert list(door.follow(name("t"), after=None, wait=0)) == []
+
+
+def test_following_a_topic_that_is_dropped_says_that_it_is_gone(door: Door, name: Name) -> None:
+    door.append(name("t"), {"data": 1})
+    items = door.follow(name("t"))
+    assert next(items).data == 1
+    door.drop(name("t"))
+    with pytest.raises(errors.TopicNotFound):
+        next(items)
+
+
+def test_following_filters_like_a_read(door: Door, name: Name) -> None:
+    door.append(name("t"), [{"data": 1, "node": "x"}, {"data": 2, "tag": "a"}, {"data": 3}])
+    assert datas(door.follow(name("t"), node="x", wait=0)) == [2, 3]
+    assert datas(door.follow(name("t"), match="a", wait=0)) == [2]
+
+
+def test_watching_many_topics_tells_them_apart(door: Door, name: Name) -> None:
+    a, b = name("a"), name("b")
+    door.create(b, cap_records=1)
+    door.append(a, [{"data": 1}, {"data": 2}])
+    door.append(b, [{"data": 3}, {"data": 4}])
+    events = list(door.watch([b, a], wait=0))
+    shown = [
+        (event.topic, event.record.data) if isinstance(event, Arrived) else event
+        for event in events
+    ]
+    assert shown == [
+        (a, 1),
+        (a, 2),
+        CaughtUp(a, 2),
+        Lost(b, Tombstone(1, 1, "cap", 2, 2)),
+        (b, 4),
+        CaughtUp(b, 2),
+    ]
+    assert [event.seq for event in events if isinstance(event, Arrived)] == [1, 2, 2]
+
+
+def test_watching_begins_where_told_and_ends_when_all_topics_are_gone(
+    door: Door, name: Name
+) -> None:
+    a, b = name("a"), name("b")
+    door.append(a, [{"data": 1}, {"data": 2}])
+    door.append(b, {"data": 3})
+    events = door.watch({a: 1, b: None})
+    assert next(events).record.data == 2
+    assert [next(events), next(events)] == [CaughtUp(a, 2), CaughtUp(b, 1)]
+    door.drop(a)
+    assert next(events) == TopicDropped(a)
+    door.append(b, {"data": 4})
+    assert next(events).record.data == 4
+    assert next(events) == CaughtUp(b, 2)
+    door.drop(b)
+    assert list(events) == [TopicDropped(b)]
+
+
+# Queues
+
+
+def test_jobs_are_claimed_acked_given_back_and_extended(door: Door, name: Name) -> None:
+    door.create(name("q"), type="queue", lease_ms=60_000)
+    door.append(name("q"), [{"data": n, "tag": f"t{n}", "meta": {"n": n}} for n in range(4)])
+    queue = door.queue(name("q"), node="w1")
+    jobs = list(queue.claim(3))
+    assert [(job.seq, job.data, job.tag, job.meta, job.deliveries) for job in jobs] == [
+        (n + 1, n, f"t{n}", {"n": n}, 1) for n in range(3)
+    ]
+    assert queue.stats() == QueueCounts(1, 3, 0)
+    assert queue.ack([jobs[0]]) == Acked(name("q"), 1, [], 1, 2)
+    assert queue.ack([jobs[0]]) == Acked(name("q"), 0, [1], 1, 2)
+    assert queue.nack([jobs[1]]) == Nacked(name("q"), 1, [], 2, 1)
+    longer = queue.extend([jobs[2]], lease_ms=120_000)
+    assert (longer.extended, list(longer.skipped), list(longer.deadlines)) == (1, [], [3])
+    assert longer.deadlines[3] > jobs[2].deadline_ms
+    (back,) = queue.claim(1)
+    assert (back.seq, back.deliveries) == (2, 2)
+    assert queue.ack([2, 3, 4]) == Acked(name("q"), 2, [4], 1, 0)
+    assert [job.data for job in door.queue(name("q"), node="w2").claim(9)] == [3]
+    assert list(queue.claim()) == []
+
+
+def test_dead_letters_can_be_put_back(door: Door, name: Name) -> None:
+    door.create(name("q"), type="queue", max_deliveries=1, dead_letter=name("dead"))
+    door.append(name("q"), {"data": "poison"})
+    queue = door.queue(name("q"), node="w")
+    queue.nack(queue.claim())
+    assert list(queue.claim()) == []
+    assert queue.stats().dead_lettered == 1
+    (dead,) = door.read(name("dead")).records
+    assert dead.meta == {
+        "$dead_letter_from": name("q"),
+        "$dead_letter_deliveries": "1",
+        "$dead_letter_src_seq": "1",
+    }
+    assert queue.redrive() == Redriven(name("q"), name("dead"), 1, False)
+    assert [job.data for job in queue.claim()] == ["poison"]
+
+
+# Routers
+
+
+def test_routers_copy_and_are_listed(door: Door, name: Name) -> None:
+    made = door.route(name("r"), source=name("a"), dest=name("b"), match="x*", exactly_once=True)
+    assert (made.router, made.source, made.dest) == (name("r"), name("a"), name("b"))
+    assert (made.filter, made.guarantee) == (("tag", "Glob", "x*"), "exactly_once")
+    assert (made.preserve_node, made.preserve_tag, made.allow_cycle) == (True, True, False)
+    door.append(name("a"), [{"data": 1, "tag": "x1"}, {"data": 2}])
+    assert datas(door.read(name("b")).records) == [1]
+    (listed,) = door.routers(prefix=name(""))
+    assert listed.forwarded_total == 1
+    assert listed.lag in (0, None)  # a server does not tell
+    with pytest.raises(errors.RouterCycle):
+        door.route(name("back"), source=name("b"), dest=name("a"))
+    assert door.drop_router(name("r")) is True
+    assert door.drop_router(name("r")) is False
+
+
+# Producers
+
+
+def test_a_producer_keeps_order_and_tells_seqs(door: Door, name: Name) -> None:
+    told: list[int | None] = []
+    producer = door.producer(name("t"), max_records=7, on_delivery=lambda d: told.append(d.seq))
+    with producer:
+        for n in range(100):
+            producer.send({"n": n}, tag=f"t{n}")
+        producer.flush()
+        assert told == list(range(1, 101))
+    page = door.read(name("t"), limit=1000)
+    assert [record.data["n"] for record in page.records] == list(range(100))
+    assert page.records[3].tag == "t3"
+
+
+def test_a_producer_gives_up_only_the_record_that_is_wrong(door: Door, name: Name) -> None:
+    told: dict[str, Any] = {}
+    producer = door.producer(name("t"), linger_ms=60_000)
+    for word in ("one", "bad", "two"):
+        producer.send(
+            word,
+            tag="x" * 300 if word == "bad" else None,
+            on_delivery=lambda d, word=word: told.__setitem__(word, d),
+        )
+    with pytest.raises(errors.InvalidRequest):
+        producer.flush()
+    producer.close()
+    assert datas(door.read(name("t")).records) == ["one", "two"]
+    assert isinstance(told["bad"].error, errors.InvalidRequest)
+    assert (told["one"].seq, told["two"].seq) == (1, 2)
+    with pytest.raises(errors.Closed):
+        producer.send(1)
+
+
+def test_a_closed_door_says_so_whatever_is_asked(door: Door) -> None:
+    # Own doors: the shared one has to stay open.
+    other = AsyncDoor(door.url) if isinstance(door, AsyncDoor) else _another(door)
+    if isinstance(other, AsyncDoor):
+        other._loop.run(other._inner.close())
+    else:
+        other.close()
+    with pytest.raises(errors.Closed):
+        other.state("x")
+    other.close()
+
+
+def _another(door: Door) -> Door:
+    url = getattr(door, "url", None)
+    return topics.open() if url is None else topics.open(url, token=None)
+
+
+def test_the_directory_door_is_a_directory(tmp_path: Path) -> None:
+    with topics.open(tmp_path / "log") as log:
+        log.append("t", {"data": 1})
+    assert (tmp_path / "log").is_dir()
