@@ -1,0 +1,119 @@
+"""What `topics doctor` finds wrong, and what it advises."""
+
+from __future__ import annotations
+
+import shutil
+from email.utils import formatdate
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from tests.unit.cli.runner import Answer, topics
+
+import topics as library
+from topics.cli import _checks
+from topics.spark import java
+
+NOW = 1_790_000_000.0
+
+
+class Usage(NamedTuple):
+    total: int
+    free: int
+
+
+def bad(answer: Answer) -> dict[str, str]:
+    """The checks that failed, with their remedies."""
+    assert (answer.code, answer.json["ok"]) == (1, False)
+    return {c["name"]: c["remedy"] for c in answer.json["checks"] if c["state"] == "bad"}
+
+
+@pytest.mark.parametrize(
+    ("soft", "state"), [(-1, "ok"), (65536, "ok"), (1024, "note"), (100, "bad")]
+)
+def test_few_open_files_are_a_problem(soft: int, state: str) -> None:
+    check = _checks.open_files(soft)
+    assert check.state == state
+    assert ("ulimit -n" in check.remedy) == (state != "ok")
+
+
+@pytest.mark.parametrize(
+    ("skew", "state", "words"),
+    [(0, "ok", "within"), (4, "ok", "within"), (60, "bad", "60 s ahead"), (-60, "bad", "behind")],
+)
+def test_clocks_that_differ_are_told_apart(skew: int, state: str, words: str) -> None:
+    check = _checks.clock(formatdate(NOW + skew, usegmt=True), NOW)
+    assert check.state == state
+    assert words in check.found
+
+
+@pytest.mark.parametrize("date", [None, "yesterday"])
+def test_a_server_that_does_not_tell_its_time_is_only_noted(date: str | None) -> None:
+    assert _checks.clock(date, NOW).state == "note"
+
+
+@pytest.mark.parametrize(
+    ("usage", "state"),
+    [
+        (Usage(100 << 30, 50 << 30), "ok"),
+        (Usage(100 << 30, 2 << 30), "bad"),
+        (Usage(4 << 30, 1 << 29), "bad"),
+    ],
+)
+def test_a_disk_that_fills_up_is_a_problem(
+    usage: Usage, state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    check = _checks.disk("/data")
+    assert check.state == state
+    assert ("df -h /data" in check.remedy) == (state == "bad")
+
+
+def test_a_record_of_the_future_means_that_the_clock_went_back() -> None:
+    assert _checks.newest_record(0, NOW).state == "ok"
+    assert _checks.newest_record(int(NOW * 1000), NOW).state == "ok"
+    assert "60 s in the future" in _checks.newest_record(int((NOW + 60) * 1000), NOW).found
+
+
+def test_a_key_that_others_can_read_is_a_problem(tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text("secret")
+    key.chmod(0o644)
+    topics("context", "add", "prod", "--url", "http://127.0.0.1:1", "--token-file", key)
+    assert bad(topics("doctor", "--json"))["key file"] == f"chmod 600 {key}"
+    key.chmod(0o600)
+    assert "key file" not in bad(topics("doctor", "--json"))
+
+
+def test_spark_without_java_is_a_problem_and_no_spark_is_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(java, "search", lambda: java.Search((), None))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    (check,) = _checks.spark()
+    assert (check.state, check.remedy) == ("bad", java.REMEDY)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    (check,) = _checks.spark()
+    assert (check.state, "pip install" in check.remedy) == ("note", True)
+
+
+def test_a_server_that_does_not_answer_is_told_with_a_remedy() -> None:
+    answer = topics("doctor", "--url", "http://127.0.0.1:1", "--json")
+    assert bad(answer)["server"] == "is it running? curl http://127.0.0.1:1/v0/health"
+    shown = topics("doctor", "--url", "http://127.0.0.1:1").out
+    assert "!!  server" in shown
+    assert "-> is it running?" in shown
+
+
+def test_an_unknown_context_is_told_with_a_remedy() -> None:
+    assert bad(topics("doctor", "--context", "zz", "--json")) == {"target": "topics context ls"}
+
+
+def test_a_directory_that_is_missing_or_damaged_is_told_with_a_remedy(tmp_path: Path) -> None:
+    absent = topics("doctor", "--dir", tmp_path / "absent", "--json")
+    assert bad(absent)["directory"].startswith("topics create TOPIC --dir")
+    with library.open(tmp_path / "data") as log:
+        log.append("orders", {"data": 1})
+    (tmp_path / "data" / "FORMAT").write_text("rubbish")
+    damaged = topics("doctor", "--dir", tmp_path / "data", "--json")
+    assert bad(damaged)["directory"] == f"topics verify {tmp_path / 'data'}"

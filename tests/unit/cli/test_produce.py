@@ -1,0 +1,44 @@
+"""Lines as they come: whole, in pieces, slowly."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from topics.cli.produce import lines_of, numbered
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[io.BufferedReader, int]]:
+    reading, writing = os.pipe()
+    with open(reading, "rb") as file:
+        yield file, writing
+
+
+def test_lines_are_put_together_from_pieces(pipe: tuple[io.BufferedReader, int]) -> None:
+    file, writing = pipe
+    os.write(writing, b"one\r\ntw")
+    found = lines_of(file)
+    assert next(found) == b"one"
+    assert next(found) is None  # nothing more comes for now: time to send what there is
+    os.write(writing, b"o\nlast")
+    os.close(writing)
+    assert [line for line in found if line is not None] == [b"two", b"last"]
+
+
+def test_nothing_at_all_is_no_line(pipe: tuple[io.BufferedReader, int]) -> None:
+    file, writing = pipe
+    os.close(writing)
+    assert [line for line in lines_of(file) if line is not None] == []
+
+
+def test_a_file_in_memory_has_lines_too() -> None:
+    assert list(lines_of(io.BytesIO(b"a\nb\r\n\nc"))) == [b"a", b"b", b"", b"c"]
+
+
+def test_empty_lines_are_counted_and_left_out() -> None:
+    lines = iter([b"a", b"", None, b"  ", b"b"])
+    assert list(numbered(lines)) == [(1, b"a"), (2, None), (4, b"b")]
