@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import click
 
 from topics.cli._exit import OK
 from topics.cli._options import Where, as_json_option, on_a_log
 from topics.cli._types import time_option
-from topics.errors import TopicNotFound
-from topics.events import Arrived, Event, Lost, TopicDropped
+from topics.events import Arrived, Event, Lost
 
 if TYPE_CHECKING:
-    from topics.cli._options import AnyLog
     from topics.cli._records import Lines
-
-Starts: TypeAlias = Mapping[str, int | None]
-POLL_SECONDS = 0.2
 
 
 @click.command()
@@ -50,45 +43,10 @@ def watch(
     starts = dict.fromkeys(topics, 0 if from_start else None)
     wait = None if patience_ms is None else patience_ms / 1000
     with where.reading() as log:
-        for event in _events(log, starts, match=match, not_node=not_node, wait=wait):
+        for event in log.watch(starts, match=match, node=not_node, wait=wait):
             _print(lines, event)
             lines.flush()
     return OK
-
-
-def _events(
-    log: AnyLog, starts: Starts, *, match: str | None, not_node: tuple[str, ...], wait: float | None
-) -> Iterator[Event]:
-    """What happens in the topics. Nobody tells a reader of files, so a directory is polled."""
-    from topics.client.sync import RemoteLog  # noqa: PLC0415 - help does without
-
-    if isinstance(log, RemoteLog):
-        yield from log.watch(starts, match=match, node=not_node, wait=wait)
-        return
-    heads = {topic: log.state(topic, touch=False).head_seq for topic in starts}
-    cursors = {topic: heads[topic] if after is None else after for topic, after in starts.items()}
-    quiet_since = time.monotonic()
-    while cursors and (wait is None or time.monotonic() - quiet_since < wait):
-        for topic, after in list(cursors.items()):
-            try:
-                page = log.read(
-                    topic,
-                    after=after,
-                    match=match,
-                    node=not_node,
-                    wait=POLL_SECONDS / len(cursors),
-                )
-            except TopicNotFound:
-                del cursors[topic]
-                yield TopicDropped(topic)
-                continue
-            if page.tombstone is not None:
-                yield Lost(topic, page.tombstone)
-            for record in page.records:
-                yield Arrived(topic, record)
-            cursors[topic] = page.next_from_seq
-            if page.tombstone is not None or page.records:
-                quiet_since = time.monotonic()
 
 
 def _print(lines: Lines, event: Event) -> None:
