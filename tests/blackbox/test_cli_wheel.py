@@ -1,0 +1,74 @@
+"""The package as people get it: the wheel, in an environment that holds nothing else of ours.
+
+Its dependencies are lent by the environment that runs the tests, through a path file; only `topics`
+itself is installed, so no index is needed.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+IMPORT_CLIENT = """
+import sys, time
+started = time.perf_counter()
+import topics
+from topics.client.sync import RemoteLog
+took_ms = (time.perf_counter() - started) * 1000
+heavy = ("numpy", "uvloop", "h2", "rich", "click", "pyarrow", "prometheus_client")
+ours = ("topics.server", "topics.http", "topics.engine", "topics.storage", "topics.embedded")
+print(round(took_ms), [m for m in sys.modules if m.split(".")[0] in heavy or m.startswith(ours)])
+"""
+TRY_OUT = """
+import topics
+with topics.open("data") as log:
+    log.append("orders", [{"data": {"id": 1}, "tag": "user-7"}])
+    for record in log.read("orders").records:
+        print(topics.__file__, record.seq, record.data)
+"""
+
+
+def run(*command: object, cwd: Path) -> str:
+    done = subprocess.run(
+        [*map(str, command)], capture_output=True, text=True, check=False, cwd=cwd
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The `bin` of an environment with the wheel in it."""
+    scratch = tmp_path_factory.mktemp("wheel")
+    run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", scratch, cwd=ROOT)
+    (wheel,) = scratch.glob("topics-*.whl")
+    run(sys.executable, "-m", "venv", "--without-pip", scratch / "env", cwd=scratch)
+    python = scratch / "env" / "bin" / "python"
+    pip = (sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check")
+    run(*pip, "install", "--no-index", "--no-deps", wheel, cwd=scratch)
+    (packages,) = (scratch / "env" / "lib").glob("python*/site-packages")
+    (packages / "lent.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
+    return python.parent
+
+
+def test_the_wheel_brings_a_working_command_and_library(installed: Path, tmp_path: Path) -> None:
+    assert run(installed / "topics", "--version", cwd=tmp_path).startswith("topics 0.")
+    where, seq, data = run(installed / "python", "-c", TRY_OUT, cwd=tmp_path).split(" ", 2)
+    assert Path(where).is_relative_to(installed.parent)
+    assert (seq, data) == ("1", "{'id': 1}\n")
+    listed = run(installed / "topics", "ls", "--dir", "data", cwd=tmp_path)
+    assert listed.splitlines()[1].split() == ["orders", "1", "1", "1", "8"]
+
+
+def test_importing_the_client_loads_no_server_and_no_numbers(
+    installed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    took_ms, heavy = run(installed / "python", "-c", IMPORT_CLIENT, cwd=tmp_path).split(" ", 1)
+    with capsys.disabled():
+        print(f"\nimporting the client took {took_ms} ms")
+    assert heavy == "[]\n"
