@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 from tests.crash.stores import DATA_DIR, closed_store
 
-from topics.cli._findings import Report
-from topics.cli._verification import verify
+from topics.engine.verification import verify
 from topics.storage import layout
+from topics.storage.findings import Report
 from topics.storage.frames import Frame, decode_at
 from topics.storage.stages import StagedRow, StageKey, write_stage
 from topics.storage.wal.files import BEACON_SIZE

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from topics.cli._facts import Facts, store_facts, topic_facts
-from topics.cli._store import find, steadily
+from topics.engine.looking import find, steadily
 from topics.errors import TopicNotFound
 from topics.storage.fs import RealFs
 

@@ -10,9 +10,9 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-from topics.cli._findings import Report, files_below
-from topics.cli._store import steadily
-from topics.cli._verification import verify
+from topics.engine.looking import steadily
+from topics.engine.verification import verify
+from topics.storage.findings import Report, files_below
 from topics.storage.fs import Fs, RealFs
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from topics.cli._findings import Report
 from topics.errors import RefusedToOpen
 from topics.storage import layout
+from topics.storage.findings import Report
 from topics.storage.frames import CleanEnd, ForeignFrame, Unreadable
 from topics.storage.fs import read_file
 from topics.storage.identity import store_mark

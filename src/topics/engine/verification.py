@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from topics.cli._findings import Report
-from topics.cli._store import find
-from topics.cli._verify_log import check_log
-from topics.cli._verify_segments import check_segments
 from topics.core.topic import Topic
 from topics.engine.directory import look_into
 from topics.engine.history import SegmentHistory
+from topics.engine.looking import find
 from topics.engine.recovery import Found
 from topics.errors import RefusedToOpen
 from topics.storage import layout
 from topics.storage.checksum import h64
+from topics.storage.findings import Report
 from topics.storage.fs import read_file
 from topics.storage.handles import Handles
+from topics.storage.segments.checking import check_segments
 from topics.storage.segments.segment import ActiveSegment, AnySegment, Segment
 from topics.storage.segments.store import SegmentStore
 from topics.storage.segments.tiering import check_cold_dir
 from topics.storage.snapshot import BadSnapshot, Snapshot, read_snapshot
 from topics.storage.snapshot_lines import TopicLine
 from topics.storage.stages import BadStage, list_stages, read_stage
+from topics.storage.wal.checking import check_log
 
 
 def verify(report: Report, path: str, cold_dir: str | None) -> None:

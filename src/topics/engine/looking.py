@@ -1,4 +1,4 @@
-"""Reading a data directory for a command: no lock, no write, beside a running owner or without."""
+"""Reading a data directory from outside: no lock, no write, beside a running owner or without."""
 
 from __future__ import annotations
 

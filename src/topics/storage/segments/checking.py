@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable
 
-from topics.cli._findings import Report
+from topics.storage.findings import Report
 from topics.storage.frame_header import FLAG_NODE, FLAG_TAG, HEADER
 from topics.storage.fs import read_file
 from topics.storage.segments import codec, tagfile
