@@ -38,7 +38,7 @@ NEEDED = {"topic": Dropper, "stage": Sink, "fwd": Routes, "evict": Expiring, "dr
 """Who brings a server to its crash points of an area; everybody does for the others."""
 OFTEN = ("wal", "stage", "fwd")
 """Areas whose points are passed many times a second."""
-POINT_PATIENCE_S = 0.8
+POINT_PATIENCE_S = 0.5
 """How long a load may run until its server reaches the crash point it was told to die at."""
 
 
@@ -287,11 +287,12 @@ class Life:
                 self._unjudged.remove(actor)
 
     def _load(self, api: Caller, point: str | None) -> None:
-        if self._plan.ballast is not None and self._rng.random() < 0.5:
+        is_first = not self._totals.ends["full disk"]
+        if self._plan.ballast is not None and (is_first or self._rng.random() < 0.5):
             self._run_out_of_space(api, self._plan.ballast)
         load = self._begin_load(api)
         try:
-            self._server.wait(POINT_PATIENCE_S if point else self._rng.uniform(0.02, 0.3))
+            self._server.wait(POINT_PATIENCE_S if point else self._rng.uniform(0.02, 0.2))
             if self._plan.clock is not None:
                 self._plan.clock.jump(self._rng)
                 self._server.wait(0.1)

@@ -1,0 +1,71 @@
+"""Real servers killed again and again under a mixed load, judged by what they had acknowledged."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from topics.storage.crashpoints import NAMES
+
+BUGS = Path(__file__).with_name("torture_bugs")
+GIVEN = os.environ.get("TOPICS_TORTURE_SEED")
+PATIENCE_S = 280
+
+
+def tortured(
+    tmp_path: Path, *flags: str, cycles: int, path: str = ""
+) -> subprocess.CompletedProcess[str]:
+    seed = () if GIVEN is None else ("--seed", GIVEN)
+    command = [sys.executable, "-m", "topics.cli", "torture", "--json", "--dir", str(tmp_path)]
+    env = {name: value for name, value in os.environ.items() if not name.startswith("TOPICS_")}
+    return subprocess.run(
+        [*command, "--cycles", str(cycles), *seed, *flags],
+        env=env | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+
+
+def survived(tmp_path: Path, *flags: str, cycles: int) -> dict[str, Any]:
+    done = tortured(tmp_path, *flags, cycles=cycles)
+    assert done.returncode == 0, done.stderr
+    figures: dict[str, Any] = json.loads(done.stdout)
+    assert figures["losses"] == 0
+    assert figures["cycles"] == cycles
+    assert figures["acked"] > cycles, "the servers did work"
+    assert not list(tmp_path.iterdir()), "nothing is left behind"
+    return figures
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("half", ["first", "second"])
+def test_pr05_pr06_pr07_st05_nothing_acknowledged_is_lost_wherever_a_server_is_killed(
+    tmp_path: Path, half: str
+) -> None:
+    figures = survived(tmp_path, cycles=50)
+    assert figures["ends"]["SIGKILL"] > 0, half
+    reached = set(figures["points_reached"])
+    assert reached <= NAMES
+    assert len(reached) >= 5, "servers died inside themselves too"
+    assert figures["records_seen"] > 0, "readers read"
+
+
+@pytest.mark.timeout(300)
+def test_a_server_that_breaks_a_promise_is_found_out_and_its_directory_kept(
+    tmp_path: Path,
+) -> None:
+    done = tortured(tmp_path, "--seed", "5", cycles=40, path=str(BUGS))
+    assert done.returncode == 1, done.stderr
+    found = json.loads(done.stdout)
+    assert found["losses"] == 1
+    assert "ended by itself" not in found["complaint"], "it was found by comparing"
+    assert Path(found["directory"], "data", "FORMAT").exists()
+    assert f"topics torture --seed {found['seed']} --cycles 20" in done.stderr
