@@ -11,6 +11,7 @@ from topics.core.topic import Topic
 from topics.http.service import Service
 from topics.storage.wal.shard import ShardState
 from topics.storage.wal.stats import SYNC_BOUNDS_US
+from topics.values import RouterState
 from topics.wire.shapes import Metrics, WalMetrics
 
 MAX_SERIES = 1000
@@ -25,6 +26,8 @@ class Numbers:
     sync_buckets: list[int]
     topics: list[tuple[Topic, int, int]] = field(default_factory=list)  # ready, in flight
     cursors: list[tuple[str, str, int, float]] = field(default_factory=list)
+    routers: list[RouterState] = field(default_factory=list)
+    log_lines_dropped: int = 0
     truncated: bool = False
 
 
@@ -66,7 +69,18 @@ def collect(service: Service) -> Numbers:
         ready = topic.count - in_flight - _delayed(topic, now_ms)
         numbers.topics.append((topic, ready, in_flight))
     numbers.cursors = _cursors(topics, now_ms)
+    numbers.routers = _routers(service)
+    if service.access_log is not None:
+        numbers.log_lines_dropped = service.access_log.dropped
     return numbers
+
+
+def _routers(service: Service) -> list[RouterState]:
+    if service.engine is None:
+        return []
+    routers = service.engine.kernel.catalog.routers.by_name
+    state = service.engine.routing.state
+    return [state(routers[name]) for name in sorted(routers)[:MAX_SERIES]]
 
 
 def _in_flight(topic: Topic, now_ms: int) -> int:
@@ -165,11 +179,17 @@ def _lines(numbers: Numbers) -> Iterator[str]:
         ("topics_wal_submit_full_total", "Calls refused for a full queue.", wal.submit_full_total),
         ("topics_throttled_total", "Requests answered 429.", shape.throttled_total),
         ("topics_streams_lagged_total", "Streams that fell behind.", shape.streams_lagged_total),
+        (
+            "topics_access_log_dropped_total",
+            "Lines the access log could not keep.",
+            numbers.log_lines_dropped,
+        ),
     ]
     for name, text, value in counters:
         yield from _single(name, "counter", text, value)
     yield from _sync_histogram(numbers)
     yield from _per_topic(numbers)
+    yield from _per_router(numbers)
 
 
 def _sync_histogram(numbers: Numbers) -> Iterator[str]:
@@ -211,6 +231,18 @@ def _per_topic(numbers: Numbers) -> Iterator[str]:
         for row in numbers.cursors:
             labels = f'topic="{_escape(row[0])}",cursor="{_escape(row[1])}"'
             yield f"{name}{{{labels}}} {row[at]}\n"
+
+
+def _per_router(numbers: Numbers) -> Iterator[str]:
+    columns: tuple[tuple[str, str, str, Callable[[RouterState], int]], ...] = (
+        ("lag_records", "gauge", "Source seqs it has yet to pass.", lambda router: router.lag or 0),
+        ("forwarded_total", "counter", "Records copied.", lambda router: router.forwarded_total),
+    )
+    for suffix, kind, text, value in columns:
+        name = f"topics_router_{suffix}"
+        yield from _family(name, kind, text)
+        for router in numbers.routers:
+            yield f'{name}{{router="{_escape(router.router)}"}} {value(router)}\n'
 
 
 def _single(name: str, kind: str, text: str, value: float) -> Iterator[str]:

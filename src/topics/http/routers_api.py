@@ -50,6 +50,7 @@ def get(call: Call) -> None:
     def answer(router: Router) -> None:
         shape = _shape(router)
         shape.forwarded_total = router.forwarded_total
+        shape.lag = call.engine.routing.state(router).lag or 0
         call.answer(responses.present(shape, call.spent()))
 
     call.run(call.engine.routing.get(name), answer)

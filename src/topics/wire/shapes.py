@@ -205,7 +205,7 @@ class Plan(Struct):
 
 
 class RouterShape(Struct, kw_only=True):
-    """A router. `created` answers a PUT, `forwarded_total` a GET."""
+    """A router. `created` answers a PUT, `forwarded_total` and `lag` a GET."""
 
     router: str
     created: bool | UnsetType = UNSET
@@ -217,6 +217,7 @@ class RouterShape(Struct, kw_only=True):
     allow_cycle: bool
     guarantee: Guarantee
     forwarded_total: U64 | UnsetType = UNSET
+    lag: U64 | UnsetType = UNSET
 
 
 class RouterSummary(Struct):
