@@ -79,6 +79,7 @@ FULL = [
         [
             Tier("blackbox", ("--timeout=300",)),
             Tier("fuzz", ("--timeout=300",)),
+            Tier("browser", ("--timeout=300",)),
             Tier("docs"),
         ],
     ),
