@@ -296,6 +296,15 @@ def test_dead_letters_are_shown_and_brought_back(cli: Cli, jobs: str) -> None:
     assert cli("queue", "redrive", jobs).out == f"put 0 jobs back into {jobs} from {jobs}.dead\n"
 
 
+def test_jobs_keep_their_numbers_to_the_digit(cli: Cli, jobs: str) -> None:
+    cli("delete", jobs, "--match", "*", "--yes")
+    cli("produce", jobs, "--as", "json", stdin="1e400\n")
+    assert '"data":1e400' in cli("queue", "claim", jobs, "--node", "w", "--json").out
+    cli("queue", "nack", jobs, 4, "--node", "w")
+    cli("queue", "claim", jobs, "--node", "w")
+    assert '"data":1e400' in cli("queue", "dead", jobs, "--json").out
+
+
 def test_queue_commands_refuse_a_log_and_a_queue_without_dead_letters(cli: Cli, name: str) -> None:
     cli("create", name)
     for command in (["stats", name], ["peek", name], ["claim", name], ["dead", name]):

@@ -28,7 +28,7 @@ Decorator: TypeAlias = Callable[[Command], Command]
 RETRIES = 2
 """How often a call is repeated: somebody sits there and waits for the answer."""
 
-as_json_option = click.option("--json", "as_json", is_flag=True, help="For programs.")
+as_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 
 

@@ -14,6 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
+
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
 
@@ -24,8 +26,11 @@ def print_json(document: object) -> None:
 
 
 def print_json_line(document: Mapping[str, Any]) -> None:
-    """One of many, on a line of its own, at once: somebody may be waiting at the other end."""
-    print(json.dumps(document, ensure_ascii=False, default=str), flush=True)
+    """One of many, on a line of its own, at once: somebody may be waiting at the other end.
+
+    Stored JSON is passed on as it is: put it in as `msgspec.Raw`.
+    """
+    print(msgspec.json.encode(document).decode(), flush=True)
 
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

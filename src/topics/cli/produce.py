@@ -7,7 +7,6 @@ import select
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Any
 
 import click
@@ -91,6 +90,10 @@ def produce(
         except TopicsError as error:
             tally.close()
             raise _telling(error, tally) from error
+        except KeyboardInterrupt:
+            tally.close()
+            print(tally.words(), file=sys.stderr)
+            raise
     tally.close()
     if as_json:
         out.print_json(tally.facts())
@@ -182,11 +185,11 @@ class Sender:
 
 def lines_of(file: IO[bytes]) -> Iterator[bytes | None]:
     """Lines without their ends; None when nothing came for a moment, so that nobody waits."""
-    with suppress(OSError, ValueError):  # a file in memory has no number
-        yield from _patient_lines(file.fileno())
-        return
-    for line in file:
-        yield line.rstrip(b"\r\n")
+    try:
+        number = file.fileno()
+    except OSError:  # in memory, with nothing to wait for
+        return (line.rstrip(b"\r\n") for line in file)
+    return _patient_lines(number)
 
 
 def _patient_lines(number: int) -> Iterator[bytes | None]:

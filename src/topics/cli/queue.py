@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from topics.cli import _output as out
 from topics.cli._exit import OK
@@ -199,7 +200,11 @@ def dead(where: Where, *, topic: str, most: int, as_json: bool) -> int:
         ]
     if as_json:
         for letter in found:
-            out.print_json_line({"dead_letter": letters_in, **letter.to_dict()})
+            kept = {
+                "data": msgspec.Raw(letter.raw),
+                "meta": msgspec.Raw(letter.raw_meta or b"null"),
+            }
+            out.print_json_line({"dead_letter": letters_in, **letter.to_dict(), **kept})
     elif found:
         out.print_table(
             ["dead letter", "was seq", "deliveries", "died", "tag", "data"],
@@ -286,12 +291,12 @@ def _job_facts(topic: str, node: str, job: Job) -> dict[str, Any]:
         "deadline": job.deadline_ms,
         "$ts": job.ts,
         "deliveries": job.deliveries,
-        "data": job.data,
+        "data": msgspec.Raw(job.raw),
     }
     if job.tag is not None:
         facts["$tag"] = job.tag
     if job.raw_meta is not None:
-        facts["meta"] = job.meta
+        facts["meta"] = msgspec.Raw(job.raw_meta)
     return facts
 
 
