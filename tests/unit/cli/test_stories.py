@@ -1,0 +1,177 @@
+"""Stories that need a history which is hard to come by: told of a log that only pretends."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import pytest
+from tests.unit.cli.runner import topics
+
+from topics.cli import _stories
+from topics.cli._types import setting_defaults
+from topics.embedded.view import View
+from topics.values import (
+    Audit,
+    CursorState,
+    Gap,
+    Hole,
+    Holes,
+    Page,
+    QueueCounts,
+    Record,
+    RouterState,
+    TopicState,
+)
+
+NEXT = Record(9, 5000, None, None, b"1")
+
+
+class PretendedLog:
+    """Gives the same answers to everybody."""
+
+    def __init__(self, *, ledger: dict[str, Any] | None = None, **changes: Any) -> None:  # noqa: ANN401
+        given: dict[str, Any] = {"count": 4, "bytes": 4, "queue": None, "config": {}, **changes}
+        self.config = {**setting_defaults(), **given["config"]}
+        self.counts: QueueCounts | None = given["queue"]
+        self.count, self.bytes = given["count"], given["bytes"]
+        self.ledger = {"written": 10, "live": 4, "deleted": 6, **(ledger or {})}
+        self.routers_there: list[RouterState] = given.get("routers", [])
+        self.cursors_there: list[CursorState] = given.get("cursors", [])
+        self.kind = given.get("kind")
+
+    def state(self, topic: str, *, touch: bool = True) -> TopicState:
+        kind: Literal["log", "queue"] = "log" if self.counts is None else "queue"
+        return TopicState(
+            topic,
+            kind,
+            10,
+            5,
+            self.count,
+            self.bytes,
+            self.config,
+            0,
+            7000,
+            None,
+            1,
+            0,
+            self.counts,
+        )
+
+    def audit(self, topic: str) -> Audit:
+        terms = dict.fromkeys(("skipped", "source_trim", "lost_cap", "lost_ttl", "lost_crash"), 0)
+        return Audit(topic, 1, 10, 5, 1, **{**terms, **self.ledger})
+
+    def cursors(self, topic: str) -> list[CursorState]:
+        return self.cursors_there
+
+    def routers(self, *, prefix: str = "") -> list[RouterState]:
+        return self.routers_there
+
+    def read(self, topic: str, **options: Any) -> Page:  # noqa: ANN401 - whatever is asked
+        return Page(topic, [NEXT], 9, 10, 5, False)
+
+    def holes(self, topic: str, *, from_seq: int, to_seq: int) -> Holes:
+        runs = [] if self.kind is None else [Hole(2, 4, self.kind)]
+        return Holes(topic, 1, 0, runs, to_seq + 1, 1)
+
+
+def told(log: PretendedLog, subject: str = "orders") -> tuple[str, str]:
+    """All that is said, and the command that is advised."""
+    pretended: Any = log
+    topic, mark, seq = subject.partition("#")
+    story = (
+        _stories.of_seq(pretended, topic, int(seq)) if mark else _stories.of_topic(pretended, topic)
+    )
+    return " ".join(map(str, story.findings)), story.command
+
+
+def test_a_gap_outweighs_everything_else() -> None:
+    gap = {"gaps": [Gap(2, 4, "cap", "crash")], "lost_crash": 3, "lost_cap": 3, "deleted": 0}
+    words, command = told(PretendedLog(ledger=gap, config={"cap_records": 4}))
+    assert "Seq 2 to 4 is missing: lost in a power cut. (before 1970-01-01T00:00:05.000Z)" in words
+    assert "3 records were evicted by its cap (4 records)." in words
+    assert command == "topics explain 'orders#2'"
+
+
+def test_a_volatile_topic_tells_of_what_a_restart_dropped() -> None:
+    words, command = told(PretendedLog(ledger={"lost_crash": 6, "deleted": 0}))
+    assert words == "Up to 6 records were lost when the process died."
+    assert command == ""
+
+
+def test_expired_records_are_told_with_their_time_to_live() -> None:
+    words, command = told(
+        PretendedLog(ledger={"lost_ttl": 6, "deleted": 0}, config={"ttl_ms": 60_000})
+    )
+    assert "6 records expired; they live 1m 0s." in words
+    assert command == "topics config orders ttl_ms="
+
+
+def test_a_cap_that_was_lifted_is_not_blamed_with_numbers() -> None:
+    words, _ = told(PretendedLog(ledger={"lost_cap": 6, "deleted": 0}))
+    assert "(since lifted)" in words
+
+
+def test_a_ledger_that_does_not_add_up_is_a_bug() -> None:
+    words, command = told(PretendedLog(ledger={"deleted": 0}))
+    assert "does not add up" in words
+    assert command == "topics audit orders --json"
+
+
+@pytest.mark.parametrize("cap", [{"cap_records": 4}, {"cap_bytes": 4}])
+def test_a_full_topic_says_that_it_refuses_writes(cap: dict[str, int]) -> None:
+    words, command = told(PretendedLog(config={"discard": "reject", **cap}))
+    assert "refuses writes rather than evict" in words
+    assert command == "topics delete orders --before SEQ"
+    assert told(PretendedLog(config={"discard": "reject", "cap_records": 5}))[1] == ""
+
+
+def test_a_router_that_lags_behind_is_named() -> None:
+    router = RouterState("in", "src", "orders", True, True, None, False, "at_least_once", 0, 12)
+    words, command = told(PretendedLog(routers=[router]))
+    assert "Router in has yet to copy 12 records of src." in words
+    assert command == "topics router get 'in'"
+
+
+def test_a_busy_queue_counts_its_jobs_and_those_given_up() -> None:
+    words, command = told(PretendedLog(queue=QueueCounts(1, 2, 7), config={"dead_letter": "dead"}))
+    assert "1 jobs are ready, 2 at work, 1 held back." in words
+    assert "7 jobs failed too often and went to dead" in words
+    assert command == "topics queue dead orders"
+
+
+def test_a_slow_cursor_is_named_before_an_eviction() -> None:
+    cursor = CursorState("orders", "billing", 2, 100, 10, 8, 61.0, False)
+    words, command = told(PretendedLog(cursors=[cursor], ledger={"lost_cap": 6, "deleted": 0}))
+    assert "Cursor billing is 8 records (1m 1s) behind." in words
+    assert command == "topics explain orders/billing"
+
+
+@pytest.mark.parametrize(
+    ("kind", "command"),
+    [
+        ("cap", "topics config orders cap_records= cap_bytes="),
+        ("ttl", "topics config orders ttl_ms="),
+        ("crash", "topics audit orders"),
+        ("skipped", "topics audit orders"),
+        ("source_trim", "topics router ls"),
+    ],
+)
+def test_every_way_to_lose_a_record_has_its_advice(kind: str, command: str) -> None:
+    words, advised = told(PretendedLog(kind=kind), "orders#3")
+    assert "So is everything from seq 2 to 4." in words
+    assert advised == command
+
+
+def test_a_ledger_that_does_not_add_up_fails_the_audit(
+    tmp_path: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = PretendedLog(ledger={"deleted": 0})
+    monkeypatch.setattr(View, "audit", lambda self, topic: log.audit(topic))
+    topics("create", "orders", "--dir", tmp_path)
+    broken = topics("audit", "orders", "--dir", tmp_path)
+    assert (broken.code, broken.out.split()[-1]) == (1, "NO")
+    log.ledger |= {"lost_crash": 6, "gaps": [Gap(2, 4, "cap", "crash")]}
+    assert topics("audit", "--dir", tmp_path).code == 0
+    strict = topics("audit", "--strict", "--dir", tmp_path)
+    assert (strict.code, strict.out.splitlines()[-1].split()) == (1, ["orders", "2", "4", "crash"])
