@@ -28,7 +28,7 @@ from pyspark.sql.datasource import (
 )
 
 from topics.errors import StaleEpoch, TopicsError
-from topics.spark.chunks import RowEncoder, chunks
+from topics.spark.chunks import Chunk, RowEncoder, chunks
 from topics.spark.errors import InvalidOption
 from topics.spark.sink_options import SinkOptions, parse
 from topics.spark.sink_schema import check_columns
@@ -143,44 +143,43 @@ def _stage(options: SinkOptions, app: str, epoch: int, batches: Iterable[RecordB
     task = _task()
     partition, attempt = task.partitionId(), new_attempt(task.taskAttemptId())
     encoder = RowEncoder(partition, options.topic, as_text=options.as_text)
-    stages = _stages(options, app)
     parts: list[tuple[int, int]] = []
     rows = 0
-    try:
-        for chunk in chunks(batches, encoder):
-            part = chunk.part(partition)
-            parts.append((part, attempt))
-            rows += chunk.rows
-            try:
-                is_open = stages.keep(epoch, part, attempt, chunk.body)
-            except TopicsError as error:
-                where = f"partition {partition}, {chunk.shown_rows}"
-                raise WriteRefused(f"{where} could not be staged: {error}", error) from error
-            if not is_open:
-                break
-    except BaseException:
-        stages.drop(epoch, parts)
-        raise
-    finally:
-        stages.close()
+    with _stages(options, app) as stages:
+        try:
+            for chunk in chunks(batches, encoder):
+                parts.append((chunk.part(partition), attempt))
+                rows += chunk.rows
+                if not _keep(stages, epoch, chunk, parts[-1], f"partition {partition}"):
+                    break
+        except BaseException:
+            stages.drop(epoch, parts)
+            raise
     return Staged(app, epoch, tuple(parts), rows)
+
+
+def _keep(stages: Stages, epoch: int, chunk: Chunk, part: tuple[int, int], where: str) -> bool:
+    try:
+        return stages.keep(epoch, *part, chunk.body)
+    except TopicsError as error:
+        raise WriteRefused(
+            f"{where}, {chunk.shown_rows} could not be staged: {error}", error
+        ) from error
 
 
 # On the driver
 
 
 def _is_open(options: SinkOptions, app: str) -> bool:
-    stages = _stages(options, app)
     try:
-        return stages.is_open(options.version)
+        with _stages(options, app) as stages:
+            return stages.is_open(options.version)
     except StaleEpoch as error:
         raise WriteRefused(
             f"txnVersion {options.version} of txnAppId {app!r} is lower than one already "
             f"committed: {error}",
             error,
         ) from error
-    finally:
-        stages.close()
 
 
 def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
@@ -190,11 +189,8 @@ def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
 def _commit(options: SinkOptions, app: str, epoch: int, staged: Sequence[Staged]) -> None:
     for one in staged:
         assert (one.app, one.epoch) == (app, epoch), "Spark gathers the messages of one batch"
-    stages = _stages(options, app)
-    try:
+    with _stages(options, app) as stages:
         done = stages.commit(epoch, [part for one in staged for part in one.parts])
-    finally:
-        stages.close()
     if done.deduped:
         _log.info("epoch %d of %s was committed before; nothing was written", epoch, app)
 
@@ -209,9 +205,8 @@ def _abort(options: SinkOptions, messages: Sequence[WriterCommitMessage | None])
     if None not in messages:
         return
     for one in _staged(messages):
-        stages = _stages(options, one.app)
-        stages.drop(one.epoch, one.parts)
-        stages.close()
+        with _stages(options, one.app) as stages:
+            stages.drop(one.epoch, one.parts)
 
 
 def _stages(options: SinkOptions, app: str) -> Stages:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, Self
 from urllib.parse import quote
 
 import msgspec
@@ -111,7 +111,10 @@ class Stages:
             ) from error
         return _decode_commit(answer)
 
-    def close(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *why: object) -> None:
         self._http.close()
 
     def _keep(self, path: str, body: bytes, kind: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 import pytest
@@ -72,7 +72,10 @@ class FakeStages:
             self.server.commits.append((self.app, epoch, list(parts)))
         return StageCommit(self.app, epoch, not is_new, {})
 
-    def close(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *why: object) -> None:
         """Nothing is open."""
 
 
