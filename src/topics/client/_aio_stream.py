@@ -11,7 +11,7 @@ from topics.client._call import Call
 from topics.client._following import Following, Frame, SseFrames, StreamEnded, is_vague, with_reason
 from topics.client._listening import Listening
 from topics.client.aio_http import AsyncConnection, AsyncHttp, AsyncStream
-from topics.errors import TopicsError
+from topics.errors import TopicsError, Unreachable
 from topics.events import Event, Lost
 from topics.values import Tombstone
 
@@ -57,9 +57,22 @@ class WsChannel:
 
         self._connection = connection
         self._socket = Socket(http.target, hello)
+        self._first: list[Frame] = []
         self._flush()
 
+    async def await_first(self, patience: float) -> None:
+        """Until the server has answered the subscription: only then is the stream open."""
+        end = _now() + patience
+        while not self._first:
+            frames = await self.receive(end - _now())
+            if frames is None:
+                raise Unreachable(self._connection.url, reason="it took too long", sent=True)
+            self._first = frames
+
     async def receive(self, patience: float) -> list[Frame] | None:
+        if self._first:
+            first, self._first = self._first, []
+            return first
         data = await self._connection.receive_some(_now() + patience)
         if data is None:
             return None
@@ -91,7 +104,9 @@ async def opened(
     if transport == "ws":
         connection = await http.connect(http.timeout)
         with contextlib.closing(connection):
-            yield WsChannel(http, connection, following.subscription())
+            channel = WsChannel(http, connection, following.subscription())
+            await channel.await_first(http.timeout)
+            yield channel
     else:
         path = await run(following.session_call())
         async with http.stream("GET", path, headers={"Accept": "text/event-stream"}) as stream:
@@ -110,7 +125,7 @@ async def events(
 ) -> AsyncIterator[Event]:
     """Everything a live read has to say, over as many connections as it takes."""
     listening = Listening(now=_now(), wait=wait, heartbeat=heartbeat, url=http.url)
-    was_open = False
+    was_open, tries = False, 0
     while not following.is_over:
         try:
             async with opened(http, following, transport, run) as channel:
@@ -130,7 +145,11 @@ async def events(
                     http.check_open()
         except (TopicsError, StreamEnded) as error:
             if not was_open and isinstance(error, TopicsError):
-                raise
+                # The calls before an event stream have been repeated already.
+                tries += 1
+                if transport == "sse" or tries > http.retries:
+                    raise
+            http.forget_idle()  # what cut this connection may have cut the others
             await http.sleep(listening.lost(error, _now()))
 
 

@@ -20,6 +20,9 @@ DEFAULT_PORTS = {"http": 80, "https": 443}
 JSON = "application/json"
 MAX_ERROR_BYTES = 1 << 20
 """How much of a refusal's body a stream reads before it raises."""
+TALKS_TO_ITSELF = "nobody listens there"
+"""A port of this machine on which nobody listens may be given to the very connection that is made
+to it. It would then answer itself, and keep a server that restarts from its port."""
 
 
 class Answer(NamedTuple):

@@ -31,12 +31,14 @@ class Listening:
         self._lost_at: float | None = None
         self._reason = ""
         self._tries = 0
+        self._fruitless = 0  # streams in a row that ended before they said anything
 
     # While connected
 
     def opened(self, now: float, positions: Mapping[str, int]) -> Resumed | None:
         """A stream is open; the event that says so, if there was one before."""
         self._news_at = self._heard_at = self._beat_at = now
+        self._fruitless += 1
         if self._lost_at is None:
             return None
         event = Resumed(self._reason, positions, round(now - self._lost_at, 3), self._tries)
@@ -48,6 +50,7 @@ class Listening:
         self._heard_at = self._beat_at = now
         if news:
             self._news_at = now
+            self._fruitless = 0
 
     def patience(self, now: float, *, settled: bool) -> float:
         """How long to listen before looking around."""
@@ -81,14 +84,13 @@ class Listening:
         ended by now: it cannot know whether there was news.
         """
         known = error if isinstance(error, TopicsError) else NotReady(replay_progress=0.0)
-        first_time = self._lost_at is None
-        if first_time:
+        if self._lost_at is None:
             self._lost_at, self._reason = now, str(error) or type(error).__name__
         else:
             self._tries += 1
-        assert self._lost_at is not None
         if not is_passing(known):
             raise error
         if self._wait is not None and now - self._lost_at > max(self._wait, self._heartbeat):
             raise error
-        return 0.0 if first_time else pause(self._tries, known)
+        failures = self._tries + self._fruitless
+        return pause(failures, known) if failures else 0.0

@@ -11,7 +11,7 @@ from topics.client._call import Call
 from topics.client._following import Following, Frame, SseFrames, StreamEnded, is_vague, with_reason
 from topics.client._listening import Listening
 from topics.client.sync_http import Connection, Http, Stream
-from topics.errors import TopicsError
+from topics.errors import TopicsError, Unreachable
 from topics.events import Event, Lost
 from topics.values import Tombstone
 
@@ -57,9 +57,22 @@ class WsChannel:
 
         self._connection = connection
         self._socket = Socket(http.target, hello)
+        self._first: list[Frame] = []
         self._flush()
 
+    def await_first(self, patience: float) -> None:
+        """Until the server has answered the subscription: only then is the stream open."""
+        end = time.monotonic() + patience
+        while not self._first:
+            frames = self.receive(end - time.monotonic())
+            if frames is None:
+                raise Unreachable(self._connection.url, reason="it took too long", sent=True)
+            self._first = frames
+
     def receive(self, patience: float) -> list[Frame] | None:
+        if self._first:
+            first, self._first = self._first, []
+            return first
         data = self._connection.receive_some(patience)
         if data is None:
             return None
@@ -91,7 +104,9 @@ def opened(
     if transport == "ws":
         connection = http.connect(http.timeout)
         with contextlib.closing(connection):
-            yield WsChannel(http, connection, following.subscription())
+            channel = WsChannel(http, connection, following.subscription())
+            channel.await_first(http.timeout)
+            yield channel
     else:
         path = run(following.session_call())
         with http.stream("GET", path, headers={"Accept": "text/event-stream"}) as stream:
@@ -110,7 +125,7 @@ def events(
 ) -> Iterator[Event]:
     """Everything a live read has to say, over as many connections as it takes."""
     listening = Listening(now=time.monotonic(), wait=wait, heartbeat=heartbeat, url=http.url)
-    was_open = False
+    was_open, tries = False, 0
     while not following.is_over:
         try:
             with opened(http, following, transport, run) as channel:
@@ -128,7 +143,11 @@ def events(
                     http.check_open()
         except (TopicsError, StreamEnded) as error:
             if not was_open and isinstance(error, TopicsError):
-                raise
+                # The calls before an event stream have been repeated already.
+                tries += 1
+                if transport == "sse" or tries > http.retries:
+                    raise
+            http.forget_idle()  # what cut this connection may have cut the others
             http.sleep(listening.lost(error, time.monotonic()))
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Self
 
 from topics.client._http import (
     MAX_ERROR_BYTES,
+    TALKS_TO_ITSELF,
     Answer,
     BrokenResponse,
     Response,
@@ -122,6 +123,12 @@ class AsyncHttp:
             await asyncio.wait_for(self._closed.wait(), seconds)
         self.check_open()
 
+    def forget_idle(self) -> None:
+        """Close idle connections: those to come are made anew."""
+        idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
     def check_open(self) -> None:
         """Raises `Closed` once it is."""
         if self._closed.is_set():
@@ -130,9 +137,7 @@ class AsyncHttp:
     async def close(self) -> None:
         """Close idle connections and end pauses between retries. A second call does nothing."""
         self._closed.set()
-        idle, self._idle = self._idle, []
-        for connection in idle:
-            connection.close()
+        self.forget_idle()
         await asyncio.sleep(0)  # lets the transports go before the loop may be closed
 
     async def __aenter__(self) -> Self:
@@ -204,7 +209,7 @@ async def connect(target: Target, tls: ssl.SSLContext | None, patience: float) -
     """A connection, within `patience` seconds."""
     try:
         async with asyncio.timeout(patience):
-            _, connection = await asyncio.get_running_loop().create_connection(
+            transport, connection = await asyncio.get_running_loop().create_connection(
                 lambda: AsyncConnection(target.url),
                 target.host,
                 target.port,
@@ -214,6 +219,9 @@ async def connect(target: Target, tls: ssl.SSLContext | None, patience: float) -
     except OSError as error:
         said = "it took too long" if isinstance(error, TimeoutError) else error.strerror
         raise Unreachable(target.url, reason=said or str(error)) from error
+    if transport.get_extra_info("sockname") == transport.get_extra_info("peername"):
+        connection.close()
+        raise Unreachable(target.url, reason=TALKS_TO_ITSELF)
     return connection
 
 

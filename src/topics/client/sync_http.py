@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from topics.client._http import (
     MAX_ERROR_BYTES,
+    TALKS_TO_ITSELF,
     Answer,
     BrokenResponse,
     Response,
@@ -181,6 +182,10 @@ class Http:
         if self._closed.wait(seconds):
             raise Closed("the client is closed; open it again")
 
+    def forget_idle(self) -> None:
+        """Close idle connections: those to come are made anew."""
+        self._current_pool().forget()
+
     def check_open(self) -> None:
         """Raises `Closed` once it is."""
         if self._closed.is_set():
@@ -250,12 +255,16 @@ class _Pool:
                 return
         connection.close()
 
-    def close(self) -> None:
+    def forget(self) -> None:
         with self._lock:
-            self._is_closed = True
             idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
+
+    def close(self) -> None:
+        with self._lock:
+            self._is_closed = True
+        self.forget()
 
 
 class Connection:
@@ -267,6 +276,9 @@ class Connection:
             sock = socket.create_connection((target.host, target.port), timeout=patience)
         except OSError as error:
             raise Unreachable(self.url, reason=_said(error)) from error
+        if sock.getsockname() == sock.getpeername():
+            sock.close()
+            raise Unreachable(self.url, reason=TALKS_TO_ITSELF)
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock = tls.wrap_socket(sock, server_hostname=target.host) if tls else sock

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
+import socket
 import subprocess
 import sys
 import time
@@ -16,10 +19,20 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 60.0
 _POLL_S = 0.01
+_PORT_TRIES = 3
+_PORTS = range(15_000, 32_000)
+"""Below those that the system gives to connections: what one of them has, a restart cannot get."""
+
+
+def _free_port() -> int:
+    while True:
+        port = random.choice(_PORTS)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 class LiveServer:
-    """`topics serve` on a directory of its own. The first start takes a free port and keeps it.
+    """`topics serve` on a directory of its own, on a free port that it keeps when restarted.
 
     Settings are environment variables (`TOPICS_WAL_SHARDS="1"`); those of the caller's own
     environment do not reach it.
@@ -32,6 +45,7 @@ class LiveServer:
         self._port_file = root / "port"
         self._said = root / "server.log"
         self._address = ""
+        self._port = 0
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -67,9 +81,19 @@ class LiveServer:
 
     def start(self) -> LiveServer:
         """Start it and wait until it serves requests."""
-        self.launch()
-        self.wait_ready()
-        return self
+        tries = 1 if self._port else _PORT_TRIES
+        while True:
+            self._port = self._port or _free_port()
+            self.launch()
+            try:
+                self.wait_ready()
+                return self
+            except RuntimeError:
+                self.end()
+                tries -= 1
+                if not tries:
+                    raise
+                self._port = 0  # somebody may have been quicker to take it
 
     def launch(self) -> None:
         """Start it without waiting for anything."""
@@ -78,7 +102,7 @@ class LiveServer:
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("TOPICS_")}
         settings = {
             "TOPICS_HOST": "127.0.0.1",
-            "TOPICS_PORT": self._address.rpartition(":")[2] or "0",
+            "TOPICS_PORT": str(self._port),
             "TOPICS_PORT_FILE": str(self._port_file),
             "TOPICS_DATA_DIR": str(self.data_dir),
             **self.env,
