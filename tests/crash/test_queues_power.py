@@ -36,7 +36,7 @@ def with_queue(fs: Fs, clock: ManualClock, **config: object) -> Log:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_durable_lease_in_a_checkpoint_has_the_same_holder_deadline_and_count(
+def test_cl09_a_durable_lease_in_a_checkpoint_has_the_same_holder_deadline_and_count(
     mode: CrashMode | None,
 ) -> None:
     disk, clock = SimDisk(), ManualClock()
@@ -55,7 +55,9 @@ def test_a_durable_lease_in_a_checkpoint_has_the_same_holder_deadline_and_count(
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_without_durable_leases_everything_unacked_is_claimable(mode: CrashMode | None) -> None:
+def test_cl10_without_durable_leases_everything_unacked_is_claimable(
+    mode: CrashMode | None,
+) -> None:
     disk, clock = SimDisk(), ManualClock()
     log = with_queue(disk.mount(), clock)
     log.append("jobs", [{"data": n} for n in range(4)])
@@ -98,7 +100,7 @@ def test_an_ack_is_whole_or_not_at_all_wherever_the_program_ends(
 @pytest.mark.parametrize("point", ["wal.after_write", "wal.after_sync", "del.commit"])
 @pytest.mark.parametrize("nth", [1, 2, 3])
 @pytest.mark.parametrize("mode", [None, "none"])
-def test_a_dead_letter_is_in_one_topic_or_both(
+def test_cl12_a_dead_letter_is_in_one_topic_or_both(
     point: str, nth: int, mode: CrashMode | None
 ) -> None:
     disk, clock = SimDisk(), ManualClock()
@@ -126,7 +128,7 @@ def test_a_dead_letter_is_in_one_topic_or_both(
 @pytest.mark.parametrize("point", ["wal.after_write", "wal.after_sync", "del.commit"])
 @pytest.mark.parametrize("nth", range(1, 5))
 @pytest.mark.parametrize("mode", [None, "none"])
-def test_a_redriven_letter_is_in_one_topic_or_both(
+def test_cl20_a_redriven_letter_is_in_one_topic_or_both(
     point: str, nth: int, mode: CrashMode | None
 ) -> None:
     disk, clock = SimDisk(), ManualClock()
@@ -146,7 +148,9 @@ def test_a_redriven_letter_is_in_one_topic_or_both(
 
 @pytest.mark.parametrize("point", ["wal.after_write", "del.commit"])
 @pytest.mark.parametrize("nth", range(1, 6))
-def test_acks_between_appends_on_a_capped_queue_leave_every_other_job(point: str, nth: int) -> None:
+def test_cl18_acks_between_appends_on_a_capped_queue_leave_every_other_job(
+    point: str, nth: int
+) -> None:
     disk, clock = SimDisk(), ManualClock()
     log = with_queue(disk.mount(), clock, durability="disk", cap_records=3)
     log.append("jobs", [{"data": n} for n in range(3)])
@@ -184,7 +188,7 @@ def test_a_lease_that_was_seen_to_end_is_not_revived_by_a_clock_set_back(
     assert len(log.queue("jobs", node="b").claim()) == 1
 
 
-def test_a_queue_on_a_log_that_fails_gives_its_jobs_back_and_goes_on_after_a_restart() -> None:
+def test_cl11_a_queue_on_a_log_that_fails_gives_its_jobs_back_and_goes_on_after_a_restart() -> None:
     disk, clock = SimDisk(), ManualClock()
     fs = FaultFs(disk.mount())
     log = with_queue(fs, clock)

@@ -155,7 +155,9 @@ def end_before(call: int, mode: CrashMode | None) -> None:
 
 @pytest.mark.parametrize("mode", [None, "none", "prefix"])
 @pytest.mark.parametrize("part", range(4))
-def test_copies_keep_their_seqs_and_nothing_comes_twice(mode: CrashMode | None, part: int) -> None:
+def test_cl13_copies_keep_their_seqs_and_nothing_comes_twice(
+    mode: CrashMode | None, part: int
+) -> None:
     first = 1 + (0, 1, 2)[(part + len(mode or "")) % STRIDE]
     calls = range(first, CALLS, STRIDE)
     quarter = len(calls) // 4 + 1
