@@ -151,7 +151,7 @@ def claim(
                 f"{job.seq}@{_lease(job)}  until {out.moment(job.deadline_ms)}  "
                 f"delivery {job.deliveries}{tag}  {out.safe(job.raw.decode())}"
             )
-    if not jobs:
+    if not jobs and not as_json:
         click.echo("no jobs", err=True)
     return OK
 
