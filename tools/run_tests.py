@@ -83,7 +83,7 @@ FULL = [
             Tier("docs"),
         ],
     ),
-    Lane("spark", [Tier("spark", ("--timeout=300",))]),
+    Lane("spark", [Tier("spark", ("--timeout=400",))]),
 ]
 QUICK = [
     Lane(

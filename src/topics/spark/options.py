@@ -143,6 +143,7 @@ def parse(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         triggers = ("maxRecordsPerTrigger", "maxBytesPerTrigger", "minRecordsPerTrigger")
         _refuse(given, (*triggers, "maxTriggerDelay"), "only a stream has triggers")
         _refuse(given, ("cursor",), "only a stream has a position to report")
+    target = _target(given)
     topics, pattern = _subscription(given)
     now_ms = time.time_ns() // 1_000_000
     starting, starting_ms = _edge(given, "starting", now_ms, topics)
@@ -151,7 +152,7 @@ def parse(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     if on_loss not in ("rows", "fail", "skip"):
         raise InvalidOption(f"onLoss is rows, fail or skip; got {on_loss!r}")
     return ReadOptions(
-        target=_target(given),
+        target=target,
         cold_dir=os.environ.get("TOPICS_COLD_DIR") or None,
         topics=topics,
         pattern=pattern,
