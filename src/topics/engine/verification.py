@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
+import msgspec
+
 from topics.core.topic import Topic
 from topics.engine.directory import look_into
 from topics.engine.history import SegmentHistory
@@ -10,10 +14,10 @@ from topics.engine.recovery import Found
 from topics.errors import RefusedToOpen
 from topics.storage import layout
 from topics.storage.checksum import h64
-from topics.storage.findings import Report
+from topics.storage.findings import Account, Report
 from topics.storage.fs import read_file
 from topics.storage.handles import Handles
-from topics.storage.segments.checking import check_segments
+from topics.storage.segments.checking import SegmentJob, segment_jobs
 from topics.storage.segments.segment import ActiveSegment, AnySegment, Segment
 from topics.storage.segments.store import SegmentStore
 from topics.storage.segments.tiering import check_cold_dir
@@ -22,9 +26,22 @@ from topics.storage.snapshot_lines import TopicLine
 from topics.storage.stages import BadStage, list_stages, read_stage
 from topics.storage.wal.checking import check_log
 
+RunJobs = Callable[[Report, Sequence[SegmentJob]], None]
 
-def verify(report: Report, path: str, cold_dir: str | None) -> None:
-    """Fill the report; `RefusedToOpen` for a directory that is no store of this version."""
+
+def one_by_one(report: Report, jobs: Sequence[SegmentJob]) -> None:
+    """Check segments here, in order."""
+    for job in jobs:
+        job.run(report)
+
+
+def verify(
+    report: Report, path: str, cold_dir: str | None, *, run_jobs: RunJobs = one_by_one
+) -> None:
+    """Fill the report; `RefusedToOpen` for a directory that is no store of this version.
+
+    Segments are nearly all of a large store; `run_jobs` may have others check them.
+    """
     if not _format_is_sound(report, path):
         return
     entered = look_into(report.fs, path)
@@ -34,7 +51,7 @@ def verify(report: Report, path: str, cold_dir: str | None) -> None:
     check_log(report, path, store_id)
     if cold_dir is not None:
         _check_cold_marker(report, cold_dir, store_id)
-    _check_state(report, path, cold_dir, newest)
+    run_jobs(report, _check_state(report, path, cold_dir, newest))
     _check_stages(report, path)
 
 
@@ -74,23 +91,27 @@ def _check_cold_marker(report: Report, cold_dir: str, store_id: bytes) -> None:
         report.done_with(f"{cold_dir}/{layout.COLD_MARKER}")
 
 
-def _check_state(report: Report, path: str, cold_dir: str | None, newest: Snapshot | None) -> None:
-    """Replay everything as an open would, then look at what the result rests on."""
+def _check_state(
+    report: Report, path: str, cold_dir: str | None, newest: Snapshot | None
+) -> list[SegmentJob]:
+    """Replay everything as an open would; returns the segments that the result rests on."""
+    jobs: list[SegmentJob] = []
     try:
         found = find(report.fs, path, cold_dir)
     except RefusedToOpen as refusal:
         report.refused(refusal)
         store = SegmentStore(report.fs, Handles(report.fs), path, cold_dir)
         for line in newest.topics if newest is not None else ():
-            check_segments(report, store, line.name, line.id, _listed(line))
-        return
+            jobs += segment_jobs(store, report.fs, line.name, line.id, _listed(line))
+        return jobs
     try:
         for topic in found.catalog:
-            check_segments(report, found.store, topic.name, topic.id, _parts(topic))
+            jobs += segment_jobs(found.store, report.fs, topic.name, topic.id, _parts(topic))
             _check_ledger(report, found, topic)
     finally:
         found.sources.close()
         found.handles.close()
+    return jobs
 
 
 def _listed(line: TopicLine) -> list[AnySegment]:
@@ -109,6 +130,10 @@ def _parts(topic: Topic) -> list[AnySegment]:
 
 def _check_ledger(report: Report, found: Found, topic: Topic) -> None:
     """Every seq up to the head went somewhere, and the live ones are as many as there should."""
+    ledger = msgspec.structs.asdict(topic.ledger)
+    report.accounts.append(
+        Account(topic=topic.name, head_seq=topic.head, live=topic.count, **ledger)
+    )
     accounted = topic.count + topic.ledger.gone
     if accounted != topic.head:
         what = f"the ledger accounts for {accounted} seqs of {topic.head}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -29,6 +30,31 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"{place}: {self.what}"
 
 
+class Account(msgspec.Struct, frozen=True):
+    """Where the seqs of one topic went, as its metadata has it."""
+
+    topic: str
+    head_seq: int
+    live: int
+    deleted: int
+    lost_cap: int
+    lost_ttl: int
+    lost_crash: int
+    skipped: int
+    source_trim: int
+
+    @property
+    def written(self) -> int:
+        """Seqs that were given to records."""
+        return self.head_seq - self.skipped - self.source_trim
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether what was written is live, deleted or lost, and nothing else."""
+        lost = self.lost_cap + self.lost_ttl + self.lost_crash
+        return self.written == self.live + self.deleted + lost
+
+
 @dataclass
 class Report:
     """Everything learned so far. `advance` is told how many bytes were dealt with."""
@@ -41,6 +67,25 @@ class Report:
     bytes: int = 0
     frames: int = 0
     records: int = 0
+    accounts: list[Account] = field(default_factory=list)
+    records_of: Counter[str] = field(default_factory=Counter)
+    """By topic, the records of segments that are as they were written."""
+
+    def note_record(self, topic: str) -> None:
+        self.records += 1
+        self.records_of[topic] += 1
+
+    def add(self, part: Report) -> None:
+        """Take in what was found elsewhere."""
+        self.damage += part.damage
+        self.notes += part.notes
+        self.files += part.files
+        self.bytes += part.bytes
+        self.frames += part.frames
+        self.records += part.records
+        self.accounts += part.accounts
+        self.records_of += part.records_of
+        self.advance(part.bytes)
 
     def wrong(
         self,

@@ -98,7 +98,9 @@ def test_a_replayed_epoch_still_carries_over_a_delete_that_the_crash_kept_out(
         with pytest.raises(KeyboardInterrupt):
             query.land(0, staged)
     assert seqs_in(place) == list(range(1, 101))
-    again = query.epoch(0, [rows(range(1, 40)), gap(40, 49, "deleted"), rows(range(50, 101))])
+    again = query.epoch(
+        0, [rows(range(1, 40)), gap(40, 49, "deleted", "deleted"), rows(range(50, 101))]
+    )
     assert again.deduped
     assert again.carried.rows == 10
     assert seqs_in(place) == [*range(1, 40), *range(50, 101)]

@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from topics.spark.lake.parquet import FileSeries, WrittenFile
 from topics.spark.lake.place import Place
 from topics.spark.lake.seqs import KeySet, Run, Seqs
 from topics.spark.lake.table import ROWS
+from topics.spark.schema import DELETED
 
 
 @dataclass(frozen=True)
-class LostRun:
-    """Seqs that the log had lost before the table could have them; `last` is None if unknown."""
+class Gap:
+    """Seqs without a record, lost or deleted; `last` is None if nobody knows where they end."""
 
     epoch: int
     first: int
@@ -32,7 +32,7 @@ class Arrived:
     files: list[WrittenFile] = field(default_factory=list)
     seen: list[tuple[int, list[Run]]] = field(default_factory=list)
     """Per epoch of the topic, the seqs of rows, lost and deleted runs."""
-    lost: list[LostRun] = field(default_factory=list)
+    lost: list[Gap] = field(default_factory=list)
 
 
 def staged_stem(query: str, epoch: int) -> str:
@@ -44,31 +44,36 @@ def write_rows(place: Place, stem: str, batches: Iterator[pa.RecordBatch]) -> Ar
     """The rows of one task to files, and which seqs they and the gaps among them account for."""
     series = FileSeries(place.path, stem, ROWS)
     seen = KeySet()
-    lost: list[LostRun] = []
+    lost: list[Gap] = []
     try:
         for batch in batches:
-            is_data = pc.equal(batch.column("kind"), "data")
-            rows = batch.filter(is_data) if not pc.all(is_data).as_py() else batch
+            rows, gaps = rows_and_gaps(batch)
             if rows.num_rows:
                 seen.add_column(_numbers(rows, "epoch"), _numbers(rows, "seq"))
-                series.write(_as_stored(rows))
-            if rows.num_rows < batch.num_rows:
-                lost += _gaps(batch.filter(pc.invert(is_data)), seen)
+                series.write(rows)
+            for gap in gaps:
+                if gap.last is not None:
+                    seen.add(gap.epoch, gap.first, gap.last)
+            lost += [gap for gap in gaps if gap.reason != DELETED]
         return Arrived(series.finish(), list(seen), lost)
     except BaseException:
         series.drop()
         raise
 
 
-def _gaps(batch: pa.RecordBatch, seen: KeySet) -> list[LostRun]:
-    """Note the lost and deleted runs of a batch as seen; return the lost ones."""
-    lost: list[LostRun] = []
-    for row in batch.select(["epoch", "seq", "last_seq", "kind", "reason"]).to_pylist():
-        if row["last_seq"] is not None:
-            seen.add(row["epoch"], row["seq"], row["last_seq"])
-        if row["kind"] == "lost":
-            lost.append(LostRun(row["epoch"], row["seq"], row["last_seq"], row["reason"]))
-    return lost
+def rows_and_gaps(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[Gap]]:
+    """What the source reads, taken apart: records as they are stored, and runs without any.
+
+    A run has a reason and a record has none. Comparing `kind` with a word would say the same, but
+    make Arrow import pandas, which takes a worker the better part of a second.
+    """
+    reasons = batch.column("reason")
+    if reasons.null_count == batch.num_rows:
+        return _as_stored(batch), []
+    gaps = batch.filter(reasons.is_valid())
+    named = gaps.select(["epoch", "seq", "last_seq", "reason"]).to_pylist()
+    runs = [Gap(run["epoch"], run["seq"], run["last_seq"], run["reason"]) for run in named]
+    return _as_stored(batch.filter(reasons.is_null())), runs
 
 
 def _numbers(rows: pa.RecordBatch, name: str) -> Seqs:

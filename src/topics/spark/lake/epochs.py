@@ -23,7 +23,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from topics.spark.lake.arriving import Arrived, LostRun
+from topics.spark.lake.arriving import Arrived, Gap
 from topics.spark.lake.errors import FilesVanished, RangesDoNotJoin
 from topics.spark.lake.locking import committing
 from topics.spark.lake.origin import Origin, say_how_far
@@ -99,10 +99,10 @@ class EpochCommit:
 
     # Before it lands
 
-    def _check(self, seen: KeySet) -> list[LostRun]:
+    def _check(self, seen: KeySet) -> list[Gap]:
         """Refuse rows that do not continue the table; runs that nobody can explain any more."""
         table = LakeTable.open(self._place)
-        unexplained: list[LostRun] = []
+        unexplained: list[Gap] = []
         for epoch, runs in seen:
             position = table.position(self._origin.topic, epoch)
             first, last = runs[0][0], runs[-1][1]
@@ -117,9 +117,9 @@ class EpochCommit:
             unexplained += self._judge(epoch, gaps)
         return unexplained
 
-    def _judge(self, epoch: int, gaps: Iterable[Run]) -> list[LostRun]:
+    def _judge(self, epoch: int, gaps: Iterable[Run]) -> list[Gap]:
         """Seqs that never were records may be absent; a topic made anew cannot be asked."""
-        unexplained: list[LostRun] = []
+        unexplained: list[Gap] = []
         for first, last in gaps:
             known = KeySet()
             for page in self._origin.holes(first, last):
@@ -132,7 +132,7 @@ class EpochCommit:
                     f"{epoch}) are neither rows nor gaps of this epoch; nothing was committed to "
                     f"{self._place.path}"
                 )
-            unexplained += [LostRun(epoch, lo, hi, UNEXPLAINED) for lo, hi in absent]
+            unexplained += [Gap(epoch, lo, hi, UNEXPLAINED) for lo, hi in absent]
         return unexplained
 
     def _is_current(self, epoch: int) -> bool:
@@ -141,7 +141,7 @@ class EpochCommit:
 
     # Landing
 
-    def _land_losses(self, lost: Sequence[LostRun]) -> None:
+    def _land_losses(self, lost: Sequence[Gap]) -> None:
         """Only what the loss table lacks: the first try of this epoch may have got this far."""
         if not lost:
             return
@@ -193,7 +193,7 @@ def report_position(place: Place, origin: Origin, cursor: str) -> None:
         _log.warning("the cursor %s of topic %s was not moved: %s", cursor, origin.topic, error)
 
 
-def _not_yet_in(place: Place, lost: Sequence[LostRun]) -> list[LostRun]:
+def _not_yet_in(place: Place, lost: Sequence[Gap]) -> list[Gap]:
     known, open_ended = KeySet(), set()
     for file in LakeTable.open(place).files():
         for row in pq.read_table(place.inside(file.name)).to_pylist():
@@ -201,18 +201,18 @@ def _not_yet_in(place: Place, lost: Sequence[LostRun]) -> list[LostRun]:
                 open_ended.add((row["epoch"], row["seq"]))
             else:
                 known.add(row["epoch"], row["seq"], row["last_seq"])
-    fresh: list[LostRun] = []
+    fresh: list[Gap] = []
     for run in lost:
         if run.last is None:
             if (run.epoch, run.first) not in open_ended:
                 fresh.append(run)
         else:
             absent = missing(known.runs(run.epoch), run.first, run.last)
-            fresh += [LostRun(run.epoch, lo, hi, run.reason) for lo, hi in absent]
+            fresh += [Gap(run.epoch, lo, hi, run.reason) for lo, hi in absent]
     return fresh
 
 
-def _loss_file(place: Place, lost: Sequence[LostRun]) -> WrittenFile:
+def _loss_file(place: Place, lost: Sequence[Gap]) -> WrittenFile:
     now = pa.scalar(time.time_ns() // 1000, pa.timestamp("us", "UTC"))
     rows = pa.record_batch(
         [

@@ -34,21 +34,32 @@ def remove_leftovers(
     place: Place, *, keep: frozenset[str] = frozenset(), older_than_s: float = 0.0
 ) -> list[RemovedFile]:
     """Remove what no log names; hold the lock. `keep` are names that must stay all the same."""
+    with unless_syncing(place) as nobody_writes:
+        return _remove(place, keep, older_than_s, nobody_writes=nobody_writes)
+
+
+def remove_before_sync(place: Place) -> list[RemovedFile]:
+    """The same for a sync that is about to begin: it knows that no other one runs."""
+    return _remove(place, frozenset(), 0.0, nobody_writes=True)
+
+
+def _remove(
+    place: Place, keep: frozenset[str], older_than_s: float, *, nobody_writes: bool
+) -> list[RemovedFile]:
     table = LakeTable.open(place)
     named = {file.name for file in table.files()} | keep
     before = time.time() - older_than_s
-    with unless_syncing(place) as nobody_writes:
-        found = [
-            name
-            for name in _parquet_files(place)
-            if name not in named
-            and os.path.getmtime(place.inside(name)) <= before
-            and (nobody_writes or _is_settled(name, table))
-        ]
-        return [remove(place, name) for name in sorted(found)]
+    found = [
+        name
+        for name in _parquet_files(place)
+        if name not in named
+        and (not older_than_s or os.path.getmtime(place.inside(name)) <= before)
+        and (nobody_writes or _is_settled(name, table))
+    ]
+    return [_unlink(place, name) for name in sorted(found)]
 
 
-def remove(place: Place, name: str) -> RemovedFile:
+def _unlink(place: Place, name: str) -> RemovedFile:
     path = place.inside(name)
     size = os.path.getsize(path)
     os.unlink(path)

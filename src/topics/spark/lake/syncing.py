@@ -19,7 +19,7 @@ from topics.errors import TopicNotFound
 from topics.spark.flows.explaining import explain
 from topics.spark.lake.epochs import report_position
 from topics.spark.lake.errors import SyncFailed
-from topics.spark.lake.leftovers import remove_leftovers
+from topics.spark.lake.leftovers import remove_before_sync
 from topics.spark.lake.locking import committing, syncing
 from topics.spark.lake.origin import Origin
 from topics.spark.lake.place import Place
@@ -138,7 +138,7 @@ class Sync:
         with committing(task.place):
             table = LakeTable.of_topic(task.place, task.topic, origin=task.url)
             table.remember(CHECKPOINT, task.checkpoint_dir)
-            gone = remove_leftovers(task.place)
+            gone = remove_before_sync(task.place)
         if gone:
             self._notice(f"removed {len(gone)} files that an earlier run left behind")
 

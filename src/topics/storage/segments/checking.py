@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from topics.storage.findings import Report
 from topics.storage.frame_header import FLAG_NODE, FLAG_TAG, HEADER
-from topics.storage.fs import read_file
+from topics.storage.fs import Fs, read_file
 from topics.storage.segments import codec, tagfile
 from topics.storage.segments.codec import DEAD, Entry, Idx
 from topics.storage.segments.intact import intact_frames
@@ -72,7 +73,7 @@ class SegmentCheck:
                 self._is_whole = False
                 self._wrong(seq, entry[0], "the record is damaged or not the one that belongs here")
             elif frame:
-                self._report.records += 1
+                self._report.note_record(self._topic)
                 self._compare(seq, entry, frame, data)
 
     def _compare(self, seq: int, entry: Entry, frame: bytes, data: bytes) -> None:
@@ -125,16 +126,24 @@ def _index_fault(raw: bytes, segment: AnySegment) -> str | None:
     return None
 
 
-def check_segments(
-    report: Report,
-    store: SegmentStore,
-    topic: str,
-    topic_id: int,
-    segments: Iterable[AnySegment],
-) -> None:
+class SegmentJob(NamedTuple):
+    """One copy of one segment of one topic, to be checked wherever its files can be read."""
+
+    topic: str
+    topic_id: int
+    segment: AnySegment
+    files: SegmentFiles
+
+    def run(self, report: Report) -> None:
+        SegmentCheck(report, self.topic, self.topic_id, self.segment, self.files).run()
+
+
+def segment_jobs(
+    store: SegmentStore, fs: Fs, topic: str, topic_id: int, segments: Iterable[AnySegment]
+) -> Iterator[SegmentJob]:
     """Every copy of a topic's segments; that one exists at all is recovery's to judge."""
     for segment in segments:
         for tier in store.tiers:
             files = store.files(topic_id, segment.first, tier)
-            if report.fs.exists(files.data):
-                SegmentCheck(report, topic, topic_id, segment, files).run()
+            if fs.exists(files.data):
+                yield SegmentJob(topic, topic_id, segment, files)

@@ -1,0 +1,183 @@
+"""`topics spark import`: files into a topic, exactly once, however often it is interrupted.
+
+An epoch of the import is staged by tasks and committed as one: all of its records or none. The
+server knows the last epoch it committed, so a second run begins at the next one, and an epoch whose
+commit was cut off is either there or written again.
+
+What makes two runs the same import is its input, by name, size and time of every file. What was
+imported from where is also remembered on this machine: input that has changed since is refused,
+for nobody can tell which of its rows are in the topic.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from topics.errors import TopicsError
+from topics.spark.bulk.inputs import EPOCH_BYTES, UNIT_BYTES, Plan, Unit, batches_of, plan
+from topics.spark.flows.explaining import explain
+from topics.spark.options import DEFAULT_RETRY_S
+from topics.spark.sink import BatchWriter, Staged
+from topics.spark.sink_options import parse
+from topics.spark.stages import Stages
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_ID_LENGTH: Final = 32
+
+
+class InputChanged(TopicsError):
+    """The files are not those that an earlier import from the same place began with."""
+
+    code = "input_changed"
+
+
+class ImportFailed(TopicsError):
+    """An epoch could not be written; those before it are in the topic."""
+
+    code = "import_failed"
+
+
+@dataclass(frozen=True)
+class ImportTask:
+    """What goes where. `name` begins another import of files that were imported before."""
+
+    source: str
+    topic: str
+    url: str
+    token: str | None = None
+    name: str = ""
+    epoch_bytes: int = EPOCH_BYTES
+    unit_bytes: int = UNIT_BYTES
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What a run did; `skipped` epochs were there before."""
+
+    epochs: int
+    skipped: int
+    records: int
+    bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Step:
+    """One epoch is in the topic."""
+
+    epoch: int
+    of: int
+    records: int
+    seconds: float
+
+    def line(self) -> str:
+        """For people."""
+        rate = self.records / self.seconds if self.seconds else 0.0
+        return (
+            f"epoch {self.epoch + 1} of {self.of}  {self.records:,} records  {rate:,.0f}/s  "
+            f"{self.seconds:.1f} s"
+        )
+
+
+def import_files(
+    spark: SparkSession,
+    task: ImportTask,
+    *,
+    report: Callable[[Step], None] = lambda step: None,
+    notice: Callable[[str], None] = lambda line: None,
+    env: Mapping[str, str] = os.environ,
+) -> Imported:
+    """Import what is not yet in the topic."""
+    began = time.monotonic()
+    cut = plan(task.source, epoch_bytes=task.epoch_bytes, unit_bytes=task.unit_bytes)
+    _remember(task, cut, env)
+    with Stages(task.url, task.token, app_id(task, cut), retry_s=DEFAULT_RETRY_S) as stages:
+        last = stages.last_epoch()
+    start = 0 if last is None else last + 1
+    if start:
+        notice(f"{start} of {len(cut.epochs)} epochs are in {task.topic} already")
+    records = 0
+    for number in range(start, len(cut.epochs)):
+        step = _write(spark, task, cut, number)
+        records += step.records
+        report(step)
+    return Imported(
+        epochs=len(cut.epochs),
+        skipped=start,
+        records=records,
+        bytes=cut.nbytes,
+        seconds=time.monotonic() - began,
+    )
+
+
+def app_id(task: ImportTask, cut: Plan) -> str:
+    """Under which name the server counts the epochs: the same for the same input and topic."""
+    seen = hashlib.sha256(json.dumps([task.topic, cut.fingerprint, task.name]).encode())
+    return f"import.{seen.hexdigest()[:_ID_LENGTH]}"
+
+
+def _write(spark: SparkSession, task: ImportTask, cut: Plan, number: int) -> Step:
+    began = time.monotonic()
+    app = app_id(task, cut)
+    options = {"url": task.url, "topic": task.topic, "txnAppId": app, "txnVersion": str(number)}
+    if task.token is not None:
+        options["token"] = task.token
+    writer = BatchWriter(parse(options, streaming=False), app, number, is_open=True)
+    units = cut.epochs[number]
+    try:
+        work = spark.sparkContext.parallelize(units, len(units))
+        staged: list[Staged] = work.map(partial(stage_unit, writer)).collect()
+        writer.commit(list(staged))
+    except TopicsError:
+        raise
+    except Exception as error:
+        raise ImportFailed(f"epoch {number + 1} of {task.source}: {explain(error)}") from error
+    records = sum(one.rows for one in staged)
+    return Step(number, len(cut.epochs), records, time.monotonic() - began)
+
+
+def stage_unit(writer: BatchWriter, unit: Unit) -> Staged:
+    """On an executor: the records of one unit, staged."""
+    return writer.write(batches_of(unit))
+
+
+# What was imported from where
+
+
+def _remember(task: ImportTask, cut: Plan, env: Mapping[str, str]) -> None:
+    path = _memory(task, cut, env)
+    with suppress(FileNotFoundError, ValueError):
+        with open(path, encoding="utf-8") as file:
+            known = json.load(file)
+        if known["fingerprint"] != cut.fingerprint:
+            raise InputChanged(
+                f"{cut.source} has changed since it was imported into {task.topic}: which of its "
+                "rows are there already cannot be told. Import the new files alone, or all of it "
+                "again as another import with --name"
+            )
+        return
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    scratch = f"{path}.{os.getpid()}"
+    with open(scratch, "w", encoding="utf-8") as file:
+        facts = {"source": cut.source, "topic": task.topic, "url": task.url, "name": task.name}
+        json.dump({**facts, "fingerprint": cut.fingerprint}, file)
+    os.replace(scratch, path)
+
+
+def _memory(task: ImportTask, cut: Plan, env: Mapping[str, str]) -> str:
+    home = env.get("XDG_STATE_HOME") or os.path.join(
+        env.get("HOME") or os.path.expanduser("~"), ".local", "state"
+    )
+    what = json.dumps([cut.source, task.topic, task.url, task.name])
+    name = hashlib.sha256(what.encode()).hexdigest()[:_ID_LENGTH]
+    return os.path.join(home, "topics", "imports", f"{name}.json")
