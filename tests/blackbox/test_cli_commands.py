@@ -239,7 +239,7 @@ def test_a_delete_points_to_the_lake_that_copies_the_topic(cli: Cli, name: str) 
     cli("produce", name, stdin="1\n")
     cli("cursor", "set", name, "lake.main", 1)
     hinted = cli("delete", name, "--before", 2, "--yes")
-    assert "`topics lake delete`" in hinted.err
+    assert "`topics lake delete TABLE --match TAG`" in hinted.err
     assert "lake.main" in hinted.err
     assert cli("delete", name, "--before", 2, "--yes", "--json").json["lake_cursors"] == [
         "lake.main"

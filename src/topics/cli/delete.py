@@ -62,7 +62,7 @@ def _which(before: int | None, match: str | None) -> str:
 
 def _lake_hint(topic: str, cursors: list[str]) -> str:
     return (
-        f"{topic} is copied to a lake ({', '.join(cursors)}). This delete reaches the table with its "
-        "next sync, but not the rows of records that the topic itself has let go before; "
+        f"{topic} is copied to a lake ({', '.join(cursors)}). This delete reaches the table with "
+        "its next sync, but not the rows of records that the topic itself has let go before; "
         "`topics lake delete TABLE --match TAG` removes those, too"
     )
