@@ -45,7 +45,7 @@ def ceiling(bench: Bench) -> Iterator[Result]:
     """Requests a second against a fixed answer, and against our transport with nothing behind."""
     body = _records(1)
     for kind, h2 in (("bare", False), ("transport", False), ("transport", True)):
-        for connections in (1, WRITERS):
+        for connections in (1,) if bench.is_trial else (1, WRITERS):
             plan = Plan("/", body, bench.count(20_000, least=50), connections, h2)
             what = "a fixed answer" if kind == "bare" else "our transport, empty handler"
             bench.say(f"{what}, {plan.version}, {connections} connections")
@@ -168,7 +168,7 @@ def diffs(bench: Bench) -> Iterator[Result]:
 def watches(bench: Bench) -> Iterator[Result]:
     """From the start of a write to its arrival at each of 1, 10, 100 and 500 watchers."""
     for version in ("HTTP/1.1", "h2c"):
-        for watchers in WATCHERS if not bench.is_trial else (1, 2):
+        for watchers in (1,) if bench.is_trial else WATCHERS:
             with bench.scratch() as path, served(path) as server:
                 server.create(TOPIC)
                 bench.say(f"{watchers} watchers, {version}")
