@@ -144,6 +144,8 @@ def parse(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         _refuse(given, (*triggers, "maxTriggerDelay"), "only a stream has triggers")
         _refuse(given, ("cursor",), "only a stream has a position to report")
     target = _target(given)
+    if target.path is not None and "cursor" in given:
+        raise InvalidOption("a cursor is kept by a server: read through url to report to one")
     topics, pattern = _subscription(given)
     now_ms = time.time_ns() // 1_000_000
     starting, starting_ms = _edge(given, "starting", now_ms, topics)

@@ -233,7 +233,7 @@ class TopicsStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailab
         return ReadAllAvailable() if limits.max_bytes is None else ReadMaxBytes(limits.max_bytes)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._stop_at = self.existing_heads() if not self.options.topics else self.heads()
+        self._stop_at = self.heads()
 
     def reportLatestOffset(self) -> Json:  # noqa: N802
         return offsets.encode(self.heads())

@@ -58,6 +58,12 @@ def test_a_topic_in_load_is_answered_with_subscribe(tmp_path: Path) -> None:
     assert "not both" in refused(URL | {"path": str(tmp_path)})
 
 
+def test_a_cursor_needs_a_server(tmp_path: Path) -> None:
+    (tmp_path / "FORMAT").touch()
+    options = {"path": str(tmp_path), "subscribe": "orders", "cursor": "etl"}
+    assert "kept by a server" in refused(options, streaming=True)
+
+
 @pytest.mark.parametrize(
     "options",
     [{}, {"subscribe": " , "}, {"subscribe": "a", "subscribePattern": "b"}],
