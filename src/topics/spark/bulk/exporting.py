@@ -29,8 +29,8 @@ from topics.client.targets import Target
 from topics.errors import InvalidRequest, TopicNotFound, TopicsError
 from topics.spark.flows.explaining import explain
 from topics.spark.lake.arriving import rows_and_gaps
+from topics.spark.lake.columns import ROWS
 from topics.spark.lake.parquet import FileWriter, sync_directory
-from topics.spark.lake.table import ROWS
 from topics.spark.log import Where
 from topics.spark.options import DEFAULT_RETRY_S, parse
 from topics.spark.ranges import Piece, PieceReader, cut

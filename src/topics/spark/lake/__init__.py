@@ -1,7 +1,8 @@
 """A topic as a Delta table: rows arrive exactly once, and deletes in the topic reach the table.
 
     place      where a table is, and what lies beside it
-    table      its schema, its settings, and the only code that commits to it
+    columns    its columns
+    table      its settings, and the only code that commits to it
     parquet    rows to files, with statistics that name nobody
     seqs       sets of (epoch, seq) as runs
     arriving   what a task does with its rows

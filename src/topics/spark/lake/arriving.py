@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
+from topics.spark.lake.columns import ROWS
 from topics.spark.lake.parquet import FileSeries, WrittenFile
 from topics.spark.lake.place import Place
 from topics.spark.lake.seqs import KeySet, Run, Seqs
-from topics.spark.lake.table import ROWS
 from topics.spark.schema import DELETED
 
 

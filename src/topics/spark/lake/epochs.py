@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from topics.spark.lake.arriving import Arrived, Gap
+from topics.spark.lake.columns import LOSS
 from topics.spark.lake.errors import FilesVanished, RangesDoNotJoin
 from topics.spark.lake.locking import committing
 from topics.spark.lake.origin import Origin, say_how_far
@@ -31,7 +32,7 @@ from topics.spark.lake.parquet import FileWriter, WrittenFile, remove_files
 from topics.spark.lake.place import Place
 from topics.spark.lake.reconcile import Carried, carry_deletes
 from topics.spark.lake.seqs import KeySet, Run, missing
-from topics.spark.lake.table import LOSS, TOPIC, Change, LakeTable, attempt, position_app
+from topics.spark.lake.table import TOPIC, Change, LakeTable, attempt, position_app
 
 NEVER_RECORDS: Final = "skipped"
 """The kind of holes that no reader hears of: no record ever had these seqs."""

@@ -46,6 +46,11 @@ class KeySet:
 
     def add_column(self, epochs: Seqs, seqs: Seqs) -> None:
         """Add the keys of rows, in whatever order they are."""
+        if not len(seqs):
+            return
+        if (epochs == epochs[0]).all():  # nearly always
+            self.add_runs(int(epochs[0]), runs_of(seqs))
+            return
         for epoch in np.unique(epochs).tolist():
             self.add_runs(epoch, runs_of(seqs[epochs == epoch]))
 
@@ -72,7 +77,10 @@ def runs_of(seqs: Seqs) -> list[Run]:
     """The runs that a column of seqs consists of."""
     if not len(seqs):
         return []
-    ordered = np.unique(seqs)
+    steps = np.diff(seqs)
+    if (steps == 1).all():  # a stretch of the log without a gap
+        return [(int(seqs[0]), int(seqs[-1]))]
+    ordered = seqs if (steps > 0).all() else np.unique(seqs)
     breaks = np.flatnonzero(np.diff(ordered) != 1)
     firsts = ordered[np.concatenate(([0], breaks + 1))]
     lasts = ordered[np.concatenate((breaks, [len(ordered) - 1]))]

@@ -32,12 +32,10 @@ from pyspark.sql.types import StructType
 
 from topics.spark.errors import InvalidOption
 from topics.spark.lake.arriving import Arrived, staged_stem, write_rows
-from topics.spark.lake.epochs import EpochCommit
 from topics.spark.lake.locking import committing
 from topics.spark.lake.origin import Origin
 from topics.spark.lake.parquet import remove_files
 from topics.spark.lake.place import Place
-from topics.spark.lake.table import LakeTable
 
 FORMAT: Final = "topics_lake"
 COLUMNS: Final = (
@@ -76,7 +74,9 @@ class LakeSink(DataSource):
                 f"{FORMAT} needs the column {absent[0]!r}: write what format('topics') reads, "
                 "with includeDeleted, and nothing taken away"
             )
-        return LakeWriter(options)
+        writer = LakeWriter(options)
+        writer.make_table()  # tasks only write files
+        return writer
 
 
 class Message(WriterCommitMessage):
@@ -102,17 +102,18 @@ class LakeWriter(DataSourceStreamArrowWriter):
         epoch = task.getLocalProperty("streaming.sql.batchId")
         assert query is not None
         assert epoch is not None
-        self._table()
         attempt = f"{task.partitionId()}-{task.taskAttemptId()}-{uuid.uuid4().hex[:8]}"
         stem = staged_stem(query, int(epoch)) + attempt
         return Message(query, write_rows(self._place, stem, iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Land the epoch: all of it, once."""
+        from topics.spark.lake.epochs import EpochCommit  # noqa: PLC0415 - not needed by tasks
+
         made = [message for message in messages if isinstance(message, Message)]
         if not made:
             return
-        self._table()
+        self.make_table()
         with self._origin() as origin:
             EpochCommit(
                 self._place,
@@ -124,6 +125,8 @@ class LakeWriter(DataSourceStreamArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Take away what the tasks wrote, unless the commit had come through after all."""
+        from topics.spark.lake.table import LakeTable  # noqa: PLC0415 - not needed by tasks
+
         made = [message for message in messages if isinstance(message, Message)]
         if not made or not LakeTable.exists(self._place):
             return
@@ -138,6 +141,8 @@ class LakeWriter(DataSourceStreamArrowWriter):
         options = self._options
         return Origin(options["url"], options["topic"], token=options.get("token"))
 
-    def _table(self) -> LakeTable:
-        options = self._options
-        return LakeTable.of_topic(self._place, options["topic"], origin=options["url"])
+    def make_table(self) -> None:
+        """Make the table if it is not there; refuse one of another topic."""
+        from topics.spark.lake.table import LakeTable  # noqa: PLC0415 - not needed by tasks
+
+        LakeTable.of_topic(self._place, self._options["topic"], origin=self._options["url"])

@@ -27,6 +27,7 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Tr
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
+from topics.spark.lake.columns import ROWS
 from topics.spark.lake.errors import ForeignTable, NoSuchTable
 from topics.spark.lake.parquet import WrittenFile, sync_directory, sync_file
 from topics.spark.lake.place import Place
@@ -36,26 +37,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-ROWS: Final = pa.schema(
-    [
-        pa.field("epoch", pa.int64(), nullable=False),
-        pa.field("seq", pa.int64(), nullable=False),
-        pa.field("ts", pa.timestamp("us", "UTC")),
-        pa.field("node", pa.string()),
-        pa.field("tag", pa.string()),
-        pa.field("data", pa.string()),
-        pa.field("meta", pa.string()),
-    ]
-)
-LOSS: Final = pa.schema(
-    [
-        pa.field("epoch", pa.int64(), nullable=False),
-        pa.field("seq", pa.int64(), nullable=False),
-        pa.field("last_seq", pa.int64()),
-        pa.field("reason", pa.string()),
-        pa.field("noticed_ts", pa.timestamp("us", "UTC")),
-    ]
-)
 TOPIC: Final = "topics.topic"
 ORIGIN: Final = "topics.origin"
 CHECKPOINT: Final = "topics.checkpoint"
