@@ -168,3 +168,8 @@ def test_a_wrong_schema_says_what_is_wrong(ddl: str, said: str) -> None:
     with pytest.raises(InvalidOption) as raised:
         batch(URL, ddl)
     assert said in str(raised.value)
+
+
+def test_every_option_is_on_the_page_about_options() -> None:
+    page = Path(__file__).parents[3] / "docs" / "spark" / "options.md"
+    assert [name for name in READ_OPTIONS if f"`{name}`" not in page.read_text()] == []
