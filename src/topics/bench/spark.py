@@ -25,6 +25,7 @@ from topics.bench import program
 from topics.bench.bench import Bench, payload
 from topics.bench.measure import Result, Sample, at_least, at_most, durations
 from topics.bench.server_process import HEADERS, Served
+from topics.bench.spark_lake import lake
 from topics.bench.spark_stage import TOPIC, Stage, Stages, percentile
 
 if TYPE_CHECKING:
@@ -245,6 +246,7 @@ def _scanning(stage: Stage) -> Iterator[None]:
 
 ROWS: dict[str, SparkRow] = {
     "batch": batch,
+    "lake": lake,
     "trigger": trigger,
     "writes": writes,
 }
