@@ -94,16 +94,17 @@ def server(target: targets.Target) -> Iterator[Check]:
         try:
             answer = http.request("GET", "/v0/health")
         except TopicsError as error:
-            yield _unreachable(target.url, error)
+            yield unreachable(target.url, error)
             return
         took = time.time() - asked
         yield Check("server", GOOD, f"answers in {took * 1000:.1f} ms")
         yield clock(answer.headers.get("date"), asked + took / 2)
-        yield _ready(http)
-        yield _key(http)
+        yield ready(http)
+        yield key(http)
 
 
-def _unreachable(url: str, error: TopicsError) -> Check:
+def unreachable(url: str, error: TopicsError) -> Check:
+    """Why nothing more can be said of a server."""
     if isinstance(error, Unauthorized):  # health asks for a key where TOPICS_PROBE_AUTH is set
         return Check("server", BAD, str(error), "name the key's file with --token-file")
     start = "topics serve" if url == targets.DEFAULT_URL else f"curl {url}/v0/health"
@@ -128,7 +129,8 @@ def clock(date: str | None, now: float) -> Check:
     )
 
 
-def _ready(http: Http) -> Check:
+def ready(http: Http) -> Check:
+    """Whether it takes requests; if not, why."""
     try:
         http.request("GET", "/v0/ready")
     except NotReady as error:
@@ -143,7 +145,8 @@ def _ready(http: Http) -> Check:
     return Check("ready", GOOD, "takes requests")
 
 
-def _key(http: Http) -> Check:
+def key(http: Http) -> Check:
+    """Whether it lets us in."""
     try:
         http.request("GET", "/v0/topics", query={"page_size": "1"})
     except Unauthorized as error:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import shutil
 from email.utils import formatdate
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from tests.unit.cli.runner import Answer, topics
 
 import topics as library
 from topics.cli import _checks
+from topics.client.targets import DEFAULT_URL
+from topics.errors import Forbidden, NotReady, ShuttingDown, TopicsError, Unauthorized
 from topics.spark import java
 
 NOW = 1_790_000_000.0
@@ -103,6 +105,45 @@ def test_a_server_that_does_not_answer_is_told_with_a_remedy() -> None:
     shown = topics("doctor", "--url", "http://127.0.0.1:1").out
     assert "!!  server" in shown
     assert "-> is it running?" in shown
+
+
+class RefusingServer:
+    """Answers every call with the same error."""
+
+    def __init__(self, error: TopicsError) -> None:
+        self.error = error
+
+    def request(self, method: str, path: str, **options: object) -> None:
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        (NotReady(replay_progress=0.5), "wait"),
+        (NotReady.shard("disk_full"), "df -h"),
+        (NotReady.shard("wal_failed"), "restart it"),
+        (ShuttingDown(), "see the server's log"),
+    ],
+)
+def test_a_server_that_is_not_ready_is_told_with_the_reason(
+    error: TopicsError, remedy: str
+) -> None:
+    server: Any = RefusingServer(error)
+    check = _checks.ready(server)
+    assert (check.state, check.found) == ("bad", str(error))
+    assert remedy in check.remedy
+
+
+def test_a_key_that_may_not_read_is_only_noted() -> None:
+    server: Any = RefusingServer(Forbidden(scope="read"))
+    assert _checks.key(server).state == "note"
+
+
+def test_a_probe_that_asks_for_a_key_is_told_apart_from_a_dead_server() -> None:
+    check = _checks.unreachable("http://x", Unauthorized())
+    assert check.remedy == "name the key's file with --token-file"
+    assert _checks.unreachable(DEFAULT_URL, ShuttingDown()).remedy == "is it running? topics serve"
 
 
 def test_an_unknown_context_is_told_with_a_remedy() -> None:

@@ -58,6 +58,15 @@ def test_errors_are_json_where_json_was_asked_for(tmp_path: Path) -> None:
     assert json.loads(misspelt.err)["error"]["code"] == "usage"
 
 
+def test_an_error_of_the_system_is_told_without_a_traceback(environment: Path) -> None:
+    (environment / "topics" / "contexts.json").mkdir(parents=True)
+    answer = topics("context", "ls")
+    assert (answer.code, answer.out) == (1, "")
+    assert answer.err.startswith("topics: [Errno 21] Is a directory")
+    error = json.loads(topics("context", "ls", "--json").err)["error"]
+    assert error["code"] == "os_error"
+
+
 def test_a_server_that_does_not_answer_is_unreachable() -> None:
     answer = topics("ls", "--url", "http://127.0.0.1:1")
     assert (answer.code, answer.out) == (5, "")

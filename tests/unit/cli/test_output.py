@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from topics.cli import _output as out
 from topics.cli._records import Lines, tombstone_line
+from topics.events import CaughtUp, Resumed, TopicDropped
 from topics.values import Record, Tombstone
 
 
@@ -79,6 +82,24 @@ def test_json_lines_keep_stored_bytes_as_they_are(capsys: pytest.CaptureFixture[
         '"$seq":7,"$ts":5,"$tag":"t","data":{"n":1e400,"n":12345678901234567890123},"meta":[1.50]}'
     )
     assert (alone, named) == ("{" + rest, '{"topic":"orders",' + rest)
+
+
+def test_what_happens_to_the_reading_itself_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    events = (
+        CaughtUp("orders", 5),
+        Resumed("it took too long", {"orders": 5}, 1.5, 2),
+        TopicDropped("orders"),
+    )
+    for as_json in (False, True):
+        for event in events:
+            Lines(as_json=as_json, several=True).event(event)
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[:2] == [
+        "--- connection lost for 1.5s (it took too long); going on, nothing was skipped ---",
+        "--- orders was dropped ---",
+    ]
+    kinds = [json.loads(line)["event"] for line in shown[2:]]
+    assert kinds == ["caught_up", "resumed", "topic_dropped"]
 
 
 def test_a_loss_is_told_with_its_range_and_its_reason() -> None:

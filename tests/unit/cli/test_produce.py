@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from tests.unit.cli.runner import topics
 
 from topics.cli.produce import lines_of, numbered
 
@@ -42,3 +44,17 @@ def test_a_file_in_memory_has_lines_too() -> None:
 def test_empty_lines_are_counted_and_left_out() -> None:
     lines = iter([b"a", b"", None, b"  ", b"b"])
     assert list(numbered(lines)) == [(1, b"a"), (2, None), (4, b"b")]
+
+
+def test_an_interrupted_produce_says_how_far_it_came(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(file: object) -> Iterator[bytes | None]:
+        yield b"one"
+        yield None
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("topics.cli.produce.lines_of", interrupted)
+    answer = topics("produce", "orders", "--dir", tmp_path)
+    assert (answer.code, answer.out) == (130, "")
+    assert answer.err.strip() == "appended 1 record to orders, seq 1 to 1"
