@@ -7,8 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.shell_completion import BashComplete
 from tests.blackbox.conftest import ServerProcess
 from tests.unit.cli.runner import Answer, clean_environment, topics
+
+from topics.cli._app import app
 
 SERVER_ENV = {"TOPICS_API_KEYS": "master,reader:read"}
 
@@ -70,6 +73,18 @@ def test_a_key_comes_from_a_context_or_from_the_environment(
     monkeypatch.setenv("TOPICS_TOKEN", "master")
     assert topics("ls").code == 0
     assert topics("doctor").code == 0
+
+
+def test_a_shell_completes_topics_of_the_server_the_line_leads_to(
+    shared_server: ServerProcess, tmp_path: Path
+) -> None:
+    where = ["--url", shared_server.url, "--token-file", str(key_file(tmp_path, "master"))]
+    for name in ("invoices", "invoices.eu", "other"):
+        topics("create", name, "--if-missing", *where)
+    shell = BashComplete(app, {}, "topics", "_TOPICS_COMPLETE")
+    offered = [item.value for item in shell.get_completions(["tail", *where], "inv")]
+    assert offered == ["invoices", "invoices.eu"]
+    assert shell.get_completions(["tail", *where[:2]], "inv") == []
 
 
 def test_a_reader_that_has_enough_ends_a_command_quietly(

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
-from click.shell_completion import CompletionItem
 
+from topics.cli._completing import complete_context, complete_topic
 from topics.client import targets
 from topics.errors import NotFound
 
@@ -29,6 +29,7 @@ RETRIES = 2
 """How often a call is repeated: somebody sits there and waits for the answer."""
 
 as_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+topic_argument = click.argument("topic", shell_complete=complete_topic)
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 
 
@@ -83,13 +84,6 @@ def _opened(target: targets.Target, *, read_only: bool, may_create: bool) -> Any
 
     cold_dir = os.environ.get("TOPICS_COLD_DIR") or None
     return open_log(target.path, read_only=read_only, cold_dir=cold_dir)
-
-
-def complete_context(
-    ctx: click.Context, param: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    known = sorted(targets.load_contexts().contexts)
-    return [CompletionItem(name) for name in known if name.startswith(incomplete)]
 
 
 def on_a_log(command: Command) -> Command:

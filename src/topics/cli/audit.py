@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from topics.cli import _output as out
+from topics.cli._completing import complete_topic
 from topics.cli._exit import NO, OK
 from topics.cli._options import Where, as_json_option, on_a_log
 from topics.values import Audit
@@ -24,7 +25,7 @@ _HEADINGS = [
 
 
 @click.command()
-@click.argument("topic", required=False)
+@click.argument("topic", required=False, shell_complete=complete_topic)
 @click.option("--strict", is_flag=True, help="Exit with 1 for losses in a crash, too.")
 @as_json_option
 @on_a_log

@@ -7,8 +7,9 @@ import os
 import click
 
 from topics.cli import _output as out
+from topics.cli._completing import complete_context
 from topics.cli._exit import NO, OK
-from topics.cli._options import as_json_option, ask, complete_context, yes_option
+from topics.cli._options import as_json_option, ask, yes_option
 from topics.client import targets
 from topics.client.targets import Context, Contexts
 

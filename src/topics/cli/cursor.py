@@ -5,12 +5,12 @@ from __future__ import annotations
 import click
 
 from topics.cli import _output as out
+from topics.cli._completing import complete_topic
 from topics.cli._exit import NO, OK
-from topics.cli._options import Where, as_json_option, ask, on_a_log, yes_option
+from topics.cli._options import Where, as_json_option, ask, on_a_log, topic_argument, yes_option
 from topics.errors import NotFound
 from topics.values import CursorState
 
-_topic = click.argument("topic")
 _name = click.argument("name")
 
 
@@ -20,7 +20,7 @@ def cursor() -> None:
 
 
 @cursor.command("ls")
-@click.argument("topic", required=False)
+@click.argument("topic", required=False, shell_complete=complete_topic)
 @as_json_option
 @on_a_log
 def list_cursors(where: Where, *, topic: str | None, as_json: bool) -> int:
@@ -40,7 +40,7 @@ def list_cursors(where: Where, *, topic: str | None, as_json: bool) -> int:
 
 
 @cursor.command("get")
-@_topic
+@topic_argument
 @_name
 @as_json_option
 @on_a_log
@@ -52,7 +52,7 @@ def get_cursor(where: Where, *, topic: str, name: str, as_json: bool) -> int:
 
 
 @cursor.command("set")
-@_topic
+@topic_argument
 @_name
 @click.argument("seq", type=click.IntRange(min=0), required=False)
 @click.option("--head", "at_head", is_flag=True, help="At the end: skip everything there is.")
@@ -75,7 +75,7 @@ def set_cursor(
 
 
 @cursor.command("rm")
-@_topic
+@topic_argument
 @_name
 @yes_option
 @as_json_option

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from topics.cli import _output as out
+from topics.cli._completing import complete_topic
 from topics.cli._exit import OK
 from topics.cli._options import Where, as_json_option, on_a_log
 
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("subject", metavar="TOPIC | TOPIC/CURSOR | TOPIC#SEQ")
+@click.argument(
+    "subject", metavar="TOPIC | TOPIC/CURSOR | TOPIC#SEQ", shell_complete=complete_topic
+)
 @as_json_option
 @on_a_log
 def explain(where: Where, *, subject: str, as_json: bool) -> int:

@@ -14,7 +14,7 @@ import msgspec
 
 from topics.cli import _output as out
 from topics.cli._exit import OK
-from topics.cli._options import Where, as_json_option, on_a_log
+from topics.cli._options import Where, as_json_option, on_a_log, topic_argument
 from topics.errors import InvalidRequest, TopicsError
 from topics.values import Ack
 from topics.wire.jsonbytes import compact
@@ -30,7 +30,7 @@ PROGRESS_SECONDS = 0.2
 
 
 @click.command()
-@click.argument("topic")
+@topic_argument
 @click.argument("file", type=click.File("rb"), default="-")
 @click.option(
     "--as",

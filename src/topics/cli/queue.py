@@ -13,7 +13,7 @@ import msgspec
 
 from topics.cli import _output as out
 from topics.cli._exit import OK
-from topics.cli._options import Decorator, Where, as_json_option, on_a_log
+from topics.cli._options import Decorator, Where, as_json_option, on_a_log, topic_argument
 from topics.cli._types import time_option
 from topics.errors import InvalidRequest, NotAQueue
 from topics.values import Job, Record, TopicState
@@ -28,8 +28,6 @@ DEAD_FROM, DEAD_DELIVERIES, DEAD_SEQ = (
     "$dead_letter_src_seq",
 )
 _JOB = re.compile(r"(\d+)(?:@lease_([0-9a-f]+))?")
-
-_topic = click.argument("topic")
 
 
 def _most(default: int) -> Decorator:
@@ -80,7 +78,7 @@ def queue() -> None:
 
 
 @queue.command()
-@_topic
+@topic_argument
 @as_json_option
 @on_a_log
 def stats(where: Where, *, topic: str, as_json: bool) -> int:
@@ -109,7 +107,7 @@ def stats(where: Where, *, topic: str, as_json: bool) -> int:
 
 
 @queue.command()
-@_topic
+@topic_argument
 @_most(10)
 @as_json_option
 @on_a_log
@@ -126,7 +124,7 @@ def peek(where: Where, *, topic: str, most: int, as_json: bool) -> int:
 
 
 @queue.command()
-@_topic
+@topic_argument
 @_most(1)
 @_node
 @time_option("--lease", "lease_ms", help="Hold the jobs for so long; default: the queue's own.")
@@ -157,7 +155,7 @@ def claim(
 
 
 @queue.command()
-@_topic
+@topic_argument
 @_jobs_argument
 @_node
 @as_json_option
@@ -170,7 +168,7 @@ def ack(where: Where, *, topic: str, jobs: list[Job | int], node: str, as_json: 
 
 
 @queue.command()
-@_topic
+@topic_argument
 @_jobs_argument
 @_node
 @time_option("--delay", "delay_ms", help="Nobody gets them before.", default="0s")
@@ -186,7 +184,7 @@ def nack(
 
 
 @queue.command()
-@_topic
+@topic_argument
 @_most(10)
 @as_json_option
 @on_a_log
@@ -226,7 +224,7 @@ def dead(where: Where, *, topic: str, most: int, as_json: bool) -> int:
 
 
 @queue.command()
-@_topic
+@topic_argument
 @click.option("--from", "source", metavar="TOPIC", help="Default: the queue's dead-letter topic.")
 @_most(100)
 @as_json_option

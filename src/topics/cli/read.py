@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from topics.cli._exit import OK
-from topics.cli._options import Where, as_json_option, on_a_log
+from topics.cli._options import Where, as_json_option, on_a_log, topic_argument
 from topics.cli._types import moment_option, time_option
 from topics.events import Resumed
 from topics.values import Record, Tombstone
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 PAGE_RECORDS = 1000
 
-_topic = click.argument("topic")
 _match = click.option(
     "--match", metavar="TAG", help="Only this tag; one that ends in * is a prefix."
 )
@@ -26,7 +25,7 @@ _node = click.option("--not-node", metavar="NODE", multiple=True, help="Leave th
 
 
 @click.command()
-@_topic
+@topic_argument
 @click.option("--after", type=click.IntRange(min=0), help="Start behind this seq.")
 @moment_option("--since", help="Start at a time: 2026-01-31T12:00:00Z, or 2h for 2 hours ago.")
 @click.option("--limit", "-n", type=click.IntRange(min=0), help="At most so many records.")
@@ -80,7 +79,7 @@ def read(
 
 
 @click.command()
-@_topic
+@topic_argument
 @click.option("--follow", "-f", is_flag=True, help="Go on with what is appended, until Ctrl-C.")
 @click.option(
     "--lines", "-n", type=click.IntRange(min=0), default=10, show_default=True, help="So many."

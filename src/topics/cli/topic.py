@@ -9,12 +9,11 @@ import click
 
 from topics.cli import _output as out
 from topics.cli._exit import NO, OK
-from topics.cli._options import Where, as_json_option, ask, on_a_log, yes_option
+from topics.cli._options import Where, as_json_option, ask, on_a_log, topic_argument, yes_option
 from topics.cli._types import setting_defaults, settings_argument
 from topics.errors import TopicExistsIncompatible, TopicNotFound
 from topics.values import TopicState
 
-_topic = click.argument("topic")
 _settings = settings_argument()
 
 
@@ -39,7 +38,7 @@ def ls(where: Where, *, prefix: str, as_json: bool) -> int:
 
 
 @click.command()
-@_topic
+@topic_argument
 @as_json_option
 @on_a_log
 def describe(where: Where, *, topic: str, as_json: bool) -> int:
@@ -77,7 +76,7 @@ def _state_facts(state: TopicState) -> dict[str, object]:
 
 
 @click.command()
-@_topic
+@topic_argument
 @_settings
 @click.option("--if-missing", is_flag=True, help="Leave a topic that exists as it is.")
 @as_json_option
@@ -114,7 +113,7 @@ def create(
 
 
 @click.command()
-@_topic
+@topic_argument
 @_settings
 @yes_option
 @as_json_option
@@ -180,7 +179,7 @@ def _loss(state: TopicState, changes: dict[str, Any]) -> str:
 
 
 @click.command()
-@_topic
+@topic_argument
 @click.option("--if-empty", is_flag=True, help="Only a topic without records.")
 @yes_option
 @as_json_option

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from topics.cli._completing import complete_topic
 from topics.cli._exit import OK
 from topics.cli._options import Where, as_json_option, on_a_log
 from topics.cli._types import time_option
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
+@click.argument(
+    "topics", nargs=-1, required=True, metavar="TOPIC...", shell_complete=complete_topic
+)
 @click.option("--all", "from_start", is_flag=True, help="Begin with what is there already.")
 @click.option("--match", metavar="TAG", help="Only this tag; one that ends in * is a prefix.")
 @click.option("--not-node", metavar="NODE", multiple=True, help="Leave this node's out.")

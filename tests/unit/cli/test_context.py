@@ -96,6 +96,19 @@ def test_a_shell_completes_commands_options_and_contexts(tmp_path: Path) -> None
     assert completed("context", "use", "x") == []
 
 
+def test_completion_offers_nothing_where_it_would_have_to_wait_or_fail(
+    environment: Path, tmp_path: Path
+) -> None:
+    with library.open(tmp_path / "data") as log:
+        log.create("orders")
+    assert completed("read", "--dir", str(tmp_path / "data"), "o") == []
+    assert completed("read", "--url", "http://127.0.0.1:1", "o") == []
+    assert completed("read", "--url", "nowhere", "o") == []
+    (environment / "topics").mkdir(parents=True)
+    (environment / "topics" / "contexts.json").write_text("{")
+    assert completed("ls", "--context", "p") == []
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_a_completion_script_is_one_its_shell_understands(shell: str) -> None:
     script = topics("completion", shell).out

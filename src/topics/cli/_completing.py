@@ -1,0 +1,53 @@
+"""What a shell offers behind a command: names of contexts and of topics.
+
+Somebody has just pressed a key and waits. So a server is asked once, with little patience; a
+directory, which may take long to look through, is not; and whatever goes wrong offers nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+
+import click
+from click.shell_completion import CompletionItem
+
+from topics.client import targets
+from topics.errors import TopicsError
+
+PATIENCE_SECONDS = 1.0
+MOST = 100
+
+
+def complete_context(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Contexts that begin so."""
+    with suppress(TopicsError, OSError):
+        known = sorted(targets.load_contexts().contexts)
+        return [CompletionItem(name) for name in known if name.startswith(incomplete)]
+    return []
+
+
+def complete_topic(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Topics of the server that the line so far leads to."""
+    with suppress(TopicsError, OSError):
+        return [CompletionItem(name) for name in _names(ctx, incomplete)]
+    return []
+
+
+def _names(ctx: click.Context, prefix: str) -> list[str]:
+    given = ctx.params.get
+    file = given("token_file")
+    token = None if file is None else targets.read_token(file)
+    target = targets.resolve(given("url"), given("dir"), given("context"), token)
+    if target.url is None:
+        return []
+    from topics.client.sync_http import Http  # noqa: PLC0415 - help does without
+
+    with Http(target.url, token=target.token, timeout=PATIENCE_SECONDS, retries=0) as http:
+        query = {"prefix": prefix, "page_size": str(MOST)}
+        found = json.loads(http.request("GET", "/v0/topics", query=query).body)
+    return [topic["topic"] for topic in found["topics"]]
