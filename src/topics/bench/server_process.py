@@ -80,6 +80,7 @@ class Served(Child):
 def served(directory: Path, **settings: str) -> Iterator[Served]:
     """A fresh server, ready; ended and waited for afterwards."""
     port_file = directory / "port"
+    (directory / "cold").mkdir()
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("TOPICS_")}
     env: Mapping[str, str] = {
         **inherited,

@@ -187,6 +187,8 @@ class Feed:
 
     def _turn(self) -> None:
         self._has_turn = False
+        if self._pass_on():
+            return
         self._in_turn = True
         try:
             for _ in range(PAGES_PER_TURN):
@@ -200,6 +202,25 @@ class Feed:
             self._in_turn = False
         if self._current is not None or self._round or self._marked:
             self._ask_turn()
+
+    def _pass_on(self) -> bool:
+        """The common case by far, in few steps: one topic has news, and another feed that stood
+        at the same place was sent them a moment ago. False when there is more to it."""
+        if len(self._marked) != 1 or self._round or self._current is not None:
+            return False
+        if self._reading or self._lagged or self._closed:
+            return False
+        (name,) = self._marked
+        sub, topic = self._subs.get(name), self._topics.get(name)
+        if sub is None or topic is None or sub.first_read:
+            return False
+        page = self._live.pages.passing(topic, sub.place, sub.options)
+        if page is None or not self._sink.show(sub, page, caught_up=True):
+            return False
+        self._marked.clear()
+        sub.announced = True
+        sub.place.cursor = page.next
+        return True
 
     def _next(self) -> str | None:
         """The topic to go on with."""
@@ -268,6 +289,7 @@ class Feed:
         pages = self._live.pages
         page = pages.find(topic, after, options, synced_head)
         if page is not None:
+            pages.pass_on(topic, after, options, page)
             self._deliver(sub, topic, page)
             return
         self._reading = True
@@ -306,6 +328,7 @@ class Feed:
             elif page is None:
                 self._leave(name)  # a sync will wake us
             else:
+                self._live.pages.pass_on(topic, before[1], sub.options, page)
                 self._deliver(sub, topic, page)
         # Otherwise the topic, the subscription or the shared place moved on: look again.
         self._ask_turn()

@@ -40,6 +40,7 @@ class Delivery:
         self.monotonic = kernel.clock.monotonic
         self.changes = Changes(kernel.catalog.by_name.get, schedule, timers)
         self.pages = SharedPages(engine, runner)
+        self.changes.turns.on_slice = self.pages.stop_passing
         self.synced = SyncedHeads(kernel, timers, self.changes.turns)
         self.sessions = Sessions(kernel.clock, entropy, max_sessions=max_sessions)
         self.connections: dict[Connection, None] = {}

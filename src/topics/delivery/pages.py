@@ -128,6 +128,24 @@ class _Entry:
         self.size = 0
 
 
+class At(Protocol):
+    """Where a reader stands."""
+
+    epoch: int
+    cursor: int
+
+
+class _Passing(NamedTuple):
+    """The page that goes from feed to feed."""
+
+    topic: Topic
+    epoch: int
+    after: int
+    options: Options
+    stamp: tuple[object, ...]
+    page: Rendered
+
+
 class SharedPages:
     def __init__(self, engine: Engine, runner: Runner, max_bytes: int = CACHE_BYTES) -> None:
         self._engine = engine
@@ -135,6 +153,7 @@ class SharedPages:
         self._max_bytes = max_bytes
         self._entries: OrderedDict[object, _Entry] = OrderedDict()
         self._bytes = 0
+        self._passing: _Passing | None = None
         self.reads = 0
 
     def find(
@@ -145,6 +164,29 @@ class SharedPages:
         if entry is None or entry.stamp != _stamp(topic) or self._loss_is_due(topic):
             return None
         return entry.page
+
+    def pass_on(self, topic: Topic, after: int, options: Options, page: Rendered) -> None:
+        """Let feeds at the same place have this page too, in the same slice of turns."""
+        if page.caught_up and not page.is_silent and not options.strong:
+            self._passing = _Passing(topic, topic.epoch, after, options, _stamp(topic), page)
+
+    def stop_passing(self) -> None:
+        """The slice is over: who comes later has to look again whether anything holds it up."""
+        self._passing = None
+
+    def passing(self, topic: Topic, place: At, options: Options) -> Rendered | None:
+        """The page that was just given to another feed, if it is what this one would get."""
+        found = self._passing
+        if (
+            found is None
+            or found.topic is not topic
+            or found.after != place.cursor
+            or found.epoch != place.epoch
+            or (found.options is not options and found.options != options)
+            or found.stamp != _stamp(topic)
+        ):
+            return None
+        return found.page
 
     def read(self, ask: Ask, done: Done) -> None:
         """One page of a topic that exists; `done` is called once, perhaps before this returns."""

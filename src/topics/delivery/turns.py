@@ -47,6 +47,8 @@ class Turns:
     """Callbacks in the order they were added, a bounded number per turn."""
 
     def __init__(self, schedule: Schedule) -> None:
+        self.on_slice: Callback = _nothing
+        """Called when a slice is over."""
         self._schedule = schedule
         self._waiting: deque[Callback] = deque()
         self._scheduled = False
@@ -70,6 +72,7 @@ class Turns:
                 callback()
             except Exception:  # one stream's bug must not silence the others
                 _log.exception("delivering to a stream failed")
+        self.on_slice()
         self._ask()
 
     def _ask(self) -> None:
@@ -80,3 +83,7 @@ class Turns:
     def _turn(self) -> None:
         self._scheduled = False
         self.run()
+
+
+def _nothing() -> None:
+    """Nobody wants to know."""

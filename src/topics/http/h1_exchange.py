@@ -147,12 +147,14 @@ class H1Stream(Stream):
 
     def write(self, data: bytes) -> bool:
         """Queue one piece."""
-        if self._exchange.opened is not self:
+        exchange = self._exchange
+        if exchange.opened is not self:
             return False
-        connection = self._exchange.connection
+        connection = exchange.connection
         if data:  # an empty chunk would end the body
-            connection.send(self._exchange, connection.hub.chunked(data) if self._chunked else data)
-        self.behind = self.behind or connection.backed_up(self._exchange)
+            connection.send(exchange, connection.hub.chunked(data) if self._chunked else data)
+        if not self.behind and connection.backed_up(exchange):
+            self.behind = True
         return not self.behind
 
     @property

@@ -3,8 +3,10 @@
 from tests.unit.delivery.builders import World
 
 from topics.core.facts import Match
+from topics.delivery.feed import Place
 from topics.delivery.pages import Options, Rendered, SharedPages, cut
 from topics.engine.effects import run
+from topics.engine.reading import Query
 from topics.values import Page, Record, Tombstone
 
 
@@ -116,3 +118,44 @@ def test_a_recreated_topic_is_told_with_the_synced_head() -> None:
     assert shown is not None
     assert shown.tombstone == Tombstone(1, 1, "recreated", 1, 1)
     assert Rendered(shown, Options().include).resume == 0
+
+
+def test_a_page_goes_on_only_to_those_who_would_get_the_same_now(world: World) -> None:
+    world.append("orders", 1)
+    world.watch("orders")
+    pages, options = world.delivery.pages, Options()
+    topic = world.engine.kernel.catalog.by_name["orders"]
+    shown = pages.find(topic, 0, options, None) or rendered(world)
+    pages.pass_on(topic, 0, options, shown)
+    here = Place(topic.epoch, 0)
+    assert pages.passing(topic, here, Options()) is shown, "equal options are as good as the same"
+    assert pages.passing(topic, Place(topic.epoch, 1), options) is None
+    assert pages.passing(topic, Place(topic.epoch + 1, 0), options) is None
+    assert pages.passing(topic, here, Options(limit=1)) is None
+    run(world.engine.delete("orders", before=2, match=None))
+    assert pages.passing(topic, here, options) is None, "it holds a record that is gone"
+
+
+def test_a_page_is_not_passed_on_beyond_its_slice_of_turns(world: World) -> None:
+    world.append("orders", 1)
+    topic = world.engine.kernel.catalog.by_name["orders"]
+    pages = world.delivery.pages
+    pages.pass_on(topic, 0, Options(), rendered(world))
+    world.delivery.changes.turns.run()
+    assert pages.passing(topic, Place(topic.epoch, 0), Options()) is None
+
+
+def test_pages_for_strong_readers_and_unfinished_ones_are_not_passed_on(world: World) -> None:
+    world.append("orders", 1, 2)
+    topic = world.engine.kernel.catalog.by_name["orders"]
+    pages, here = world.delivery.pages, Place(topic.epoch, 0)
+    strong = Options(strong=True)
+    pages.pass_on(topic, 0, strong, rendered(world))
+    assert pages.passing(topic, here, strong) is None
+    half = Rendered(run(world.engine.read("orders", Query(limit=1))), Options().include)
+    pages.pass_on(topic, 0, Options(), half)
+    assert pages.passing(topic, here, Options()) is None
+
+
+def rendered(world: World) -> Rendered:
+    return Rendered(run(world.engine.read("orders", Query())), Options().include)
