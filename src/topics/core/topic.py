@@ -344,13 +344,25 @@ class Topic:
 
     def enforce_caps(self) -> None:
         """Drop the oldest records until both caps hold (`discard: old` only)."""
-        config = self.config
-        if config.discard != "old" or not self.count:
-            return
-        over = self.count - config.cap_records if config.cap_records else 0
-        over_bytes = self.bytes - config.cap_bytes if config.cap_bytes else 0
-        if over > 0 or over_bytes > 0:
-            self.lose(ttl_hi=0, cap_hi=self._cap_cut(over, over_bytes))
+        if self.count:
+            floor = self.cap_floor(self.config)
+            if floor > self.cap_hi:
+                self.lose(ttl_hi=0, cap_hi=floor)
+
+    def cap_floor(self, config: TopicConfig, *, count: int = 0, nbytes: int = 0) -> int:
+        """What `cap_hi` has to be under a configuration, with so much more to come."""
+        if config.discard != "old":
+            return self.cap_hi
+        over = self.count + count - config.cap_records if config.cap_records else 0
+        over_bytes = self.bytes + nbytes - config.cap_bytes if config.cap_bytes else 0
+        if over <= 0 and over_bytes <= 0:
+            return self.cap_hi
+        return max(self.cap_hi, self._cap_cut(over, over_bytes))
+
+    @property
+    def counts_volatile(self) -> bool:
+        """Whether records of a past ephemeral life may still count; after a restart they do not."""
+        return any(hi >= self.earliest for _, hi in self.volatile)
 
     def _cap_cut(self, over: int, over_bytes: int) -> int:
         """The seq through which the oldest must go."""

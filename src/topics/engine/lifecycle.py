@@ -111,9 +111,14 @@ class Lifecycle:
         return True
 
     def _update_facts(self, topic: Topic, config: TopicConfig) -> list[Fact]:
-        """Floors are pinned first, so that a relaxed cap or TTL revives nothing on replay."""
+        """Floors are pinned first, so that a relaxed cap or TTL revives nothing on replay.
+
+        So is the floor of the new caps: replay could not derive it where records count that are
+        in no log, those of an ephemeral life.
+        """
         ts = max(self._kernel.clock.now_ms(), topic.last_ts)
-        facts: list[Fact] = [Evicted(topic.id, ts, topic.cap_hi, topic.earliest, topic.ttl_hi)]
+        floor = topic.cap_floor(config)
+        facts: list[Fact] = [Evicted(topic.id, ts, floor, topic.earliest, topic.ttl_hi)]
         before, after = topic.config.durability, config.durability
         if before == "ephemeral" != after and topic.head >= SEQ_BASE:
             # The log does not know how far an ephemeral life came, nor one that ended in a crash

@@ -152,7 +152,7 @@ class Appender:
             return None
         if kernel.settings.max_total_bytes or kernel.log_is_too_long:
             return None
-        if topic.id in kernel.sections.barred:
+        if topic.id in kernel.sections.barred or len(topic.volatile):
             return None
         last = topic.handed_out + len(batch.datas)
         if last > topic.reserved and self._needs_ceiling(topic, last):
@@ -192,8 +192,26 @@ class Appender:
                 yield from kernel.retain(topic)  # admission counts what TTL leaves
             elif self._needs_ceiling(topic, topic.handed_out + len(batch)):
                 yield from self.reserve(topic, topic.handed_out + len(batch))
+            elif (loss := self._due_to_caps(topic, batch)) is not None:
+                durable = topic.config.durability == "fsync"
+                yield from kernel.commit([loss], topic_id=topic.id, durable=durable)
             else:
                 return topic, created
+
+    def _due_to_caps(self, topic: Topic, batch: RecordBatch) -> Evicted | None:
+        """A loss that the log must know of before the write that causes it.
+
+        Replay derives what caps take from the log. It cannot where records of a past ephemeral
+        life still count: they are in no log.
+        """
+        if not topic.counts_volatile or not self._kernel.is_logged(topic):
+            return None
+        count = topic.handed_out - topic.head + len(batch)
+        floor = topic.cap_floor(topic.config, count=count, nbytes=batch.nbytes)
+        if floor <= topic.cap_hi:
+            return None
+        ts = max(self._kernel.clock.now_ms(), topic.last_ts)
+        return Evicted(topic.id, ts, floor, topic.earliest, topic.ttl_hi)
 
     def _pace(self, name: str) -> Op[float]:
         """Let others go first while the server is busy; returns how long."""

@@ -67,3 +67,58 @@ def test_the_ledger_adds_up_when_an_idle_ephemeral_topic_is_logged_again() -> No
     store.log.create("a", durability="disk")
     store.kill()
     assert store.log.audit("a").adds_up
+
+
+def after_an_ephemeral_life(durability: str, **caps: int) -> Store:
+    """Six logged records, then three that only memory has, all within the caps."""
+    store = Store()
+    store.log.create("a", durability=durability, **caps)
+    store.append("a", *range(6))
+    store.log.create("a", durability="ephemeral", **caps)
+    store.append("a", *range(3))
+    store.log.create("a", durability=durability, **caps)
+    assert store.topic("a").count == 9
+    return store
+
+
+@pytest.mark.parametrize("durability", ["memory", "disk", "fsync"])
+@pytest.mark.parametrize("caps", [{"cap_records": 10}, {"cap_bytes": 10}])
+@pytest.mark.parametrize("keyed", [False, True])
+def test_what_a_cap_took_while_records_of_an_ephemeral_life_counted_stays_gone(
+    durability: str, caps: dict[str, int], keyed: bool
+) -> None:
+    store = after_an_ephemeral_life(durability, **caps)
+    for value in range(4):
+        store.log.append("a", {"data": value}, idempotency_key=f"k{value}" if keyed else None)
+    before = store.log.audit("a")
+    assert (before.live, before.evict_floor) == (10, 4)
+    if durability == "fsync":
+        store.lose_power()
+    else:
+        store.kill()
+    after = store.log.audit("a")
+    assert after.evict_floor == 4, "the floor does not go back"
+    assert store.seqs("a")[:3] == [4, 5, 6]
+    assert after.adds_up
+
+
+def test_a_batch_larger_than_the_cap_leaves_its_end_after_an_ephemeral_life() -> None:
+    store = after_an_ephemeral_life("fsync", cap_records=10)
+    store.append("a", *range(15))
+    assert store.seqs("a") == list(range(15, 25))
+    store.kill()
+    assert store.seqs("a") == list(range(15, 25))
+
+
+@pytest.mark.parametrize("caps", [{"cap_records": 5}, {"cap_bytes": 5}])
+def test_what_a_tighter_cap_took_while_an_ephemeral_life_counted_stays_gone(
+    caps: dict[str, int],
+) -> None:
+    store = after_an_ephemeral_life("fsync")
+    store.log.create("a", durability="fsync", **caps)
+    before = store.log.audit("a")
+    assert (before.live, before.evict_floor) == (5, 5)
+    store.lose_power()
+    assert store.log.audit("a").evict_floor == 5
+    assert store.seqs("a") == [5, 6]
+    assert store.log.audit("a").adds_up
