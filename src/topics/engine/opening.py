@@ -16,9 +16,10 @@ from topics.engine.kernel import Kernel
 from topics.engine.recovery import (
     CHECKPOINT_AFTER_BYTES,
     Found,
-    claim_fresh_cold_dir,
     find_state,
+    mark_cold_dir,
     new_identity,
+    prepare_cold_dir,
     repair,
 )
 from topics.engine.settings import EngineSettings
@@ -73,7 +74,6 @@ def _recover(fs: Fs, entered: directory.Directory, opening: Opening) -> Engine:
     settings, path = opening.settings, entered.path
     directory.probe(fs, path)
     store_format = entered.format
-    is_new = store_format is None
     try:
         if store_format is None:
             directory.clear_unborn(fs, path)
@@ -81,18 +81,49 @@ def _recover(fs: Fs, entered: directory.Directory, opening: Opening) -> Engine:
         found = find_state(
             fs, path, store_format, settings, clock=opening.clock, progress=opening.progress
         )
-        claim_fresh_cold_dir(fs, settings.cold_dir, store_format.id_bytes)
+    except OSError as error:
+        raise _cannot_open(path, error) from error
+    try:
+        return _begin(fs, entered, found, opening)
+    except BaseException:
+        found.handles.close()
+        raise
+
+
+def _begin(fs: Fs, entered: directory.Directory, found: Found, opening: Opening) -> Engine:
+    """Repair what was found and write from here on."""
+    settings, path = opening.settings, entered.path
+    try:
+        prepare_cold_dir(fs, settings.cold_dir, found.format.id_bytes)
         for name in (layout.META, layout.TOPICS, layout.WAL):
             make_durable_dir(fs, f"{path}/{name}")
     except OSError as error:
-        raise RefusedToOpen(
-            "io_error", message=f"cannot open {path}: {error}; check the disk", file=path
-        ) from error
+        raise _cannot_open(path, error) from error
     repair(found, settings, opening.clock)
     engine = _start(fs, entered, found, opening)
-    if is_new:
-        _give_birth(fs, path, store_format)
+    try:
+        if entered.format is None:
+            _give_birth(fs, path, found.format)
+        # Not before the store is born: the next try would be another store, and refused there.
+        mark_cold_dir(fs, settings.cold_dir, found.format.id_bytes)
+    except BaseException as error:
+        _abandon(engine.kernel.committer)
+        if isinstance(error, OSError):
+            raise _cannot_open(path, error) from error
+        raise
     return engine
+
+
+def _abandon(committer: Committer) -> None:
+    """Stop a log that nobody was given; whether its end is durable interests nobody."""
+    with suppress(Internal):
+        committer.close()
+
+
+def _cannot_open(path: str, error: OSError) -> RefusedToOpen:
+    return RefusedToOpen(
+        "io_error", message=f"cannot open {path}: {error}; check the disk", file=path
+    )
 
 
 def _give_birth(fs: Fs, path: str, store_format: StoreFormat) -> None:
@@ -138,8 +169,12 @@ def _start(fs: Fs, entered: directory.Directory, found: Found, opening: Opening)
     )
     for number, shard in enumerate(opened):
         kernel.applied[number] = shard.lfn
-    _log_owed(kernel, found.owed)
-    crashpoint("rec.skip")
+    try:
+        _log_owed(kernel, found.owed)
+        crashpoint("rec.skip")
+    except BaseException:
+        _abandon(kernel.committer)
+        raise
     trimmer = _trimmer(fs, entered.path, found, generation)
     identity = Identity(entered.path, generation.store_id, generation.number, shards)
     checkpointer = Checkpointer(kernel, fs, identity, trimmer, snapshot_id=found.snapshot_number)

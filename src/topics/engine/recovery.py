@@ -38,7 +38,7 @@ from topics.engine.settings import EngineSettings
 from topics.errors import InvalidRequest, RefusedToOpen
 from topics.storage import identity, layout
 from topics.storage.crashpoints import crashpoint
-from topics.storage.fs import Fs, parent_of
+from topics.storage.fs import TMP_SUFFIX, Fs, parent_of
 from topics.storage.handles import Handles
 from topics.storage.segments.drop import drop_unreferenced, find_retired
 from topics.storage.segments.repair import repair_all, trim
@@ -484,12 +484,23 @@ def _has_cold_segments(catalog: Catalog) -> bool:
     )
 
 
-def claim_fresh_cold_dir(fs: Fs, cold_dir: str | None, store_id: bytes) -> None:
-    """Make a cold directory ours that is new or empty; one in use has to be ours already."""
+UNFINISHED_CLAIM = frozenset({layout.TOPICS, f"{layout.COLD_MARKER}{TMP_SUFFIX}"})
+"""What is in a cold directory when the program died while it was claiming it."""
+
+
+def prepare_cold_dir(fs: Fs, cold_dir: str | None, store_id: bytes) -> None:
+    """Make a cold directory that is not there; refuse one in use that nobody has marked."""
     if cold_dir is None or fs.exists(f"{cold_dir}/{layout.COLD_MARKER}"):
         return
-    if fs.exists(cold_dir) and fs.listdir(cold_dir):
+    topics = f"{cold_dir}/{layout.TOPICS}"
+    strangers = set(fs.listdir(cold_dir)) - UNFINISHED_CLAIM if fs.exists(cold_dir) else set()
+    if strangers or (fs.exists(topics) and fs.listdir(topics)):
         check_cold_dir(fs, cold_dir, store_id)
-    for created in fs.mkdirs(cold_dir):
+    for created in fs.mkdirs(topics):
         fs.sync_dir(parent_of(created))
-    claim_cold_dir(fs, cold_dir, store_id)
+
+
+def mark_cold_dir(fs: Fs, cold_dir: str | None, store_id: bytes) -> None:
+    """Make a prepared cold directory ours."""
+    if cold_dir is not None and not fs.exists(f"{cold_dir}/{layout.COLD_MARKER}"):
+        claim_cold_dir(fs, cold_dir, store_id)

@@ -43,29 +43,34 @@ def open_shards(
     """
     shards: list[Shard] = []
     ring_bytes = settings.cache_bytes // generation.shards
-    for number in range(generation.shards):
-        key = layout.group_key(number, generation.shards)
-        directory = layout.group_dir(data_dir, key)
-        writer = Writer(
-            generation.store_id, fs.boot_id(), generation.number, number, generation.shards
-        )
-        try:
-            make_durable_dir(fs, directory)
-            shard = Shard(
-                fs,
-                directory,
-                writer,
-                links.get(key, FIRST_LINK),
-                settings=settings,
-                sources=sources,
-                handles=handles,
-                monotonic_ns=monotonic_ns,
-                ring=Ring(ring_bytes) if ring_bytes else None,
+    try:
+        for number in range(generation.shards):
+            key = layout.group_key(number, generation.shards)
+            directory = layout.group_dir(data_dir, key)
+            writer = Writer(
+                generation.store_id, fs.boot_id(), generation.number, number, generation.shards
             )
-        except OSError as error:
-            message = f"{directory}: cannot begin a log file ({error}); check the disk"
-            raise RefusedToOpen("io_error", message=message, file=directory) from error
-        shards.append(shard)
+            make_durable_dir(fs, directory)
+            shards.append(
+                Shard(
+                    fs,
+                    directory,
+                    writer,
+                    links.get(key, FIRST_LINK),
+                    settings=settings,
+                    sources=sources,
+                    handles=handles,
+                    monotonic_ns=monotonic_ns,
+                    ring=Ring(ring_bytes) if ring_bytes else None,
+                )
+            )
+    except BaseException as error:
+        for shard in shards:
+            shard.release()
+        if not isinstance(error, OSError):
+            raise
+        message = f"{directory}: cannot begin a log file ({error}); check the disk"
+        raise RefusedToOpen("io_error", message=message, file=directory) from error
     return shards
 
 

@@ -98,9 +98,14 @@ class Shard:
 
         self.lfn = link.first_lfn - 1
         """The last frame written."""
-        self._next.reserve(self._step)
-        self._next.name(link, self._next.head(link))
-        self._start_file(self._next.take())
+        try:
+            self._next.reserve(self._step)
+            self._next.name(link, self._next.head(link))
+            named = self._next.take()
+        except BaseException:
+            self._next.close()
+            raise
+        self._start_file(named)
 
     def _start_file(self, named: NamedFile) -> None:
         """Write to this file from now on: its name, its header and CURRENT are durable."""
@@ -491,6 +496,11 @@ class Shard:
         finally:
             self._next.discard()
             self._file.close()
+
+    def release(self) -> None:
+        """Close the file and write nothing: the run that it was made for did not begin."""
+        self._closed = True
+        self._file.close()
 
     def _settle(self) -> None:
         self.sync()

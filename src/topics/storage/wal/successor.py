@@ -93,3 +93,10 @@ class Successor:
             files.remove_spare(self._fs, self._directory)
         if self.named is not None:
             self.named.file.close()
+
+    def close(self) -> None:
+        """Close what is open and change nothing: the log could not begin here."""
+        if self._spare is not None:
+            self._spare.close()
+        if self.named is not None:
+            self.named.file.close()
