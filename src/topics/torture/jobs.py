@@ -104,9 +104,8 @@ class Queue:
     def ack(self, api: Caller, node: str, jobs: list[Answer]) -> None:
         self._note(jobs, "finishing")
         skipped = api.post(f"{self._path}/ack", _answer(node, jobs))["skipped"]
-        done = [job for job in jobs if job["$seq"] not in skipped]
-        self._note(done, "finished")
-        self._note([job for job in jobs if job["$seq"] in skipped], "waiting")
+        self._note([job for job in jobs if job["$seq"] not in skipped], "finished")
+        # Whose lease ended may have been finished by somebody else meanwhile, or not.
         if skipped and not self._weather.clock_jumps:
             self._problems.append(f"{self.name}: acks of {skipped} came too late")
         self.acked += 1
