@@ -7,6 +7,7 @@ reached its topic or table is recognised there and is not written twice.
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import socket
@@ -25,9 +26,9 @@ from topics.spark.flows.explaining import explain
 from topics.spark.flows.file import Flow, Source, ToTable
 from topics.spark.flows.progress import Progress
 from topics.spark.flows.reading import Function, load_module
-from topics.spark.flows.views import as_records, create_views
+from topics.spark.flows.views import as_records, create_views, first_line
 from topics.spark.quiet import chatter_to
-from topics.spark.starting import session
+from topics.spark.starting import require_pyspark, session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     Report = Callable[[Progress], None]
 
 _POLL_S: Final = 0.2
+_DELIVERY_MS: Final = 30_000
+_log = logging.getLogger("topics.spark")
 _IN_A_BATCH: Final = ("Processing", "No new data but cleaning up state")
 
 
@@ -73,6 +76,7 @@ def run(
                 holder.update(status="running")
                 notice(f"{flow.name} runs, batch by batch into {flow.target}")
                 outcome = _Watch(query, flow, holder, report).until(stopping)
+                deliver_reports(spark)
         except Exception as error:
             said = str(error) if isinstance(error, FlowFailed) else explain(error)
             holder.update(status="failed", ended=time.time(), error=said)
@@ -165,6 +169,7 @@ def _session(
     holder: state.Holder,
     notice: Callable[[str], None],
 ) -> Iterator[SparkSession]:
+    require_pyspark()
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     existing = SparkSession.getActiveSession()
@@ -213,6 +218,20 @@ def _first_state(flow: Flow, target: Target, master: str, holder: state.Holder) 
 
 
 # Watching and ending
+
+
+def deliver_reports(spark: SparkSession) -> None:
+    """Wait until what listens to queries has heard of the last batch.
+
+    Spark tells its listeners in a thread of its own, and drops what it has not told when it stops:
+    the cursors would show a lag that is none.
+    """
+    context = spark.sparkContext._jsc
+    assert context is not None
+    try:
+        context.sc().listenerBus().waitUntilEmpty(_DELIVERY_MS)
+    except Exception as error:  # whatever the JVM throws: the flow itself has ended well
+        _log.warning("the cursors of the flow may not be up to date: %s", first_line(error))
 
 
 @contextmanager
