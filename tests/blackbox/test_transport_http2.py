@@ -20,7 +20,8 @@ from h2.events import (
     StreamReset,
 )
 from h2.settings import SettingCodes
-from hyperframe.frame import SettingsFrame
+from hpack import Encoder
+from hyperframe.frame import HeadersFrame, SettingsFrame
 from tests.blackbox.transport_server import Served, Wire, serving
 
 from topics.http.limits import KIB, MIB, Limits
@@ -457,3 +458,34 @@ def test_an_answer_nobody_takes_is_cancelled() -> None:
         peer.ask(1, "/big?n=1000")
         peer.read_until(lambda: bool(peer.find(StreamReset)))
         served.app.wait_until(lambda: served.app.ended == [("/big?n=1000", 200)])
+
+
+class Careless(Peer):
+    """A client that checks nothing of what it sends."""
+
+    def __init__(self, wire: Wire) -> None:
+        super().__init__(wire)
+        self.h2.config.validate_outbound_headers = False
+        self.h2.config.normalize_outbound_headers = False
+
+
+def test_a_request_without_its_pseudo_headers_ends_the_connection(served: Served) -> None:
+    with served.connect() as wire:
+        peer = Careless(wire)
+        head = HeadersFrame(1, Encoder().encode([("accept", "*/*")]))
+        head.flags |= {"END_HEADERS", "END_STREAM"}
+        peer.flush()
+        wire.send(head.serialize())
+        assert peer.farewell() == ErrorCodes.PROTOCOL_ERROR
+
+
+def test_pseudo_headers_in_trailers_end_the_connection(served: Served) -> None:
+    with served.connect() as wire:
+        peer = Careless(wire)
+        peer.ask(1, "/echo", method="POST", end=False)
+        peer.flush()
+        names = ((":method", "GET"), (":path", "/"), (":scheme", "http"), (":authority", "t"))
+        trailers = HeadersFrame(1, peer.h2.encoder.encode(names))
+        trailers.flags |= {"END_HEADERS", "END_STREAM"}
+        wire.send(trailers.serialize())
+        assert peer.farewell() == ErrorCodes.PROTOCOL_ERROR

@@ -31,6 +31,7 @@ from h2.events import (
     RequestReceived,
     StreamEnded,
     StreamReset,
+    TrailersReceived,
     UnknownFrameReceived,
     WindowUpdated,
 )
@@ -147,6 +148,9 @@ class H2Connection(asyncio.Protocol):
     # Events of the library
 
     def _on_request(self, event: RequestReceived) -> None:
+        if not event.headers or not event.headers[0][0].startswith(b":"):
+            self._violated()  # a request begins with its pseudo-headers
+            return
         exchange = H2Exchange(self, request_of(event.headers, self._peer), event.stream_id)
         self._exchanges[event.stream_id] = exchange
         has_body = event.stream_ended is None
@@ -157,6 +161,15 @@ class H2Connection(asyncio.Protocol):
             and exchange.request.headers.get(b"expect", b"").lower() == b"100-continue"
         ):
             self._send_continue(exchange)
+
+    def _on_trailers(self, event: TrailersReceived) -> None:
+        if any(name.startswith(b":") for name, _ in event.headers or ()):
+            self._violated()
+
+    def _violated(self) -> None:
+        """Say that the peer broke the protocol, and close."""
+        self._engine.close_connection(ErrorCodes.PROTOCOL_ERROR)
+        self._hang_up()
 
     def _send_continue(self, exchange: H2Exchange) -> None:
         headers = [(b":status", b"100")]
@@ -466,6 +479,7 @@ class H2Connection(asyncio.Protocol):
 
 _HANDLERS: dict[type[Event], Callable[[H2Connection, Any], None]] = {
     RequestReceived: H2Connection._on_request,
+    TrailersReceived: H2Connection._on_trailers,
     DataReceived: H2Connection._on_data,
     StreamEnded: H2Connection._on_end,
     StreamReset: H2Connection._on_reset,
