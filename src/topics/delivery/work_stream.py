@@ -21,8 +21,8 @@ from topics.delivery.turns import Timer
 from topics.engine.effects import Op
 from topics.engine.leasing import Presence, queue_counts
 from topics.errors import TopicsError
-from topics.values import Claimed, Job
-from topics.wire import responses, sse
+from topics.values import Claimed
+from topics.wire import sse
 
 REFILL_MS = 250
 HEARTBEAT_MS = 15_000
@@ -182,7 +182,7 @@ class WorkStream:
         jobs = claimed.jobs if claimed is not None else ()
         for job in jobs:
             self._held[job.seq] = job.lease_id
-            self._write(sse.job(self._topic.name, _shown(job)))
+            self._write(sse.job(self._topic.name, job))
         if jobs:
             self.wake(self._topic.name)  # more may be there, but others have their turn first
         else:
@@ -247,16 +247,3 @@ class WorkStream:
         if not self._behind:
             self._write(sse.heartbeat(self._floor.clock.now_ms()))
         self._arm_heartbeat(HEARTBEAT_MS)
-
-
-def _shown(job: Job) -> responses.Job:
-    return responses.Job(
-        job.seq,
-        job.lease_id,
-        job.deadline_ms,
-        job.ts,
-        job.deliveries,
-        job.raw,
-        job.tag,
-        job.raw_meta,
-    )

@@ -19,20 +19,7 @@ def claim(call: Call) -> None:
     sent = requests.decode_claim(call.json_body())
 
     def answer(done: Claimed) -> None:
-        jobs = [
-            responses.Job(
-                job.seq,
-                job.lease_id,
-                job.deadline_ms,
-                job.ts,
-                job.deliveries,
-                job.raw,
-                job.tag,
-                job.raw_meta,
-            )
-            for job in done.jobs
-        ]
-        call.answer(responses.claimed(name, jobs, call.spent(), ready=done.ready))
+        call.answer(responses.claimed(name, done.jobs, call.spent(), ready=done.ready))
 
     presence = Presence()
     call.reply.on_gone = call.reply.on_half_close = presence.leave

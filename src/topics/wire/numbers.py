@@ -67,6 +67,8 @@ def _exceeds_u64(value: Any) -> bool:  # noqa: ANN401 - a field of any body
     if type(value) is int:
         return value > U64_MAX
     # Lists here are all of one kind; one of records, which may be long, holds no numbers.
-    if type(value) in (list, tuple) and value and type(value[0]) in (int, tuple):
-        return any(map(_exceeds_u64, value))
+    if type(value) in (list, tuple) and value:
+        if type(value[0]) is int:
+            return bool(max(value) > U64_MAX)
+        return type(value[0]) is tuple and any(map(_exceeds_u64, value))
     return False

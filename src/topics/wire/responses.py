@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import msgspec
 
 from topics.errors import TopicsError
-from topics.values import Ack, Created, Holes, Page, Tombstone, TopicState, Value
+from topics.values import Ack, Created, Holes, Job, Page, Tombstone, TopicState, Value
 from topics.wire.shapes import Health, Ready
-from topics.wire.tokens import lease_token
+from topics.wire.tokens import LEASE_TOKEN
 
 _encode = msgspec.json.Encoder().encode
 
@@ -168,31 +168,18 @@ def _tombstone(tombstone: Tombstone | None) -> bytes:
 # Jobs
 
 
-class Job(msgspec.Struct, frozen=True, gc=False):
-    """A job on lease, its payload as stored."""
-
-    seq: int
-    lease_id: int
-    deadline_ms: int
-    ts: int
-    deliveries: int
-    data: bytes
-    tag: str | None = None
-    meta: bytes | None = None
-
-
 def job_members(job: Job) -> bytes:
     """The members of a job between its braces. Who wrote it stays hidden."""
     tag = b"" if job.tag is None else b'"$tag":%b,' % _encode(job.tag)
-    meta = b',"meta":%b' % job.meta if job.meta else b""
+    meta = b',"meta":%b' % job.raw_meta if job.raw_meta else b""
     return b'"$seq":%d,"lease_id":"%b","deadline":%d,"$ts":%d,%b"deliveries":%d,"data":%b%b' % (
         job.seq,
-        lease_token(job.lease_id).encode(),
+        LEASE_TOKEN % job.lease_id,
         job.deadline_ms,
         job.ts,
         tag,
         job.deliveries,
-        job.data,
+        job.raw,
         meta,
     )
 

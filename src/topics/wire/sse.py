@@ -9,8 +9,8 @@ from typing import Literal
 
 import msgspec
 
-from topics.values import Tombstone
-from topics.wire.responses import Job, job_members
+from topics.values import Job, Tombstone
+from topics.wire.responses import job_members
 
 RETRY_MS = 2000
 THROTTLED_RETRY_AFTER_MS = 1000

@@ -10,9 +10,13 @@ WID_ENTROPY_BYTES = 16
 _lease = re.compile(r"lease_([0-9a-f]{1,16})", re.ASCII)
 
 
+LEASE_TOKEN = b"lease_%x"
+"""A lease as workers see it."""
+
+
 def lease_token(lease_id: int) -> str:
-    """A lease as workers see it."""
-    return f"lease_{lease_id:x}"
+    """The same as text."""
+    return (LEASE_TOKEN % lease_id).decode()
 
 
 def parse_lease(token: str) -> int | None:

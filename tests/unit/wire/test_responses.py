@@ -5,9 +5,9 @@ import msgspec
 import pytest
 
 from topics import errors, values
+from topics.values import Job
 from topics.wire import shapes
 from topics.wire.responses import (
-    Job,
     claimed,
     diff_page,
     error_body,
@@ -136,7 +136,7 @@ def test_a_topic_shows_its_state() -> None:
 def test_a_claim_shows_each_job_without_its_writer() -> None:
     jobs = [
         Job(1, 10, 1790000030500, 1790000000500, 1, b'{"order":771}', tag="order:771"),
-        Job(2, 31, 5, 4, 2, b"null", meta=b"{}"),
+        Job(2, 31, 5, 4, 2, b"null", raw_meta=b"{}"),
     ]
     assert claimed("shop", jobs, SPENT, ready=3) == (
         b'{"topic":"shop","claimed":[{"$seq":1,"lease_id":"lease_a","deadline":1790000030500,'

@@ -3,11 +3,10 @@ from collections.abc import Callable
 
 import pytest
 
-from topics.values import Tombstone
+from topics.values import Job, Tombstone
 from topics.wire import sse
 from topics.wire.cursors import stream_id
 from topics.wire.rendering import render_records
-from topics.wire.responses import Job
 
 HERE = stream_id({"orders": 14})
 LOST = Tombstone(gap_from=1, gap_to=2, reason="ttl", earliest_seq=3, head_seq=9)
