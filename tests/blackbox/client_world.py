@@ -101,6 +101,8 @@ class Proxy:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self.connections = 0
+        self.swallows_replies = threading.Event()
+        """While it is set, requests go through and what the server answers does not."""
         self._alive = threading.Event()
         self._alive.set()
         self._sockets: list[socket.socket] = [self._listener]
@@ -122,20 +124,32 @@ class Proxy:
         while True:
             try:
                 client, _ = self._listener.accept()
-                server = socket.create_connection(self._server)
             except OSError:
                 return
+            self._sockets.append(client)
+            try:
+                server = socket.create_connection(self._server)
+            except OSError:
+                client.close()  # nobody is there just now
+                continue
             self.connections += 1
-            self._sockets += [client, server]
-            self._start(self._pump, client, server, self._alive)
-            self._start(self._pump, server, client, self._alive)
+            self._sockets.append(server)
+            self._start(self._pump, client, server, self._alive, threading.Event())
+            self._start(self._pump, server, client, self._alive, self.swallows_replies)
 
-    def _pump(self, source: socket.socket, dest: socket.socket, alive: threading.Event) -> None:
+    def _pump(
+        self,
+        source: socket.socket,
+        dest: socket.socket,
+        alive: threading.Event,
+        swallows: threading.Event,
+    ) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
-                if alive.is_set():
+                if alive.is_set() and not swallows.is_set():
                     dest.sendall(data)
-            if alive.is_set():
+        if alive.is_set():
+            with contextlib.suppress(OSError):
                 dest.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:

@@ -179,7 +179,7 @@ def test_a_half_open_connection_of_the_pool_is_given_up_and_the_write_repeated_o
     proxy.cut()
     log.append(topic, {"data": 2})
     assert [record.data for record in log.read(topic).records] == [1, 2]
-    assert proxy.connections == 2
+    assert proxy.connections >= 2
 
 
 @EVERY

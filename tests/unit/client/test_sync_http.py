@@ -327,23 +327,20 @@ def test_a_header_cannot_smuggle_a_line() -> None:
 
 
 def test_a_busy_pool_does_not_wait_for_ever(script: Script) -> None:
-    arrived = threading.Event()
+    arrived, asserted = threading.Event(), threading.Event()
 
     def act(peer: Peer) -> None:
         peer.request()
         arrived.set()
-        peer.wait_for_end()
+        asserted.wait(20)
+        peer.send(reply())
 
     with Http(script(act).url, connections=1, retries=0) as http:
-
-        def occupy() -> None:
-            with pytest.raises(Unreachable):
-                http.request("GET", "/x", timeout=1.0)
-
-        thread = threading.Thread(target=occupy)
+        thread = threading.Thread(target=http.request, args=("GET", "/x"))
         thread.start()
         assert arrived.wait(20)
         with pytest.raises(Unreachable, match="busy") as caught:
             http.request("GET", "/x", timeout=0.05)
         assert not caught.value.sent
+        asserted.set()
         thread.join(20)
