@@ -3,8 +3,8 @@
 Method. Two cores, records of 200 bytes of JSON with a tag, all of them sealed in segments. A scan
 looks at every column of every row and throws it away (`noop`); each is planned anew, one warms up,
 and rates are medians with the best beside them. The Parquet table holds the same rows with the same
-columns, as Spark itself wrote it. The tuple reader reads the same pages and hands Spark a tuple per
-row. A trigger is timed by Spark, from its progress reports; the floor is what Spark needs for a
+columns, as Spark itself wrote it. The tuple reader is what one writes first: it reads the same pieces
+record by record and hands Spark a tuple for each. A trigger is timed by Spark, from its progress reports; the floor is what Spark needs for a
 micro-batch of its own `rate-micro-batch` source. Goals are ratios of numbers of the same run.
 Nothing here passes or fails: a number that misses its goal is printed as it is.
 """
@@ -106,15 +106,17 @@ def _tuple_source() -> type[Any]:
     from pyspark.sql.datasource import DataSource, DataSourceReader  # noqa: PLC0415
 
     class TupleReader(DataSourceReader):
-        def __init__(self, inner: Any) -> None:  # noqa: ANN401 - a reader of the real source
+        def __init__(self, inner: Any, path: str) -> None:  # noqa: ANN401 - the real reader
             self._inner = inner
+            self._path = path
 
         def partitions(self) -> Any:  # noqa: ANN401
             return self._inner.partitions()
 
         def read(self, partition: Any) -> Any:  # noqa: ANN401
-            for found in self._inner.read(partition):
-                yield from zip(*(column.to_pylist() for column in found.columns), strict=True)
+            from topics.bench.spark_stage import tuples  # noqa: PLC0415
+
+            yield from tuples(self._path, partition.first, partition.last)
 
     class TupleSource(DataSource):
         @classmethod
@@ -129,7 +131,8 @@ def _tuple_source() -> type[Any]:
         def reader(self, schema: Any) -> Any:  # noqa: ANN401
             from topics.spark.source import batch_reader  # noqa: PLC0415
 
-            return TupleReader(batch_reader(dict(self.options), schema))
+            options = dict(self.options)
+            return TupleReader(batch_reader(options, schema), options["path"])
 
     return TupleSource
 

@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from topics.bench.bench import Bench
 from topics.bench.measure import Sample, rate
 from topics.bench.server_process import KEY, Served, served
 from topics.spark import session
+from topics.values import Record
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -111,6 +113,26 @@ def write_history(directory: Path, records: int) -> None:
             some = range(start, min(start + _BATCH, records))
             log.append(TOPIC, [{"data": payload(n), "tag": f"user:{n % 1000}"} for n in some])
         log.checkpoint()
+
+
+def tuples(path: str, first: int, last: int) -> Iterator[tuple[object, ...]]:
+    """Records as rows of the source's schema, one by one."""
+    with topics.open(path, read_only=True) as log:
+        epoch, after = log.state(TOPIC).epoch, first - 1
+        while after < last:
+            page = log.read(TOPIC, after=after, limit=1000)
+            for record in page.records:
+                if record.seq > last:
+                    return
+                yield _row(record, epoch)
+            after = page.next_from_seq
+
+
+def _row(record: Record, epoch: int) -> tuple[object, ...]:
+    at = datetime.fromtimestamp(record.ts / 1000, UTC)
+    meta = None if record.raw_meta is None else record.raw_meta.decode()
+    seq, data = record.seq, record.raw.decode()
+    return TOPIC, epoch, seq, seq, "data", None, at, record.node, record.tag, data, meta
 
 
 def payload(number: int) -> bytes:
