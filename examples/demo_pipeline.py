@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 from demo_server import Server, running, say, show  # type: ignore[import-not-found]  # beside it
 
 from topics import cli
-from topics.spark import session
+from topics.spark import java, session
 from topics.spark.quiet import chatter_to, tail
 
 T = TypeVar("T")
@@ -35,7 +35,7 @@ CUSTOMERS = 50
 LEAVING = "customer-7"
 MORNING = datetime(2026, 3, 1, 9, 0, tzinfo=UTC)
 FLOW = Path(__file__).resolve().parent / "flows" / "totals.yaml"
-NOTICE_EVERY_S = 3.0
+NOTICE_EVERY_S = 5.0
 
 
 def main() -> int:
@@ -77,6 +77,7 @@ def started_spark(folder: Path, log: Path) -> Iterator[None]:
         "spark.local.dir": folder / "scratch",
         "spark.sql.warehouse.dir": folder / "warehouse",
     }
+    found = java.search().require()  # before the start, which settles on one
     began = time.monotonic()
     with contextlib.ExitStack() as until_started:
         # Standard output points to the log while Spark starts: the words need one of their own.
@@ -84,8 +85,9 @@ def started_spark(folder: Path, log: Path) -> Iterator[None]:
         until_started.enter_context(waiting("Spark is starting", out))
         until_started.enter_context(chatter_to(log))
         spark = session("local[2]", conf=conf)
-    java = "with the Java from PyPI" if "jvm" in os.environ["JAVA_HOME"] else "with this Java"
-    say(f"Spark {spark.version} started in {time.monotonic() - began:.0f} s, {java}")
+    took = time.monotonic() - began
+    say(f"Spark {spark.version} started in {took:.0f} s on Java {found.shown_version},")
+    say(f"from {found.source}; what its JVM says goes to a file and is shown if something fails")
     try:
         yield
     finally:
@@ -101,7 +103,8 @@ def waiting(what: str, out: Any = None) -> Iterator[None]:  # noqa: ANN401 - a t
     def tell() -> None:
         while not ended.wait(NOTICE_EVERY_S):
             seconds = time.monotonic() - began
-            print(f"  {what}: {seconds:.0f} s", file=out or sys.stdout, flush=True)
+            # Not sys.stdout, which `command` points elsewhere while it runs.
+            print(f"  {what}: {seconds:.0f} s", file=out or sys.__stdout__, flush=True)
 
     teller = threading.Thread(target=tell, daemon=True)
     teller.start()
@@ -216,10 +219,13 @@ def delete_a_customer(server: Server, table: Path) -> None:
     proof = json.loads(receipt.read_text())
     assert proof["found"] == 0, proof
     scanned = proof["scanned"]
-    say(f"the next sync took them out of the table; {len(proof['files_removed'])} old files are")
-    say(f"gone from disk. The receipt: {scanned['files']} files, {scanned['bytes']:,} bytes and")
-    say(f"{scanned['decoded_rows']:,} rows searched for {LEAVING}, found {proof['found']} times.")
-    say("The log keeps its own copy marked as deleted until its segment goes, and says so there")
+    say("the next sync took them out of the table, and topics lake maintain their bytes from disk.")
+    say(
+        f"The receipt: {scanned['files']} files with {scanned['decoded_rows']:,} rows were searched"
+    )
+    say(f"for {LEAVING} and its records, found {proof['found']} times. It also names where copies")
+    copies = ", ".join(dict.fromkeys(str(kept["what"]) for kept in proof["kept_elsewhere"]))
+    say(f"may still be: {copies}")
 
 
 def read_with_duckdb(server: Server, table: Path) -> None:

@@ -1,4 +1,7 @@
-"""The demo ends by itself, says what it did and leaves nothing behind."""
+"""The demo ends by itself, says what it did and leaves nothing behind.
+
+Its last part, with Spark, is tested where the Spark tests are.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ DEMO = Path(__file__).resolve().parents[2] / "examples" / "demo.py"
 
 def test_the_demo_runs_to_its_end_and_cleans_up(tmp_path: Path) -> None:
     told = subprocess.run(
-        [sys.executable, str(DEMO)],
+        [sys.executable, str(DEMO), "--no-spark"],
         env=os.environ | {"TMPDIR": str(tmp_path)},
         capture_output=True,
         text=True,
