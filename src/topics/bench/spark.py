@@ -3,10 +3,11 @@
 Method. Two cores, records of 200 bytes of JSON with a tag, all of them sealed in segments. A scan
 looks at every column of every row and throws it away (`noop`); each is planned anew, one warms up,
 and rates are medians with the best beside them. The Parquet table holds the same rows with the same
-columns, as Spark itself wrote it. The tuple reader is what one writes first: it reads the same pieces
-record by record and hands Spark a tuple for each. A trigger is timed by Spark, from its progress reports; the floor is what Spark needs for a
-micro-batch of its own `rate-micro-batch` source. Goals are ratios of numbers of the same run.
-Nothing here passes or fails: a number that misses its goal is printed as it is.
+columns, as Spark itself wrote it. The tuple reader is what one writes first: it reads the same
+pieces record by record and hands Spark a tuple for each. A trigger is timed by Spark, from its
+progress reports; the floor is what Spark needs for a micro-batch of its own `rate-micro-batch`
+source. Goals are ratios of numbers of the same run. Nothing here passes or fails: a number that
+misses its goal is printed as it is.
 """
 
 from __future__ import annotations
