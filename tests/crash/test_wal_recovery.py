@@ -33,7 +33,7 @@ from topics.storage.identity import store_mark
 from topics.storage.sources import Sources
 from topics.storage.wal.files import BEACON_SIZE, HEADER_SIZE, Link, Writer, header_frame
 from topics.storage.wal.submission import Position, Submission
-from topics.testing import CrashMode, Op, PowerOff, SimDisk, stop_at
+from topics.testing import CrashMode, FaultFs, Op, PowerOff, SimDisk, stop_at
 
 MODES: tuple[CrashMode, ...] = get_args(CrashMode)
 
@@ -342,24 +342,38 @@ def test_rc17_a_crash_inside_recovery_changes_nothing(point: str, mode: CrashMod
     check_usable(disk, after)
 
 
-REPAIRS: list[tuple[Op, str, bool]] = [
-    ("truncate", FIRST_FILE, False),
-    ("fsync", FIRST_FILE, False),
-    ("pwrite", FIRST_FILE, False),
-    ("pwrite", "*.log.tmp", True),
-    ("fsync", "*.log.tmp", True),
-    ("rename", "*.log.tmp", True),
-    ("sync_dir", WAL_DIR, True),
+REPAIRS: list[tuple[Op, str]] = [
+    ("pwrite", "*.log.tmp"),
+    ("fsync", "*.log.tmp"),
+    ("rename", "*.log.tmp"),
+    ("sync_dir", WAL_DIR),
 ]
+IN_PLACE: list[Op] = ["truncate", "fsync", "pwrite"]
 
 
-@pytest.mark.parametrize(("op", "path", "durable"), REPAIRS)
+@pytest.mark.parametrize(("op", "path"), REPAIRS)
+@pytest.mark.parametrize("durable", [False, True])
 def test_rc18_an_error_of_the_repair_refuses_and_the_next_try_converges(
     op: Op, path: str, durable: bool
 ) -> None:
     disk, log, _ = stopped(10, 10, durable=durable)
     with pytest.raises(RefusedToOpen) as caught:
         Log(disk, arrange=lambda faults: faults.fail(op, errno.EIO, path=path))
+    assert caught.value.reason == "io_error"
+    after = Log(disk)
+    check_survivors(log, after, power_lost=False)
+    check_usable(disk, after)
+
+
+@pytest.mark.parametrize("op", IN_PLACE)
+def test_rc18_without_room_for_a_copy_the_same_holds_in_place(op: Op) -> None:
+    def arrange(faults: FaultFs) -> None:
+        faults.fail("pwrite", errno.ENOSPC, path="*.log.tmp")
+        faults.fail(op, errno.EIO, path=FIRST_FILE)
+
+    disk, log, _ = stopped(10, 10, durable=False)
+    with pytest.raises(RefusedToOpen) as caught:
+        Log(disk, arrange=arrange)
     assert caught.value.reason == "io_error"
     after = Log(disk)
     check_survivors(log, after, power_lost=False)

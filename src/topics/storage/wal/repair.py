@@ -6,10 +6,13 @@ relies on them it writes back everything that no proof calls durable. Then the f
 valid end and synced; from there on its length is part of the chain.
 
 Writing back overwrites bytes that may well be durable, and a power cut can ruin what is being
-overwritten. If acked writes could be among them, the file is not touched but replaced by a copy.
+overwritten. So the file is not touched but replaced by a copy. Where there is no room for one, and
+no write in that tail was acked as durable, it is written back in place: a disk that is full should
+not keep a log from starting, and only a second power cut at this very moment could do harm.
 """
 
 from collections.abc import Iterable
+from contextlib import suppress
 
 import msgspec
 
@@ -17,6 +20,7 @@ from topics.errors import RefusedToOpen
 from topics.storage import layout
 from topics.storage.crashpoints import crashpoint
 from topics.storage.fs import TMP_SUFFIX, Fs, parent_of, read_exact, write_all
+from topics.storage.wal.files import is_no_space
 from topics.storage.wal.settings import MIB
 
 
@@ -35,12 +39,23 @@ class Repair(msgspec.Struct, frozen=True):
 def apply_repair(fs: Fs, repair: Repair) -> None:
     """Write back, cut, sync; `RefusedToOpen` on any error: the file must not be followed then."""
     try:
-        if repair.may_hold_acks:
-            _replace(fs, repair)
+        if repair.write_from < repair.valid_end:
+            _replace_or_write_back(fs, repair)
         else:
             _write_back(fs, repair)
     except (OSError, EOFError) as error:
         raise _refusal(repair.path, error) from error
+
+
+def _replace_or_write_back(fs: Fs, repair: Repair) -> None:
+    try:
+        _replace(fs, repair)
+    except OSError as error:
+        if repair.may_hold_acks or not is_no_space(error):
+            raise
+        with suppress(FileNotFoundError):
+            fs.unlink(repair.path + TMP_SUFFIX)
+        _write_back(fs, repair)
 
 
 def _replace(fs: Fs, repair: Repair) -> None:
