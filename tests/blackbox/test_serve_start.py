@@ -107,7 +107,7 @@ def test_a_port_file_that_cannot_be_written_ends_the_start(server_factory: Serve
     assert "/nowhere/at/all" in server.stderr
 
 
-def test_a_second_server_on_the_directory_is_refused_and_the_first_unharmed(
+def test_pr01_a_second_server_on_the_directory_is_refused_and_the_first_unharmed(
     server: ServerProcess, server_factory: ServerFactory
 ) -> None:
     write(server, "t")
@@ -123,7 +123,7 @@ def test_a_second_server_on_the_directory_is_refused_and_the_first_unharmed(
 # Recovery
 
 
-def test_requests_during_recovery_are_told_to_wait(
+def test_pr11_requests_during_recovery_are_told_to_wait(
     server_factory: ServerFactory, tmp_path: Path
 ) -> None:
     first = server_factory()
@@ -175,7 +175,7 @@ def test_an_idle_keep_alive_connection_does_not_hold_up_the_end(server: ServerPr
         assert server.stop() == 0
 
 
-def test_a_running_request_finishes_while_new_ones_are_refused(server: ServerProcess) -> None:
+def test_pr12_a_running_request_finishes_while_new_ones_are_refused(server: ServerProcess) -> None:
     write(server, "t")
     body = b'{"records":[{"data":"late"}]}'
     with socket.create_connection((server.host, server.port), timeout=10) as running:

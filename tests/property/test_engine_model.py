@@ -27,7 +27,7 @@ class OnRealFiles(MortalMachine):
 
 
 TestInMemory = InMemory.TestCase
-TestOnSimulatedDisk = OnSimulatedDisk.TestCase
+TestSw02OnSimulatedDisk = OnSimulatedDisk.TestCase
 TestOnRealFiles = OnRealFiles.TestCase
 # Real syncs take their time.
 TestOnRealFiles.settings = settings(max_examples=settings().max_examples // 4)

@@ -339,7 +339,7 @@ def test_rotation_happens_between_batches() -> None:
     assert len(Log(disk, settings=SMALL).recovered[TOPIC]) == 10
 
 
-def test_many_writers_get_their_answers_in_log_order() -> None:
+def test_cc02_many_writers_get_their_answers_in_log_order() -> None:
     disk = SimDisk()
     with running(disk, shards=3) as owner:
         open_ones = [
