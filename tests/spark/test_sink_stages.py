@@ -10,11 +10,14 @@ from itertools import count
 import httpx
 import pyarrow as pa
 import pytest
+from pyspark import TaskContext
+from pyspark.sql.types import StringType, StructField, StructType
 from tests.blackbox.conftest import ServerFactory, ServerProcess
 from tests.spark.proxy import Proxy
 
 from topics.errors import StaleEpoch, Unauthorized, Unreachable
 from topics.spark.chunks import RowEncoder, chunks
+from topics.spark.sink import batch_writer
 from topics.spark.stages import Stages, WriteRefused
 
 PATIENCE_S = 120.0
@@ -109,6 +112,37 @@ def test_want_of_room_is_waited_out_and_then_an_error_that_names_the_setting(
         other.drop(1, [(0, 1)])
         turned_away.let_go()
         assert waiting.result(PATIENCE_S), "dropping a stage made room"
+
+
+def test_a_failed_job_leaves_its_rows_nowhere_but_those_of_a_sent_commit(
+    shared_server: ServerProcess, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One task has staged, another has failed; and once more with every task done."""
+    monkeypatch.setattr(TaskContext, "get", Task)
+    schema = StructType([StructField("data", StringType())])
+    options = {"url": shared_server.url, "topic": topic}
+
+    def kept(needle: str) -> int:
+        files = (shared_server.data_dir / "stages").rglob("*")
+        return sum(needle.encode() in path.read_bytes() for path in files if path.is_file())
+
+    for messages_after, left in ((1, 0), (0, 1)):
+        needle = f"{topic}-with-{left}-left"
+        writer = batch_writer(options, schema, overwrite=False)
+        staged = writer.write(iter([pa.RecordBatch.from_pydict({"data": [f'"{needle}"']})]))
+        assert kept(needle) == 1
+        writer.abort([staged, *[None] * messages_after])
+        assert kept(needle) == left
+
+
+class Task:
+    """As much of a TaskContext as a batch write looks at."""
+
+    def partitionId(self) -> int:  # noqa: N802
+        return 0
+
+    def taskAttemptId(self) -> int:  # noqa: N802
+        return 0
 
 
 # Servers that come and go
