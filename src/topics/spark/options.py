@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final, Literal, TypeVar
+from urllib.parse import unquote, urlsplit
 
 from topics.client.targets import Target, resolve
 from topics.errors import TopicsError
@@ -219,7 +220,7 @@ def _refuse(given: Given, names: Iterable[str], why: str) -> None:
 
 
 def _target(given: Given) -> Target:
-    path, url = given.get("path", str), given.get("url", str)
+    path, url = given.get("path", _local), given.get("url", str)
     if path is not None and not os.path.exists(os.path.join(path, "FORMAT")):
         raise InvalidOption(
             f"path names a data directory, and {path!r} is none. If it is a topic, leave load() "
@@ -231,6 +232,11 @@ def _target(given: Given) -> Target:
         return resolve(url=url, dir=path, token=given.get("token", str))
     except TopicsError as error:
         raise InvalidOption(str(error)) from error
+
+
+def _local(path: str) -> str:
+    """A path, also where Spark has made a URI of it."""
+    return unquote(urlsplit(path).path) if path.startswith("file:/") else path
 
 
 def _subscription(given: Given) -> tuple[tuple[str, ...], str | None]:

@@ -8,6 +8,7 @@ that joins a running Spark changes nothing.
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
 import importlib.util
 import os
 import sys
@@ -81,7 +82,8 @@ def prepare(master: str, settings: Mapping[str, str]) -> None:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if is_on_this_machine(master):
         os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
-        os.environ.setdefault("SPARK_HOME", str(spark_home()))
+        if os.environ["PYSPARK_PYTHON"] == sys.executable:  # another may not have PySpark
+            os.environ.setdefault("SPARK_HOME", str(spark_home()))
 
 
 def spark_home(*, root: Path | None = None) -> Path:
@@ -96,7 +98,8 @@ def spark_home(*, root: Path | None = None) -> Path:
     installed = Path(spec.origin).parent
     if not (installed / "python" / "lib" / "pyspark.zip").exists():
         return installed  # not as PyPI ships it: leave it as it is
-    name = f"spark-{hashlib.sha256(os.fsencode(installed)).hexdigest()[:12]}"
+    place = hashlib.sha256(os.fsencode(installed)).hexdigest()[:12]
+    name = f"spark-{importlib.metadata.version('pyspark')}-{place}"
 
     def fill(made: Path) -> None:
         for part in ("bin", "sbin", "jars", "licenses", "data"):

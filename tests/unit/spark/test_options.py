@@ -58,6 +58,13 @@ def test_a_topic_in_load_is_answered_with_subscribe(tmp_path: Path) -> None:
     assert "not both" in refused(URL | {"path": str(tmp_path)})
 
 
+def test_a_path_may_be_a_uri_of_this_machine(tmp_path: Path) -> None:
+    (tmp_path / "FORMAT").touch()
+    for spelled in (str(tmp_path), f"file:{tmp_path}", f"file://{tmp_path}"):
+        found = parse({"path": spelled, "subscribe": "orders"}, streaming=False)
+        assert found.target.path == str(tmp_path)
+
+
 def test_a_cursor_needs_a_server(tmp_path: Path) -> None:
     (tmp_path / "FORMAT").touch()
     options = {"path": str(tmp_path), "subscribe": "orders", "cursor": "etl"}

@@ -48,6 +48,9 @@ def test_what_the_user_has_chosen_stays(bare: Path, monkeypatch: pytest.MonkeyPa
     starting.prepare("local[*]", {})
     assert os.environ["PYSPARK_PYTHON"] == "/opt/python"
     assert os.environ["SPARK_HOME"] == "/opt/spark"
+    monkeypatch.delenv("SPARK_HOME")
+    starting.prepare("local[*]", {})
+    assert "SPARK_HOME" not in os.environ  # who knows what that Python has
 
 
 def test_a_cluster_elsewhere_must_be_able_to_reach_the_driver(
