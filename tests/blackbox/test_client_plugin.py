@@ -5,9 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 import tomllib
+from importlib import import_module
 from pathlib import Path
 
 from tests.blackbox.conftest import child_environment
+
+from topics.testing import plugin
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -62,7 +65,9 @@ def test_users_get_a_log_in_memory_and_a_server_that_leaves_nothing_behind(tmp_p
 
 def test_pytest_finds_the_plugin_by_itself() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert project["entry-points"]["pytest11"] == {"topics": "topics.testing.plugin"}
+    found = import_module(project["entry-points"]["pytest11"]["topics"])
+    assert found.topics_log is plugin.topics_log
+    assert found.topics_server is plugin.topics_server
 
 
 def test_the_plugin_costs_nothing_until_a_fixture_is_used() -> None:

@@ -228,7 +228,7 @@ def test_a_silent_stream_is_noticed(script: Script) -> None:
         peer.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n")
         peer.wait_for_end()
 
-    with Http(script(act).url) as http, http.stream("GET", "/x", timeout=0.2) as stream:
+    with Http(script(act).url) as http, http.stream("GET", "/x", timeout=1.5) as stream:
         parts = iter(stream)
         assert next(parts) == b"one"
         with pytest.raises(Unreachable, match="too long"):
