@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+import socket
 from collections.abc import Sequence
 from typing import Any
 
@@ -59,8 +61,8 @@ class Server:
         return [seq for lo, hi, kind in runs if kind == "skipped" for seq in range(lo, hi + 1)]
 
     def restart(self) -> None:
-        """Kill it and have it back where it was."""
-        self.process.env["TOPICS_PORT"] = str(self.process.port)
+        """Kill it and have it back where it was; for servers of `start`."""
+        assert self.process.env["TOPICS_PORT"] == str(self.process.port)
         self.process.restart()
 
     def close(self) -> None:
@@ -68,4 +70,17 @@ class Server:
 
 
 def start(server_factory: ServerFactory, **env: str) -> Server:
-    return Server(server_factory(env=env))
+    """A server that can be restarted at its address."""
+    return Server(server_factory(env={"TOPICS_PORT": str(_lasting_port()), **env}))
+
+
+def _lasting_port() -> int:
+    """A free port that no program is given by chance while its server is away."""
+    while True:
+        port = random.randrange(12_000, 30_000)  # below those the system hands out
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
