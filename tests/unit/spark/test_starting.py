@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -96,3 +97,12 @@ def test_missing_pyspark_is_an_error_with_a_remedy(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(CannotStartSpark, match=r"pip install 'topics\[spark\]'"):
         starting.require_pyspark()
+
+
+@pytest.mark.parametrize(
+    ("module", "avoided"),
+    [("topics.spark", "pyspark"), ("topics.spark", "pyarrow"), ("pyspark_topics", "topics.spark")],
+)
+def test_importing_is_cheap_and_cannot_break_spark(module: str, avoided: str) -> None:
+    program = f"import {module}, sys; sys.exit({avoided!r} in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
