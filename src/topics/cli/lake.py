@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -158,7 +160,8 @@ def maintain(
     place = Place.of(table)
     needles = [] if needle_file is None else upkeep.needles_of(needle_file)
     task = upkeep.Maintenance(upkeep.hours_of(retain), needles)
-    made = upkeep.maintain(place, task, origin=_origin(where, place), say=_say)
+    with _origin(where, place) as origin:
+        made = upkeep.maintain(place, task, origin=origin, say=_say)
     path = receipt or default_path(place, made.started)
     made.write(path)
     if as_json:
@@ -176,7 +179,8 @@ def _server(target: Target) -> str:
     return target.url
 
 
-def _origin(where: Where, place: Place) -> Origin | None:
+@contextmanager
+def _origin(where: Where, place: Place) -> Iterator[Origin | None]:
     """The server the table is made from, if that is the one meant; the receipt asks it little."""
     from topics.spark.lake.origin import Origin  # noqa: PLC0415
     from topics.spark.lake.table import ORIGIN, LakeTable  # noqa: PLC0415
@@ -184,8 +188,10 @@ def _origin(where: Where, place: Place) -> Origin | None:
     target = where.target()
     table = LakeTable.open(place)
     if target.url is None or table.settings.get(ORIGIN) != target.url:
-        return None
-    return Origin(target.url, table.topic, token=target.token, retry_s=_QUICKLY_S)
+        yield None
+        return
+    with Origin(target.url, table.topic, token=target.token, retry_s=_QUICKLY_S) as origin:
+        yield origin
 
 
 class _Shown:
