@@ -43,6 +43,8 @@ class RouterPump:
         self._has_turn = False
         self._has_tick = False
         self._stopped = False
+        self._under_way = 0
+        self._all_done: asyncio.Event | None = None
         for router in self._routers:
             self._want(router)
 
@@ -55,6 +57,7 @@ class RouterPump:
         """Begin some passes now, the others on later turns."""
         for _ in range(min(PASSES_PER_TURN, len(self._waiting))):
             router = self._waiting.popleft()
+            self._under_way += 1
             self._driver.start(self._forwarder.advance(router), partial(self._done, router))
         self._ask_turn()
 
@@ -62,6 +65,12 @@ class RouterPump:
         """Begin no more passes."""
         self._stopped = True
         self._waiting.clear()
+
+    async def join(self) -> None:
+        """Wait for the passes under way, after `stop`."""
+        self._all_done = asyncio.Event()
+        if self._under_way:
+            await self._all_done.wait()
 
     def _want(self, router: Router) -> None:
         if self._known.get(router.name) is not router and not self._stopped:
@@ -79,6 +88,9 @@ class RouterPump:
         self.run()
 
     def _done(self, router: Router, moved: bool | None, error: TopicsError | None) -> None:
+        self._under_way -= 1
+        if self._all_done is not None and not self._under_way:
+            self._all_done.set()
         if self._known.get(router.name) is router:
             del self._known[router.name]
         if self._routers.by_name.get(router.name) is not router:

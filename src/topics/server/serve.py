@@ -87,6 +87,7 @@ class Server:
         self._tls: ssl.SSLContext | None = None
         self._upkeep: asyncio.TimerHandle | None = None
         self._maintaining = False
+        self._maintenance_over = asyncio.Event()
         self._pump: Pump | None = None
         self._routers: RouterPump | None = None
         self.stopping = asyncio.Event()
@@ -229,10 +230,12 @@ class Server:
         work = engine.upkeep.poll()
         if work is not None:
             self._maintaining = True
+            self._maintenance_over.clear()
             self._driver.start(work, self._maintained, pool=self._lane)
 
     def _maintained(self, answer: None, error: TopicsError | None) -> None:
         self._maintaining = False
+        self._maintenance_over.set()
         if error is not None:
             _log.error("maintenance failed: %s", error)
 
@@ -262,8 +265,17 @@ class Server:
         self._lane.shutdown(wait=False)
         return code
 
+    async def _finish_own_work(self) -> None:
+        """Clients are waited for within bounds, our own work to its end: the last checkpoint must
+        not meet another one, nor a pass that still moves a router."""
+        if self._routers is not None:
+            await self._routers.join()
+        if self._maintaining:
+            await self._maintenance_over.wait()
+
     async def _close(self, engine: Engine) -> int:
         assert engine.upkeep is not None
+        await self._finish_own_work()
         closed = self._loop.create_future()
         self._driver.start(
             engine.upkeep.closing(), lambda _, error: closed.set_result(error), pool=self._lane
