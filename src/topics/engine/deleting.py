@@ -15,6 +15,7 @@ from topics.storage.crashpoints import crashpoint
 from topics.storage.frames import encode
 from topics.storage.wal.submission import Submission
 from topics.values import CursorState, DeleteResult
+from topics.wire import predicates
 
 MAX_CURSORS = 1000
 
@@ -23,20 +24,8 @@ def parse_match(selector: str | list[str] | tuple[str, ...] | None) -> Match | N
     """`"tag"`, `"prefix*"`, `["tag","Eq","x"]` or `["tag","Glob","x*"]`."""
     if selector is None:
         return None
-    if isinstance(selector, str):
-        if selector.endswith("*"):
-            return Match(selector[:-1], is_prefix=True)
-        return Match(selector)
-    if len(selector) != 3 or not all(isinstance(part, str) for part in selector):
-        raise InvalidRequest('a match is a string or ["tag", "Eq" or "Glob", value]')
-    field, op, value = selector
-    if field != "tag" or op not in ("Eq", "Glob"):
-        raise InvalidRequest(f"cannot match {field!r} with {op!r}: use tag with Eq or Glob")
-    if op == "Eq":
-        return Match(value)
-    if not value.endswith("*"):
-        raise InvalidRequest(f"a Glob ends with *: {value!r} does not (use Eq for an exact tag)")
-    return Match(value[:-1], is_prefix=True)
+    predicate = predicates.parse_match(selector)
+    return Match(predicate.literal, is_prefix=predicate.is_prefix)
 
 
 class DeleteSubmission(Submission):

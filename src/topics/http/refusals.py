@@ -1,7 +1,5 @@
 """Answers the transport gives by itself, in the same JSON envelope as every other error."""
 
-import msgspec
-
 from topics.errors import (
     Internal,
     InvalidRequest,
@@ -10,10 +8,11 @@ from topics.errors import (
     UnsupportedMediaType,
 )
 from topics.http.messages import Response
+from topics.wire.responses import envelope
 
 
 def _envelope(status: int, code: str, message: str) -> Response:
-    return Response(status, msgspec.json.encode({"error": {"code": code, "message": message}}))
+    return Response(status, envelope(code, message))
 
 
 def malformed(message: str) -> Response:

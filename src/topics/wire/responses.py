@@ -6,7 +6,7 @@ what the Python API returns in another form than the wire is turned over here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -59,10 +59,15 @@ def closed(body: bytes, spent: bytes) -> bytes:
 
 
 def error_body(error: TopicsError) -> bytes:
-    """The envelope of every refusal."""
-    facts: dict[str, object] = {"code": error.code, "message": message_of(error)}
-    if error.detail is not None:
-        facts["detail"] = error.detail
+    """A refusal in its envelope."""
+    return envelope(error.code, message_of(error), error.detail)
+
+
+def envelope(code: str, message: str, detail: Mapping[str, object] | None = None) -> bytes:
+    """The envelope of every refusal; without `detail` when there is none."""
+    facts: dict[str, object] = {"code": code, "message": message}
+    if detail is not None:
+        facts["detail"] = detail
     return _encode({"error": facts})
 
 
