@@ -10,7 +10,11 @@ from tests.docs.pages import blocks_of, run_page
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 FOLDERS = ("tutorials", "howto", "operations")
-PAGES = [DOCS / "index.md", *(page for name in FOLDERS for page in sorted((DOCS / name).glob("*")))]
+PAGES = [
+    DOCS / "index.md",
+    DOCS / "client.md",
+    *(page for name in FOLDERS for page in sorted((DOCS / name).glob("*"))),
+]
 WITH_CODE = [page for page in PAGES if blocks_of(page.read_text())]
 
 
