@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar
 
 from demo_server import Server, running, say, show  # type: ignore[import-not-found]  # beside it
 
@@ -95,16 +95,19 @@ def started_spark(folder: Path, log: Path) -> Iterator[None]:
 
 
 @contextmanager
-def waiting(what: str, out: Any = None) -> Iterator[None]:  # noqa: ANN401 - a text stream
-    """Say now and then that something still goes on."""
+def waiting(what: str, out: TextIO | None = None) -> Iterator[None]:
+    """Say now and then that something still goes on: on a terminal always on the same line."""
+    # Not sys.stdout, which `command` points elsewhere while it runs.
+    target = out or sys.__stdout__
+    assert target is not None
+    before, after = ("\r", "") if target.isatty() else ("", "\n")
     ended = threading.Event()
     began = time.monotonic()
 
     def tell() -> None:
         while not ended.wait(NOTICE_EVERY_S):
             seconds = time.monotonic() - began
-            # Not sys.stdout, which `command` points elsewhere while it runs.
-            print(f"  {what}: {seconds:.0f} s", file=out or sys.__stdout__, flush=True)
+            print(f"{before}  {what}: {seconds:.0f} s", end=after, file=target, flush=True)
 
     teller = threading.Thread(target=tell, daemon=True)
     teller.start()
@@ -113,6 +116,8 @@ def waiting(what: str, out: Any = None) -> Iterator[None]:  # noqa: ANN401 - a t
     finally:
         ended.set()
         teller.join()
+        if before:
+            print(f"\r{' ' * (len(what) + 12)}\r", end="", file=target, flush=True)
 
 
 def command(*words: object) -> str:

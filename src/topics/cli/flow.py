@@ -94,7 +94,7 @@ class _Shown:
         if self._as_json:
             _print_json({"flow": name, "error": str(error)})
         print(f"topics: {error}", file=sys.stderr)
-        log = state.find(name).log
+        log = next((each.log for each in state.find_all() if each.name == name), None)
         if log is not None and Path(log).exists():
             print(f"topics: what Spark said is in {log}", file=sys.stderr)
 

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     Report = Callable[[Progress], None]
 
 _POLL_S: Final = 0.2
+_TRIES: Final = 4
+_TOO_SLOW: Final = "Python worker failed to connect back"
 _DELIVERY_MS: Final = 30_000
 _log = logging.getLogger("topics.spark")
 _IN_A_BATCH: Final = ("Processing", "No new data but cleaning up state")
@@ -72,10 +74,9 @@ def run(
         holder.write(_first_state(flow, target, master, holder))
         try:
             with _session(flow, master, conf or {}, holder, notice) as spark:
-                query = start(spark, flow, options)
-                holder.update(status="running")
                 notice(f"{flow.name} runs, batch by batch into {flow.target}")
-                outcome = _Watch(query, flow, holder, report).until(stopping)
+                watch = Watch(flow, holder, report)
+                outcome = run_query(watch, lambda: start(spark, flow, options), stopping, notice)
                 deliver_reports(spark)
         except Exception as error:
             said = str(error) if isinstance(error, FlowFailed) else explain(error)
@@ -86,6 +87,30 @@ def run(
             raise
         holder.update(status="stopped", ended=time.time())
     return outcome
+
+
+def run_query(
+    watch: Watch,
+    start_query: Callable[[], StreamingQuery],
+    stopping: threading.Event,
+    notice: Callable[[str], None],
+) -> Outcome:
+    """Start the query and follow it to its end; anew when this machine was too slow for Spark.
+
+    Spark gives a Python process ten seconds to start, and nothing can change that. On a machine
+    that is busy with something else it may take longer, and the query fails for no other reason.
+    """
+    for _ in range(_TRIES - 1):
+        failed = watch.follow(start_query(), stopping)
+        if failed is None:
+            return watch.outcome
+        if _TOO_SLOW not in str(failed):
+            raise failed
+        notice("this machine is too busy: a Python process took over 10 s to start; once more")
+    failed = watch.follow(start_query(), stopping)
+    if failed is not None:
+        raise failed
+    return watch.outcome
 
 
 def server_options(flow: Flow, target: Target) -> dict[str, str]:
@@ -255,13 +280,10 @@ def told_to_stop() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-class _Watch:
-    """Follows one query: every batch is reported once, and the state file is kept up to date."""
+class Watch:
+    """Follows a query: every batch is reported once, and the state file is kept up to date."""
 
-    def __init__(
-        self, query: StreamingQuery, flow: Flow, holder: state.Holder, report: Report
-    ) -> None:
-        self._query = query
+    def __init__(self, flow: Flow, holder: state.Holder, report: Report) -> None:
         self._topics = [source.topic for source in flow.sources]
         self._holder = holder
         self._report = report
@@ -269,21 +291,23 @@ class _Watch:
         self._batches = self._rows = self._lost = 0
         self._began = time.monotonic()
 
-    def until(self, stopping: threading.Event) -> Outcome:
-        """Wait for the end of the query, or end it when asked to."""
+    @property
+    def outcome(self) -> Outcome:
+        return Outcome(self._batches, self._rows, self._lost, time.monotonic() - self._began)
+
+    def follow(self, query: StreamingQuery, stopping: threading.Event) -> Exception | None:
+        """Wait for the end of the query, or end it when asked to; gives the error it ended with."""
+        self._query = query
+        self._holder.update(status="running")
         try:
-            while self._query.isActive and not stopping.wait(_POLL_S):
+            while query.isActive and not stopping.wait(_POLL_S):
                 self._look()
-            if self._query.isActive:
+            if query.isActive:
                 self._finish_batch()
         finally:
-            self._query.stop()
+            query.stop()
         self._look()
-        failed = self._query.exception()
-        if failed is not None:
-            raise failed
-        seconds = time.monotonic() - self._began
-        return Outcome(self._batches, self._rows, self._lost, seconds)
+        return query.exception()
 
     def _finish_batch(self) -> None:
         """Wait until the running batch has ended; Spark would tear it down in the middle."""

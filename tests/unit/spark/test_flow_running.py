@@ -1,0 +1,113 @@
+"""A query is watched to its end: batches once, errors passed on, a machine too slow tried again."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.spark.test_flow_state import a_state
+
+from topics.client.targets import Target
+from topics.spark.flows import state
+from topics.spark.flows.errors import FlowFailed
+from topics.spark.flows.file import Flow, Source, ToTable, ToTopic
+from topics.spark.flows.progress import Progress
+from topics.spark.flows.running import Watch, run_query, server_options
+from topics.spark.flows.views import watched
+
+FLOW = Flow(
+    file=Path("/flows/totals.yaml"),
+    name="totals",
+    sources=(Source("orders"),),
+    transform="SELECT 1",
+    target=ToTopic("totals"),
+    trigger="once",
+    checkpoint=Path("/checkpoints/totals"),
+)
+TOO_SLOW = RuntimeError("[STREAM_FAILED] Python worker failed to connect back.")
+
+
+class Query:
+    """What is used of Spark's: it has ended, with these batches and perhaps an error."""
+
+    def __init__(self, batches: Sequence[int] = (), error: Exception | None = None) -> None:
+        self.isActive = False
+        self.recentProgress = [a_report(number) for number in batches]
+        self._error = error
+
+    @property
+    def lastProgress(self) -> Any:  # noqa: ANN401, N802 - as Spark names it
+        return self.recentProgress[-1] if self.recentProgress else None
+
+    def exception(self) -> Exception | None:
+        return self._error
+
+    def stop(self) -> None:
+        """It has ended already."""
+
+
+def a_report(number: int) -> dict[str, Any]:
+    counted = {watched("orders"): {"records": 10, "lost": 1, "bad": 0}}
+    return {
+        "batchId": number,
+        "batchDuration": 100,
+        "durationMs": {"addBatch": 50},
+        "sources": [],
+        "observedMetrics": counted,
+    }
+
+
+@pytest.fixture
+def holder(tmp_path: Path) -> Iterator[state.Holder]:
+    with state.hold("totals", {"XDG_STATE_HOME": str(tmp_path)}) as held:
+        held.write(a_state(status="starting"))
+        yield held
+
+
+def test_every_batch_is_reported_once_and_kept_in_the_state(holder: state.Holder) -> None:
+    seen: list[Progress] = []
+    watch = Watch(FLOW, holder, seen.append)
+    outcome = run_query(watch, lambda: Query([0, 1, 2]), threading.Event(), lambda _: None)  # type: ignore[arg-type, return-value]  # stands in
+    assert [done.batch for done in seen] == [0, 1, 2]
+    assert (outcome.batches, outcome.rows, outcome.lost) == (3, 30, 3)
+    assert holder.state is not None
+    assert (holder.state.status, holder.state.batch, holder.state.rows) == ("running", 2, 30)
+
+
+def test_a_query_that_failed_because_the_machine_was_too_slow_is_started_again(
+    holder: state.Holder,
+) -> None:
+    queries = iter([Query([0], TOO_SLOW), Query(error=TOO_SLOW), Query([0, 1])])
+    seen: list[Progress] = []
+    notices: list[str] = []
+    watch = Watch(FLOW, holder, seen.append)
+    outcome = run_query(watch, lambda: next(queries), threading.Event(), notices.append)  # type: ignore[arg-type, return-value]  # stands in
+    assert [done.batch for done in seen] == [0, 1]
+    assert outcome.batches == 2
+    assert len(notices) == 2
+
+
+def test_a_machine_that_stays_too_slow_is_an_error_in_the_end(holder: state.Holder) -> None:
+    watch = Watch(FLOW, holder, lambda _: None)
+    with pytest.raises(RuntimeError, match="connect back"):
+        run_query(watch, lambda: Query(error=TOO_SLOW), threading.Event(), lambda _: None)  # type: ignore[arg-type, return-value]  # stands in
+
+
+def test_any_other_error_ends_the_flow_at_once(holder: state.Holder) -> None:
+    queries = iter([Query(error=RuntimeError("no such column"))])
+    watch = Watch(FLOW, holder, lambda _: None)
+    with pytest.raises(RuntimeError, match="no such column"):
+        run_query(watch, lambda: next(queries), threading.Event(), lambda _: None)  # type: ignore[arg-type, return-value]  # stands in
+
+
+def test_a_directory_serves_a_table_and_no_topic() -> None:
+    here = Target(path="/data")
+    with pytest.raises(FlowFailed, match="needs a server"):
+        server_options(FLOW, here)
+    to_table = Flow(**{**vars(FLOW), "target": ToTable(Path("/lake/totals"))})
+    assert server_options(to_table, here) == {"path": "/data"}
+    with_key = Target(url="http://127.0.0.1:4000", token="key")
+    assert server_options(FLOW, with_key) == {"url": "http://127.0.0.1:4000", "token": "key"}
