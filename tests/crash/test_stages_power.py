@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from functools import partial
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from tests.crash.stage_stores import (
@@ -18,7 +19,14 @@ from tests.crash.stage_stores import (
     records,
     rows,
 )
+from tests.crash.stores import opened
 
+from topics.embedded import Log
+from topics.engine.bulk import slices
+from topics.engine.effects import run
+from topics.engine.paging import VersionedBulk
+from topics.engine.reading import Query
+from topics.storage.frame_columns import Frames, bounds, headers
 from topics.testing import CrashMode, FaultFs, PowerOff, SimDisk, WatchFs, stop_at
 
 STORE = new_store()
@@ -141,3 +149,42 @@ def test_st01_a_rebuilt_commit_survives_checkpoints_and_the_loss_of_the_newest_s
     newest = max(path for path in disk.paths() if "/meta/snapshot" in path)
     disk.flip(newest, 100)
     check_after(disk, sink)
+
+
+def test_st01_records_of_rebuilt_commits_are_read_in_bulk_beside_those_of_the_log() -> None:
+    """Two rebuilt commits lie together in memory, and what came between them in a log file."""
+    disk = SimDisk()
+    log = opened(disk.mount())
+    log.create("t", durability="fsync")
+    log.append("t", {"data": 0})
+    for epoch in (1, 2):
+        log.stage("sink", epoch, 0, [{"topic": "t", "data": [epoch, n]} for n in range(2)])
+        with stop_at("stage.committed", disk.kill) as stop:
+            log.commit("sink", epoch, [(0, 0)])
+        assert stop.reached
+        log = opened(disk.mount())
+        if epoch == 1:
+            log.append("t", {"data": -1})
+    expected = [0, [1, 0], [1, 1], -1, [2, 0], [2, 1]]
+    assert [record.data for record in log.read("t").records] == expected
+    assert bulk(log, "t") == expected
+
+
+def bulk(log: Log, name: str) -> list[Any]:
+    """All records of a topic, read the way of Arrow pages."""
+    pages = log._engine.pages
+    page = run(pages.plan(name, Query(limit=100), b"", []))
+    assert isinstance(page, VersionedBulk)
+    found: list[Any] = []
+
+    def datas(frames: Frames) -> int:
+        inside = bounds(frames, headers(frames))
+        spans = zip(inside.datas.tolist(), inside.metas.tolist(), strict=True)
+        found.extend(json.loads(frames.buf[start:end]) for start, end in spans)
+        return frames.size
+
+    for seqs in slices(page.bulk.plan.runs):
+        left = seqs
+        while len(left):
+            left = left[run(pages.bulk.step(page.bulk.plan.topic, left, datas)) :]
+    return found

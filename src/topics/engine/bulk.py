@@ -293,9 +293,10 @@ def _from_slots(sources: Sources, topic_id: int, tail: Tail, seqs: Positions) ->
     locations = np.array(tail.locations[a:b], np.int64)[slots]
     lengths = np.array(tail.lengths[a:b], np.int64)[slots]
     count = _fitting(lengths)
-    if locations[0] >> OFFSET_BITS != locations[count - 1] >> OFFSET_BITS:
-        same = (locations >> OFFSET_BITS) == (locations[0] >> OFFSET_BITS)
-        count = min(count, int(np.argmin(same)))
+    # Sources may alternate: rebuilt records lie in memory, those between them in a log file.
+    others = np.flatnonzero(locations[:count] >> OFFSET_BITS != locations[0] >> OFFSET_BITS)
+    if len(others):
+        count = int(others[0])
     locations, lengths = locations[:count], lengths[:count]
     source = sources.get(int(locations[0]) >> OFFSET_BITS)
 
