@@ -6,6 +6,8 @@ Each test runs against every door and asserts results, not only that there are s
 from __future__ import annotations
 
 import itertools
+import pickle
+import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -530,6 +532,17 @@ def test_dead_letters_can_be_put_back(door: Door, name: Name) -> None:
     assert [job.data for job in queue.claim()] == ["poison"]
 
 
+def test_a_worker_finishes_every_job_once(door: Door, name: Name) -> None:
+    door.create(name("q"), type="queue")
+    door.append(name("q"), [{"data": n} for n in range(20)])
+    done: queue.SimpleQueue[int] = queue.SimpleQueue()
+    with door.worker(name("q"), lambda job: done.put(job.data), concurrency=3, idle_s=0.05):
+        got = sorted(done.get(timeout=60) for _ in range(20))
+    assert got == list(range(20))
+    assert done.empty()
+    assert door.queue(name("q")).stats() == QueueCounts(0, 0, 0)
+
+
 # Routers
 
 
@@ -599,6 +612,14 @@ def test_a_closed_door_says_so_whatever_is_asked(door: Door) -> None:
 def _another(door: Door) -> Door:
     url = getattr(door, "url", None)
     return topics.open() if url is None else topics.open(url, token=None)
+
+
+def test_a_pickled_client_is_a_client(shared_server: ServerProcess, name: Name) -> None:
+    with topics.open(shared_server.url, token=None, heartbeat=2.0) as log:
+        log.append(name("t"), {"data": 1})
+        with pickle.loads(pickle.dumps(log)) as copy:
+            assert copy.read(name("t")).records[0].data == 1
+            assert copy.heartbeat == 2.0
 
 
 def test_the_directory_door_is_a_directory(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Literal, Protocol
 
 from topics.client._call import Call
@@ -122,7 +122,7 @@ async def events(
     transport: Transport,
     run: Callable[[Call[str]], Awaitable[str]],
     reason: Reason,
-) -> AsyncIterator[Event]:
+) -> AsyncGenerator[Event, None]:
     """Everything a live read has to say, over as many connections as it takes."""
     listening = Listening(now=_now(), wait=wait, heartbeat=heartbeat, url=http.url)
     was_open, tries = False, 0

@@ -7,7 +7,8 @@ The calls, results and errors of `RemoteLog` with `await` before them; `follow` 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -210,15 +211,16 @@ class AsyncRemoteLog:
         made again, and said with `Resumed`; nothing is skipped and nothing comes twice.
         """
         following = self._following({topic: after}, node=node, match=match, limit=limit)
-        async for event in self._events(following, wait, transport):
-            if isinstance(event, Arrived):
-                yield event.record
-            elif isinstance(event, Lost):
-                yield event.tombstone
-            elif isinstance(event, Resumed):
-                yield event
-            elif isinstance(event, TopicDropped):
-                raise TopicNotFound(topic)
+        async with aclosing(self._events(following, wait, transport)) as events:
+            async for event in events:
+                if isinstance(event, Arrived):
+                    yield event.record
+                elif isinstance(event, Lost):
+                    yield event.tombstone
+                elif isinstance(event, Resumed):
+                    yield event
+                elif isinstance(event, TopicDropped):
+                    raise TopicNotFound(topic)
 
     async def watch(
         self,
@@ -237,8 +239,9 @@ class AsyncRemoteLog:
         after `wait` seconds without news.
         """
         following = self._following(starts_of(topics), node=node, match=match, limit=limit)
-        async for event in self._events(following, wait, transport):
-            yield event
+        async with aclosing(self._events(following, wait, transport)) as events:
+            async for event in events:
+                yield event
 
     async def delete(
         self,
@@ -431,7 +434,7 @@ class AsyncRemoteLog:
 
     def _events(
         self, following: Following, wait: float | None, transport: Transport
-    ) -> AsyncIterator[Event]:
+    ) -> AsyncGenerator[Event, None]:
         from topics.client._aio_stream import events  # noqa: PLC0415 - as above
 
         return events(

@@ -187,6 +187,20 @@ def test_nobody_listening_is_unreachable_and_nothing_was_sent() -> None:
     assert caught.value.code == "unreachable"
 
 
+def test_a_connection_to_itself_is_not_taken_for_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    def to_itself(address: object, timeout: float) -> socket.socket:
+        # What the system does when the port it picks for us is the very one we ask for.
+        sock = socket.socket()
+        sock.bind(("127.0.0.1", 0))
+        sock.connect(sock.getsockname())
+        return sock
+
+    monkeypatch.setattr(socket, "create_connection", to_itself)
+    with Http("http://127.0.0.1:1", retries=0) as http, pytest.raises(Unreachable) as caught:
+        http.request("POST", "/x", body=b"1")
+    assert not caught.value.sent
+
+
 def test_something_that_is_no_http_is_unreachable(script: Script) -> None:
     server = script(answering(b"220 mail.example ESMTP\r\n"))
     with Http(server.url, retries=0) as http, pytest.raises(Unreachable, match="HTTP"):
