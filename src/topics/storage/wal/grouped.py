@@ -120,6 +120,7 @@ class _Lane:
         self.submitted_bytes = 0  # owner
         self.taken_bytes = 0  # thread
         self._distrusted_until_ns = 0  # owner
+        self._ticked = False  # whether a tick waits in the queue
         name = f"topics-wal-{shard.writer.shard}"
         self.thread = threading.Thread(target=self._run, name=name, daemon=True)
         self.thread.start()
@@ -175,7 +176,8 @@ class _Lane:
         self._distrusted_until_ns = 0
         if shard.wrote_ns > _SLOW_WRITE_NS:
             self._distrusted_until_ns = shard.clock() + _DISTRUST_NS
-        if not was_dirty or shard.sync_is_due:
+        if (not was_dirty or shard.sync_is_due) and not self._ticked:
+            self._ticked = True
             self._queue.put(_Signal.TICK)
         return True
 
@@ -234,7 +236,9 @@ class _Lane:
 
     def _add(self, batch: _Batch, item: _Item) -> None:
         batch.add(item)
-        if isinstance(item, Submission):
+        if item is _Signal.TICK:
+            self._ticked = False  # before the clock is looked at: what comes later ticks again
+        elif isinstance(item, Submission):
             self.taken += 1
             self.taken_bytes += len(item.frames)
 
