@@ -18,6 +18,9 @@ class Weather(NamedTuple):
     """What a run lets happen besides kills; some rules cannot be judged in it."""
 
     clock_jumps: bool = False
+    """Time limits may end at any moment."""
+    disk_full: bool = False
+    """Calls may fail, and what they were about is as before."""
 
 
 class Record(NamedTuple):

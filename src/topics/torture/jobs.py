@@ -91,12 +91,15 @@ class Queue:
 
     def claim(self, api: Caller, node: str, *, most: int) -> list[Answer]:
         jobs: list[Answer] = api.post(f"{self._path}/claim", {"node": node, "max": most})["claimed"]
+        jumps = self._weather.clock_jumps
         with self._lock:
             for shown in jobs:
                 job = self._jobs[shown["data"]]
-                if job.state in ("finishing", "finished") and not self._weather.clock_jumps:
+                # An ack under way ends a lease, or, if it fails, gives the job back.
+                doubtful = job.state == "finishing" and self._weather.disk_full
+                if job.state in ("finishing", "finished") and not doubtful and not jumps:
                     self._problems.append(f"{shown['data']!r} was acked and is handed out again")
-                if job.holder not in (None, node) and not self._weather.clock_jumps:
+                if job.holder not in (None, node) and not doubtful and not jumps:
                     self._problems.append(f"{shown['data']!r} is leased to two workers")
                 job.holder = node
         return jobs

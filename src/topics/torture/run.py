@@ -129,7 +129,7 @@ class Plan:
 
     @property
     def weather(self) -> Weather:
-        return Weather(clock_jumps=self.clock is not None)
+        return Weather(self.clock is not None, self.ballast is not None)
 
     @property
     def flags(self) -> str:
