@@ -103,7 +103,9 @@ def run_pip(arguments: Sequence[str], *, stage: str, count: int) -> None:
             fetched = re.match(r"Progress (\d+) of (\d+)", line)
             if fetched is None:
                 said.append(line)
-            if time.monotonic() - noticed >= NOTICE_EVERY_S:
+            # Unpacking takes long and says nothing after its first line, so that one always counts.
+            is_unpacking = line.startswith("Installing collected packages")
+            if is_unpacking or time.monotonic() - noticed >= NOTICE_EVERY_S:
                 noticed = time.monotonic()
                 print(progress(stage, collected, count, fetched, said), flush=True)
     if pip.returncode != 0:
