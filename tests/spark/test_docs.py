@@ -34,7 +34,7 @@ PAGES = Path(__file__).resolve().parents[2] / "docs" / "spark"
 CLUSTER_PORT = "7077"
 _BLOCK = re.compile(r"^```(\w+)(?: title=\"(.*?)\")?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +125,7 @@ def run_in_bash(command: str) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=600,
     )
     assert told.returncode == 0, f"{command}\nexit {told.returncode}\n{told.stdout}{told.stderr}"
     return told.stdout

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 PNG = b"\x89PNG\r\n\x1a\n"
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(900)
 
 
 def test_the_pipelines_project_reads_and_writes_topics(
@@ -41,7 +41,7 @@ def test_the_pipelines_project_reads_and_writes_topics(
         capture_output=True,
         text=True,
         check=False,
-        timeout=580,
+        timeout=850,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     with httpx.Client(base_url=server.url, timeout=30) as http:
@@ -79,7 +79,7 @@ def test_the_demo_ends_with_the_pipeline_and_cleans_up(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=580,
+        timeout=850,
     )
     assert told.returncode == 0, told.stdout + told.stderr
     assert told.stderr == ""
