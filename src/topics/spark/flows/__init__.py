@@ -1,5 +1,8 @@
 """Flows: topics in, a transformation in SQL or Python, a topic or a table out.
 
-`file` says what a flow is, `state` which flows run on this machine, `views` what SQL sees of a
-topic, `running` how one runs until it is told to stop, `tables` how its rows become a Delta table.
+    file        what a flow is: its file, judged; `reading` gets the mapping out of YAML or Python
+    state       which flows run on this machine
+    views       what SQL sees of a topic, and what becomes of the rows it makes
+    tables      how rows become a Delta table, a batch at a time
+    running     a flow from its start to its end; `progress` reports it, `explaining` its failure
 """
