@@ -18,6 +18,7 @@ from topics.errors import Internal, NotAcceptable, TopicNotFound
 from topics.spark.coverage import Coverage, Page, Run
 from topics.spark.log import (
     PAGE_BYTES,
+    UNREADABLE_RECORDS,
     DeadRuns,
     Head,
     PageQuery,
@@ -29,8 +30,6 @@ from topics.spark.log import (
 ARROW: Final = "application/vnd.apache.arrow.stream"
 _TIMEOUT_S: Final = 120.0
 _LIST_PAGE: Final = 1000
-_BROKEN_STREAMS: Final = 5
-"""Repeats after a stream that broke off: the server has then learnt of a record it cannot read."""
 
 
 class ServerLog:
@@ -92,8 +91,10 @@ class ServerLog:
         return self._page(topic, urlencode(asked, quote_via=quote))
 
     def _page(self, topic: str, query: str) -> Page:
+        """One page, asked for again when it breaks off: the server has then found a record that it
+        cannot read, and tells of it as lost from now on."""
         path = f"{_path(topic)}/records?{query}"
-        for left in reversed(range(_BROKEN_STREAMS)):
+        for left in reversed(range(UNREADABLE_RECORDS)):
             body = patiently(lambda: self._arrow(path), seconds=self._retry_s)
             try:
                 return _decode(body)

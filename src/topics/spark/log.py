@@ -24,6 +24,8 @@ PASSING: Final = (Unreachable, NotReady, ShuttingDown, Throttled)
 PAGE_BYTES: Final = 16 << 20
 PAGE_BATCHES: Final = 4
 """Batches of a page: enough for the round trip not to matter, few enough to be held in memory."""
+UNREADABLE_RECORDS: Final = 1000
+"""How many damaged records may be found in one page, each at the cost of reading it again."""
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 2.0
 

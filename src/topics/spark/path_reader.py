@@ -20,7 +20,7 @@ from typing import Final, TypeVar
 import pyarrow as pa
 
 from topics.core.facts import Match
-from topics.engine.bulk import slices
+from topics.engine.bulk import UnreadableRecord, slices
 from topics.engine.clock import SystemClock
 from topics.engine.effects import run
 from topics.engine.opening import Opening, open_view
@@ -30,7 +30,15 @@ from topics.engine.settings import EngineSettings
 from topics.errors import Internal, InvalidRequest, TopicNotFound
 from topics.spark.coverage import Coverage, Page, Run
 from topics.spark.errors import InvalidOption
-from topics.spark.log import PAGE_BYTES, DeadRuns, Head, PageQuery, Plan, PlannedRange
+from topics.spark.log import (
+    PAGE_BYTES,
+    UNREADABLE_RECORDS,
+    DeadRuns,
+    Head,
+    PageQuery,
+    Plan,
+    PlannedRange,
+)
 from topics.storage.frame_arrow import record_batch
 from topics.storage.frame_columns import Frames, Positions
 from topics.storage.fs import RealFs
@@ -126,6 +134,17 @@ class DirectoryLog:
             self._look_again(force=True)
 
     def _page(self, topic: str, query: PageQuery) -> Page:
+        """Read a page, and again after a record that cannot be read: it is known then, and told
+        of as lost."""
+        for left in reversed(range(UNREADABLE_RECORDS)):
+            try:
+                return self._read(topic, query)
+            except UnreadableRecord:
+                if not left:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _read(self, topic: str, query: PageQuery) -> Page:
         found = run(self._engine.pages.plan(topic, _query(query), b"spark", ()))
         assert not isinstance(found, Unchanged)
         plan = found.bulk.plan

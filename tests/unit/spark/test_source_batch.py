@@ -319,6 +319,26 @@ def test_a_topic_that_has_become_shorter_is_lost_from_there(
     assert found[-1]["reason"] == "crash"
 
 
+def test_records_that_rot_are_lost_and_their_neighbours_are_not(
+    log: Log, where: dict[str, object], tmp_path: Path
+) -> None:
+    append(log, 60)
+    log.checkpoint()
+    append(log, 1)
+    log.checkpoint()
+    log.checkpoint()  # the log files that still had a copy are gone
+    segment = min(tmp_path.rglob("seg-*.data"))
+    stored = bytearray(segment.read_bytes())
+    start, end = stored.index(b'{"n":20}'), stored.index(b'{"n":27}') + 8
+    stored[start:end] = bytes(end - start)
+    segment.write_bytes(stored)
+    found = batch_rows(where)
+    assert account(found, first=1, last=61) == Counter(data=53, lost=8)
+    lost = [row for row in found if row["kind"] == "lost"]
+    assert {row["reason"] for row in lost} == {"crash"}
+    assert (lost[0]["seq"], lost[-1]["last_seq"]) == (20, 27)
+
+
 # Loss
 
 
