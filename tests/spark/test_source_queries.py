@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-DEADLINE_S = 120
+DEADLINE_S = 300
 Begin = Callable[..., "StreamingQuery"]
 
 
