@@ -27,6 +27,8 @@ from topics.values import Page, Record, Tombstone
 DEFAULT_LIMIT = 256
 DEFAULT_BUDGET = 1 << 20
 MAX_BUDGET = 8 << 20
+TRIES = 3
+"""How often a read looks for its records before it says that they cannot be read."""
 FILTERED_CHUNK = 512
 
 
@@ -149,17 +151,25 @@ class Reader:
 
     def _fetch(self, topic: Topic, lo: int, hi: int, room: int) -> Op[Piece]:
         """Bytes of the records `lo ..`, at least one, not many more than `room` bytes."""
+        for attempt in range(1, TRIES + 1):
+            try:
+                return (yield from self._fetch_once(topic, lo, hi, room))
+            except (OSError, KeyError) as error:
+                # A checkpoint may have moved the records and let their log file go meanwhile.
+                if attempt == TRIES or not topic.earliest <= lo <= topic.head:
+                    message = f"records of topic {topic.name!r} could not be read: {error}"
+                    raise Internal(message) from error
+        raise AssertionError("unreachable")
+
+    def _fetch_once(self, topic: Topic, lo: int, hi: int, room: int) -> Op[Piece]:
         history = topic.history
-        try:
-            if lo <= history.last:
-                assert isinstance(history, SegmentHistory)
-                return (yield from history.fetch(lo, min(hi, history.last), room))
-            tail = topic.tail
-            a, b = lo - tail.first, min(hi, tail.end - 1) - tail.first + 1
-            assert 0 <= a < b, f"seq {lo} of topic {topic.name} has no slot"
-            return (yield from fetch_slots(self._kernel.sources, topic.id, tail, (a, b), room))
-        except OSError as error:
-            raise Internal(f"records of topic {topic.name!r} could not be read: {error}") from error
+        if lo <= history.last:
+            assert isinstance(history, SegmentHistory)
+            return (yield from history.fetch(lo, min(hi, history.last), room))
+        tail = topic.tail
+        a, b = lo - tail.first, min(hi, tail.end - 1) - tail.first + 1
+        assert 0 <= a < b, f"seq {lo} of topic {topic.name} has no slot"
+        return (yield from fetch_slots(self._kernel.sources, topic.id, tail, (a, b), room))
 
 
 def begin(topic: Topic, start: int, to_seq: int | None = None) -> Progress:

@@ -88,10 +88,11 @@ class Arena:
     records of an arena are dead.
     """
 
-    __slots__ = ("_bytes", "capacity")
+    __slots__ = ("_bytes", "_closed", "capacity")
 
     def __init__(self, capacity: int = MAX_OFFSET) -> None:
         self._bytes = bytearray()
+        self._closed = False
         self.capacity = min(capacity, MAX_OFFSET)
 
     def __len__(self) -> int:
@@ -115,9 +116,13 @@ class Arena:
         return bytes(self._bytes[offset:end]) if end <= len(self._bytes) else None
 
     def pread(self, offset: int, size: int) -> bytes:
+        if self._closed:
+            # To a reader on its way this is a file that went: its records are elsewhere now.
+            raise FileNotFoundError("this memory was given back")
         return bytes(self._bytes[offset : offset + size])
 
     def close(self) -> None:
+        self._closed = True
         self._bytes = bytearray()
 
 
