@@ -47,7 +47,7 @@ __all__ = [
 
 
 @overload
-def open(path: str, *, token: str | None, **settings: Any) -> RemoteLog: ...  # noqa: ANN401
+def open(path: str, /, *, token: str | None, **settings: Any) -> RemoteLog: ...  # noqa: ANN401
 @overload
 def open(
     path: str | os.PathLike[str] | None = None,
