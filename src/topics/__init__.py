@@ -47,7 +47,17 @@ __all__ = [
 
 
 @overload
-def open(path: str, /, *, token: str | None, **settings: Any) -> RemoteLog: ...  # noqa: ANN401
+def open(
+    path: str,
+    /,
+    *,
+    token: str | None,
+    timeout: float = ...,
+    retries: int = ...,
+    heartbeat: float = ...,
+    ca_file: str | None = ...,
+    connections: int = ...,
+) -> RemoteLog: ...
 @overload
 def open(
     path: str | os.PathLike[str] | None = None,
