@@ -237,8 +237,10 @@ class Life:
         try:
             api = self._start(point)
             try:
-                self._judge(api, self._suspects(), restarted=True)
-                self._choose_workers(point)
+                workers = self._choose_workers(point)
+                self._judge(api, self._suspects(workers), restarted=True)
+                self._at_work = workers
+                self._unjudged = list(workers)
                 self._load(api, point)
             finally:
                 api.close()
@@ -266,25 +268,22 @@ class Life:
         self._server.wait_ready(api.is_ready)
         return api
 
-    def _choose_workers(self, point: str | None) -> None:
+    def _choose_workers(self, point: str | None) -> list[Actor]:
+        """Who loads the server in this cycle: among them whoever brings it to its crash point."""
         needed = NEEDED.get((point or "").partition(".")[0])
         others = self._rng.sample(self._actors, len(self._actors))
         others.sort(key=lambda actor: needed is None or not isinstance(actor, needed))
-        self._at_work = others[:AT_WORK]
-        self._unjudged += [actor for actor in self._at_work if actor not in self._unjudged]
+        return others[:AT_WORK]
 
-    def _suspects(self) -> list[Actor]:
-        """Whose topics were changed since they were looked at, and some that were not."""
-        others = [actor for actor in self._actors if actor not in self._unjudged]
-        return self._unjudged + self._rng.sample(others, min(2, len(others)))
+    def _suspects(self, workers: list[Actor]) -> list[Actor]:
+        """Whose topics were changed since they were looked at, and whose will be."""
+        return self._unjudged + [actor for actor in workers if actor not in self._unjudged]
 
     def _judge(self, api: Caller, suspects: list[Actor], *, restarted: bool) -> None:
         for actor in suspects:
             complaints = list(actor.judge(api, restarted=restarted))
             if complaints:
                 raise Found("\n".join(complaints[:20]))
-            if actor in self._unjudged:
-                self._unjudged.remove(actor)
 
     def _load(self, api: Caller, point: str | None) -> None:
         is_first = not self._totals.ends["full disk"]
@@ -330,7 +329,6 @@ class Life:
             ballast.drop()
         self._server.wait_ready(api.is_ready)
         self._judge(api, self._at_work, restarted=False)
-        self._unjudged += self._at_work
 
     def _note_end(self, point: str | None) -> None:
         code = self._server.wait()
