@@ -5,4 +5,7 @@
     views       what SQL sees of a topic, and what becomes of the rows it makes
     tables      how rows become a Delta table, a batch at a time
     running     a flow from its start to its end; `progress` reports it, `explaining` its failure
+
+Exactly once is the work of two: the checkpoint knows which batch comes next, and the topic or table
+at the other end knows which one came last.
 """
