@@ -43,11 +43,11 @@ fmt: setup-dev ## format the code and fix what can be fixed safely
 lock: setup-dev ## take newer versions into requirements/ (some minutes, needs the network)
 	@$(BIN)/python tools/lock.py
 
-coverage: setup-dev ## branch coverage of the quick tests
+coverage: setup-dev ## branch coverage of core and storage (some minutes)
 	@$(BIN)/coverage erase
-	@$(BIN)/coverage run -m pytest -q tests/unit tests/property
+	@$(BIN)/coverage run -m pytest -q tests/unit tests/property tests/formats tests/crash --timeout=1200
 	@$(BIN)/coverage combine -q
-	@$(BIN)/coverage report
+	@$(BIN)/coverage report --include='*/topics/core/*,*/topics/storage/*'
 
 bench: setup-base ## speed against raw numbers of the same run
 	@$(BIN)/topics bench engine
