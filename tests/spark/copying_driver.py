@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypedDict
@@ -22,6 +23,8 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from topics.spark import session
 from topics.spark.lake.sink import LakeSink
+
+STARTS = 5
 
 
 class Asked(TypedDict):
@@ -102,10 +105,20 @@ def counted(spark: SparkSession, asked: Asked, **where: str) -> list[int]:
 
 
 def start(writer: DataStreamWriter, asked: Asked, name: str) -> StreamingQuery:
+    """Start a query and wait until it reads. Spark gives the Python half of a source ten seconds
+    to come up, and that cannot be set: on a busy machine it may take a second start."""
     writer = writer.option("checkpointLocation", os.path.join(asked["work"], f"checkpoint-{name}"))
     if asked["is_endless"]:
-        return writer.trigger(processingTime="0 seconds").start()
-    return writer.trigger(availableNow=True).start()
+        writer = writer.trigger(processingTime="0 seconds")
+    else:
+        writer = writer.trigger(availableNow=True)
+    for _ in range(STARTS):
+        query = writer.start()
+        while query.isActive and query.status["message"].startswith("Initializing"):
+            time.sleep(0.05)
+        if "worker to connect back" not in str(query.exception()):
+            break
+    return query
 
 
 def end_with_parent() -> None:

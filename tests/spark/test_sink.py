@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _STAGE = re.compile(r"/v0/stages/[^/]+/\d+/(\d+)/(\d+)")
 
 
-def write(rows: DataFrame, url: str, mode: str = "append", **options: object) -> None:
+def write(rows: DataFrame, url: str, *, mode: str = "append", **options: Any) -> None:  # noqa: ANN401
     rows.write.format("topics").option("url", url).options(**_texts(options)).mode(mode).save()
 
 
@@ -130,6 +130,28 @@ def test_a_transaction_is_skipped_when_repeated_and_refused_when_stale(
     assert "stale_epoch" in refusal(lambda: write(rows, shared_server.url, txnVersion=6, **nightly))
     write(rows, shared_server.url, txnVersion=8, **nightly)
     assert len(datas(shared_server, topic)) == 20
+
+
+def test_an_epoch_that_is_committed_meanwhile_is_given_up_however_large(
+    spark: SparkSession, shared_server: ServerProcess, topic: str
+) -> None:
+    """Another driver of the same job wins while this one stages: most of its rows stay unread."""
+    rows = spark.range(0, 18, 1, 1).selectExpr("struct(repeat('x', 999900)) AS data")
+    nightly = {"topic": topic, "txnAppId": f"nightly-{topic}", "txnVersion": "1"}
+
+    def win(stages: Held) -> None:
+        stages.wait()
+        url = f"{shared_server.url}/v0/stages/nightly-{topic}/1/commit"
+        httpx.post(url, json={"parts": []}).raise_for_status()
+        stages.let_go()
+
+    with Proxy(shared_server.address) as proxy:
+        stages = proxy.hold(is_stage)
+        threading.Thread(target=win, args=[stages], daemon=True).start()
+        write(rows, proxy.url, **nightly)
+        write(rows, proxy.url, **nightly)
+        assert len([request for request in proxy.seen if is_stage(request)]) == 1
+    assert httpx.get(f"{shared_server.url}/v0/topics/{topic}").status_code == 404
 
 
 def test_a_task_that_fails_after_staging_is_repeated_without_a_trace(
