@@ -331,7 +331,9 @@ class AsyncConnection(asyncio.Protocol):
         response = await self.begin(method, head, body, deadline)
         while not response.done:
             await self._receive_before(response, deadline)
-        self.is_idle = response.keep_alive
+        # An answer may come before the whole request was sent; what is left would garble the next.
+        assert self._transport is not None
+        self.is_idle = response.keep_alive and not self._transport.get_write_buffer_size()
         return Answer(response.status, response.headers, response.take())
 
     async def _receive_before(self, response: Response, deadline: float) -> None:

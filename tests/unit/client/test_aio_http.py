@@ -165,6 +165,23 @@ def test_a_large_body_goes_out_and_a_large_answer_comes_in(script: Script) -> No
     assert len(using(script(act).url, echo)) == size
 
 
+def test_a_connection_with_a_request_half_sent_is_not_used_again(script: Script) -> None:
+    def act(peer: Peer) -> None:
+        peer.socket.recv(1000)
+        peer.send(reply(body=b"early"))
+        over.wait(20)
+
+    over = threading.Event()
+    server = script(act, answering(reply(body=b"fresh")))
+
+    async def twice(http: AsyncHttp) -> list[bytes]:
+        first = await http.request("POST", "/x", body=b"x" * (32 << 20))
+        return [first.body, await get(http)]
+
+    assert using(server.url, twice) == [b"early", b"fresh"]
+    over.set()
+
+
 def test_a_stream_gives_parts_as_they_arrive_and_notices_silence(script: Script) -> None:
     go_on = threading.Event()
 
