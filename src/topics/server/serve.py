@@ -26,7 +26,7 @@ from topics.engine import directory
 from topics.engine.clock import Clock, SystemClock
 from topics.engine.engine import Engine
 from topics.engine.opening import Opening, open_entered
-from topics.errors import InvalidSetting, LogFailed, RefusedToOpen, TopicsError
+from topics.errors import Internal, InvalidSetting, LogFailed, RefusedToOpen, TopicsError
 from topics.http.access_log import AccessLog
 from topics.http.limits import Limits
 from topics.http.listener import Listener, tls_context
@@ -138,7 +138,14 @@ class Server:
             raise OSError(error.errno, message) from error
         _log.info("listening on %s:%d", host, port)
         if config.port_file is not None:
-            _write_port_file(config.port_file, host, port)
+            self._tell_port(config.port_file, host, port)
+
+    def _tell_port(self, path: str, host: str, port: int) -> None:
+        try:
+            _write_port_file(path, host, port)
+        except OSError as error:
+            # Not the error itself: a file that is not there would look like a missing topic.
+            raise Internal(f"cannot write the port file {path}: {error}") from error
 
     def _watch_signals(self) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
