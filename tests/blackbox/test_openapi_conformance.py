@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 from typing import Any, TypeAlias
+from urllib.parse import quote
 
 import pytest
 import schemathesis
@@ -26,7 +27,7 @@ from schemathesis.checks import (
     status_code_conformance,
 )
 from schemathesis.core.result import Ok
-from tests.blackbox.api_client import Api
+from tests.blackbox.api_client import Api, good
 from tests.blackbox.conftest import ServerProcess
 
 from topics.wire.endpoint_parts import Endpoint
@@ -81,7 +82,9 @@ def prepare(server: ServerProcess) -> None:
     api.put("/v0/topics/log/cursors/log", {"seq": 1})
     api.put("/v0/topics/queue", {"type": "queue", "dead_letter": "log"})
     api.post("/v0/topics/queue", {"records": [{"data": 1}] * 3})
-    api.put("/v0/routers/log", {"source": "log", "dest": "copy"})
+    for router in api.get("/v0/routers?page_size=1000").json()["routers"]:
+        api.delete(f"/v0/routers/{quote(router['router'], safe='')}")  # one of them may feed `copy`
+    good(api.put("/v0/routers/log", {"source": "log", "dest": "copy"}))
     api.close()
 
 
