@@ -19,7 +19,7 @@ def is_stage(request: Request) -> bool:
     return _STAGE.fullmatch(request.path) is not None
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1500)
 def test_an_executor_killed_in_the_middle_of_its_stage_costs_and_adds_no_row(
     server: ServerProcess, tmp_path: Path
 ) -> None:

@@ -26,7 +26,7 @@ def anything(_: Request) -> bool:
     return True
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1500)
 def test_every_row_lands_once_through_kills_of_driver_and_server(
     server: ServerProcess, tmp_path: Path
 ) -> None:
