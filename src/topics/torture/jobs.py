@@ -58,6 +58,7 @@ class Queue:
             "max_deliveries": 3,
             "dead_letter": self._letters,
             "leases_durable": leases_durable,
+            "lease_ms": 3_600_000,  # none ends by itself, however slow the machine
         }
         self._weather = weather
         self._labels = Labels(self.name)

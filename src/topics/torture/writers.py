@@ -120,9 +120,17 @@ class Writer:
             life.enforce_cap()
 
         self._pending = Pending(then)
-        api.put(self._path, {"durability": self._durability, "cap_records": cap})
+        api.put(self._path, self._config(cap))
         then(self._life, Found())
         self._answered()
+
+    def _config(self, cap: int) -> dict[str, Any]:
+        # A retry may come many cycles later, and cycles may be slow.
+        return {
+            "durability": self._durability,
+            "cap_records": cap,
+            "idempotency_window_ms": 86_400_000,
+        }
 
     def _answered(self) -> None:
         self._pending = None
@@ -185,7 +193,7 @@ class Writer:
 
     def prepare(self, api: Caller, rng: Random) -> None:
         if not self._exists:
-            api.put(self._path, {"durability": self._durability, "cap_records": self._cap})
+            api.put(self._path, self._config(self._cap))
             self._exists = True
         pending = self._pending
         if pending is None or pending.key is None:
