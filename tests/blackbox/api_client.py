@@ -10,8 +10,9 @@ from __future__ import annotations
 import http.client
 import json
 import re
+import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import httpx
@@ -191,6 +192,23 @@ def plain(
         return Plain(answer.status, answer.headers, answer.read())
     finally:
         connection.close()
+
+
+def burst(server: ServerProcess, method: str, paths: Sequence[str], body: object) -> None:
+    """The same request to many paths, in a row on one connection; each has to succeed."""
+    text = _content(body) or b""
+    head = f"HTTP/1.1\r\nhost: t\r\ncontent-type: {JSON_TYPE}\r\ncontent-length: {len(text)}"
+    with socket.create_connection((server.host, server.port), timeout=_PATIENCE_S) as sock:
+        for start in range(0, len(paths), 50):
+            some = paths[start : start + 50]
+            asked = [f"{method} {path} {head}\r\n\r\n".encode() + text for path in some]
+            sock.sendall(b"".join(asked))
+            answers = b""
+            while len(statuses := re.findall(rb"HTTP/1\.1 (\d+) ", answers)) < len(some):
+                received = sock.recv(1 << 16)
+                assert received, "the server hung up"
+                answers += received
+            assert set(statuses) <= {b"200", b"201"}, answers
 
 
 def eventually(look: Callable[[], T], is_so: Callable[[T], bool]) -> T:

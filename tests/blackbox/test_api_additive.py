@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from tests.blackbox.api_client import Api, Refusal, eventually, good, refused, seqs
+from tests.blackbox.api_client import Api, Refusal, burst, eventually, good, refused, seqs
 from tests.blackbox.conftest import Connect, ServerFactory, ServerProcess
 from tests.blackbox.event_client import EventStream, watch
 
@@ -247,8 +247,7 @@ def test_a_topic_holds_a_thousand_cursors(
     api = connect(shared_server)
     api.make(topic, durability="ephemeral")
     path = f"/v0/topics/{topic}/cursors"
-    for number in range(1000):
-        api.http.put(f"{path}/c{number}", json={"seq": 0})
+    burst(shared_server, "PUT", [f"{path}/c{number}" for number in range(1000)], {"seq": 0})
     over = refused(api.put(f"{path}/one-more", {"seq": 0}))
     assert (over.status, over.code) == (429, "throttled")
     assert over.detail == {"limit": "max_cursors", "max": 1000, "retry_after_ms": 1000}

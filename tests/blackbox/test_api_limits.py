@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from tests.blackbox.api_client import Api, Refusal, good, refused, seqs
+from tests.blackbox.api_client import Api, Refusal, burst, good, refused, seqs
 from tests.blackbox.conftest import Connect, ServerFactory, ServerProcess
 from tests.blackbox.event_client import EventStream, watch
 
@@ -231,8 +231,7 @@ def test_the_page_size_of_a_list_is_clamped(api: Api, size: str, count: int) -> 
 def test_a_watch_takes_256_topics(api: Api, topic: str) -> None:
     api.make(topic)
     names: dict[str, object] = {f"w{number}": {} for number in range(256)}
-    for name in names:
-        api.put(f"/v0/topics/{name}")
+    burst(api.server, "PUT", [f"/v0/topics/{name}" for name in names], {})
     assert len(good(api.post("/v0/watch", {"topics": names}))["topics"]) == 256
     assert refused(api.post("/v0/watch", {"topics": {**names, topic: {}}})) == BAD
     assert refused(api.post("/v0/watch", {"topics": {}})) == BAD

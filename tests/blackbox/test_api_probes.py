@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.blackbox.api_client import Api, eventually, good, plain
+from tests.blackbox.api_client import Api, burst, eventually, good, plain
 from tests.blackbox.conftest import Connect, ServerFactory, ServerProcess
 from tests.blackbox.event_client import EventStream, watch
 from tests.programs import promtool
@@ -252,9 +252,10 @@ def test_open_streams_are_counted(
 def test_only_a_thousand_topics_get_series_of_their_own(
     server_factory: ServerFactory, connect: Connect
 ) -> None:
-    api = connect(server_factory())
-    for number in range(1001):
-        api.http.put(f"/v0/topics/n{number:04}", json={"durability": "ephemeral"})
+    server = server_factory()
+    names = [f"/v0/topics/n{number:04}" for number in range(1001)]
+    burst(server, "PUT", names, {"durability": "ephemeral"})
+    api = connect(server)
     metrics = text(api)
     assert value(metrics, "topics_topics") == 1001
     assert value(metrics, "topics_topic_metrics_truncated") == 1

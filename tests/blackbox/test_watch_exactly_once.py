@@ -1,8 +1,9 @@
 """Watchers see each record once and in order, whatever goes on around them.
 
 Writers write, a deleter deletes by tag and by seq, a cap and a time limit take the oldest away, and
-watchers leave their connections at random moments and come back with the last id they saw. Afterwards
-every seq has to be accounted for: seen once, with what was written, or deleted, or told as lost.
+watchers leave their connections at random moments and come back with the last id they saw. After
+that every seq has to be accounted for: seen once, with what was written, or deleted, or told as
+lost.
 """
 
 from __future__ import annotations

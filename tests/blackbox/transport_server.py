@@ -50,6 +50,7 @@ class Script:
 
     def begin(self, request: Request) -> Response | None:
         self.begun.append(request.target.decode())
+        self.note()
         if request.path == b"/forbidden":
             return Response(403, b'{"error":"no"}')
         if request.path == b"/broken-gate":
