@@ -23,6 +23,8 @@ from xml.etree import ElementTree
 ROOT = Path(__file__).resolve().parent.parent
 NOTICE_EVERY_S = 10.0
 TWO_WORKERS = ("-n", "2", "--dist", "worksteal")
+TWO_WORKERS_BY_FILE = ("-n", "2", "--dist", "loadfile")
+"""For tests whose files share a server: it is started once."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ FULL = [
     Lane(
         "server",
         [
-            Tier("blackbox", ("--timeout=300",)),
+            Tier("blackbox", (*TWO_WORKERS_BY_FILE, "--timeout=300")),
             Tier("fuzz", ("--timeout=300",)),
             Tier("browser", ("--timeout=300",)),
             Tier("docs"),
