@@ -22,11 +22,12 @@ _POLL_S = 0.01
 _PORT_TRIES = 3
 _PORTS = range(15_000, 32_000)
 """Below those that the system gives to connections: what one of them has, a restart cannot get."""
+_chance = random.SystemRandom()  # test runs that share a seed must not share a port
 
 
 def _free_port() -> int:
     while True:
-        port = random.choice(_PORTS)
+        port = _chance.choice(_PORTS)
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
             return port
 
