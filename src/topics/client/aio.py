@@ -361,7 +361,7 @@ class AsyncRemoteLog:
         """Stop a router; what it copied stays. False if there was none."""
         return bool(router) and await self._run(_linked_calls.drop_router(router))
 
-    # Helpers for whole programs
+    # For whole programs
 
     def consumer(self, topic: str, *, name: str, **options: Any) -> AsyncConsumer:  # noqa: ANN401
         """A reader whose position is kept in the log under `name`; see `AsyncConsumer`."""

@@ -358,7 +358,7 @@ class RemoteLog:
         """Stop a router; what it copied stays. False if there was none."""
         return bool(router) and self._run(_linked_calls.drop_router(router))
 
-    # Helpers for whole programs
+    # For whole programs
 
     def consumer(self, topic: str, *, name: str, **options: Any) -> Consumer:  # noqa: ANN401
         """A reader whose position is kept in the log under `name`; see `Consumer`."""

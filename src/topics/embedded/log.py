@@ -350,7 +350,7 @@ class Log:
         """Stop a router; what it copied stays. False if there was none."""
         return self._change(self._engine.routing.drop(router))
 
-    # Helpers for whole programs
+    # For whole programs
 
     def consumer(self, topic: str, *, name: str, **options: Any) -> Consumer:  # noqa: ANN401
         """A reader whose position is kept in the log under `name`; see `Consumer`."""
