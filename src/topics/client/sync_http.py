@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 RECEIVE_BYTES = 1 << 18
 SEND_S = 30.0
+LAST_WORDS_S = 1.0
+"""How long a server is listened to that has stopped taking the request."""
 MAX_CONNECTIONS = 16
 _SEPARATE_BYTES = 1 << 16  # a body of this size is sent by itself rather than copied to the head
 
@@ -217,7 +219,8 @@ class Http:
         self.check_open()
         connection = self.connect(patience)
         try:
-            return Stream(connection, connection.begin(method, head, body, patience), patience)
+            response = connection.begin(method, head, body, time.monotonic() + patience)
+            return Stream(connection, response, patience)
         except BaseException:
             connection.close()
             raise
@@ -287,6 +290,7 @@ class Connection:
             raise Unreachable(self.url, reason=_said(error)) from error
         self.socket = sock
         self.is_idle = False
+        self._has_sent = True
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN)
 
@@ -296,35 +300,23 @@ class Connection:
 
     def exchange(self, method: str, head: bytes, body: bytes | None, deadline: float) -> Answer:
         """Send a request and read the whole answer before the deadline."""
-        response = self.begin(method, head, body, deadline - time.monotonic(), deadline=deadline)
+        response = self.begin(method, head, body, deadline)
         while not response.done:
             self._receive_before(response, deadline)
         self.is_idle = response.keep_alive
         return Answer(response.status, response.headers, response.take())
 
-    def begin(
-        self,
-        method: str,
-        head: bytes,
-        body: bytes | None,
-        patience: float,
-        *,
-        deadline: float | None = None,
-    ) -> Response:
+    def begin(self, method: str, head: bytes, body: bytes | None, deadline: float) -> Response:
         """Send a request and read on until the head of the answer is there."""
         self.is_idle = False
-        end = time.monotonic() + patience if deadline is None else deadline
-        whole = self._send(head, body, patience)
+        # A request that was cut short cannot have been carried out; the answer may say why.
+        self._has_sent = self._send(head, body, deadline - time.monotonic())
+        if not self._has_sent:
+            deadline = max(deadline, time.monotonic() + LAST_WORDS_S)
         response = Response(method=method)
         while not response.has_head:
-            try:
-                self._receive_before(response, end)
-            except Unreachable as error:
-                # A request that was cut short cannot have been carried out.
-                error.sent = whole
-                raise
-        if not whole:
-            response.keep_alive = False
+            self._receive_before(response, deadline)
+        response.keep_alive &= self._has_sent
         return response
 
     def _send(self, head: bytes, body: bytes | None, patience: float) -> bool:
@@ -358,7 +350,7 @@ class Connection:
         except TimeoutError:
             return None
         except OSError as error:
-            raise Unreachable(self.url, reason=_said(error), sent=True) from error
+            raise Unreachable(self.url, reason=_said(error), sent=self._has_sent) from error
 
     def receive(self, response: Response, patience: float) -> bool:
         """Read once into a response that is not done; False if nothing came in time."""
@@ -369,7 +361,7 @@ class Connection:
             if data:
                 response.feed(data)
             elif not response.end():
-                raise Unreachable(self.url, reason="it closed the connection", sent=True)
+                raise Unreachable(self.url, reason="it closed the connection", sent=self._has_sent)
         except BrokenResponse as error:
             raise Unreachable(self.url, reason=f"it does not speak HTTP ({error})") from error
         return True
@@ -377,7 +369,7 @@ class Connection:
     def _receive_before(self, response: Response, deadline: float) -> None:
         left = deadline - time.monotonic()
         if left <= 0 or not self.receive(response, left):
-            raise Unreachable(self.url, reason="it took too long", sent=True)
+            raise Unreachable(self.url, reason="it took too long", sent=self._has_sent)
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
