@@ -54,6 +54,8 @@ class Nursery:
                     self._codes[said["pid"]] = said["code"]
                     self._ended.notify_all()
             else:
+                with self._ended:
+                    self._codes.pop(said["pid"], None)  # numbers of dead processes come again
                 self._pids.put(said["pid"])
 
     def start(self, env: Mapping[str, str], words: Path) -> int:
