@@ -213,7 +213,7 @@ def burst(server: ServerProcess, method: str, paths: Sequence[str], body: object
 
 def eventually(look: Callable[[], T], is_so: Callable[[T], bool]) -> T:
     """Look until it is so, not longer than a test should wait; returns what was seen last."""
-    deadline = time.monotonic() + _PATIENCE_S / 4
+    deadline = time.monotonic() + _PATIENCE_S
     while not is_so(seen := look()):
         assert time.monotonic() < deadline, seen
         time.sleep(0.002)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import httpx
 from tests.blackbox.conftest import ServerProcess
 
-PATIENCE_S = 10.0
+PATIENCE_S = 30.0
 
 
 class Event(NamedTuple):
@@ -94,20 +94,21 @@ def _event(raw: str) -> Event:
 
 def write(server: ServerProcess, topic: str, *datas: object, **more: object) -> dict[str, Any]:
     body = {"records": [{"data": data} for data in datas], **more}
-    answer = httpx.post(f"{server.url}/v0/topics/{topic}", json=body)
+    answer = httpx.post(f"{server.url}/v0/topics/{topic}", json=body, timeout=PATIENCE_S)
     assert answer.status_code in (200, 201), answer.text
     found: dict[str, Any] = answer.json()
     return found
 
 
 def put(server: ServerProcess, topic: str, **config: object) -> None:
-    httpx.put(f"{server.url}/v0/topics/{topic}", json=config).raise_for_status()
+    answer = httpx.put(f"{server.url}/v0/topics/{topic}", json=config, timeout=PATIENCE_S)
+    answer.raise_for_status()
 
 
 def watch(server: ServerProcess, *topics: str, **options: Any) -> dict[str, Any]:  # noqa: ANN401
     """A session on these topics, from the beginning unless `topics_map` says otherwise."""
     body = {"topics": options.pop("topics_map", None) or {name: {} for name in topics}, **options}
-    answer = httpx.post(f"{server.url}/v0/watch", json=body)
+    answer = httpx.post(f"{server.url}/v0/watch", json=body, timeout=PATIENCE_S)
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()
     return found
@@ -117,7 +118,7 @@ def gauge(server: ServerProcess, name: str, key: str = "") -> int:
     headers = {"Accept": "application/json"}
     if key:
         headers["Authorization"] = f"Bearer {key}"
-    found = httpx.get(f"{server.url}/v0/metrics", headers=headers).json()
+    found = httpx.get(f"{server.url}/v0/metrics", headers=headers, timeout=PATIENCE_S).json()
     value: int = found[name]
     return value
 

@@ -205,7 +205,7 @@ def test_ten_thousand_idle_connections_cost_little_and_hold_nobody_up(
                 if number % 2:
                     sock.sendall(b"GET /v0/health HTTP/1.1\r\nhost: t\r\n\r\n")
             write(server, "t", 1)
-            assert httpx.get(f"{server.url}/v0/ready").status_code == 200
+            assert httpx.get(f"{server.url}/v0/ready", timeout=PATIENCE_S).status_code == 200
             for sock in connections[1::500]:
                 sock.settimeout(PATIENCE_S)
                 assert json.loads(sock.recv(4096).partition(b"\r\n\r\n")[2])["status"] == "ok"
@@ -216,4 +216,4 @@ def test_ten_thousand_idle_connections_cost_little_and_hold_nobody_up(
     with capsys.disabled():
         print(f"\n{IDLE} idle connections: {used:.0f} MiB, {used * 1024 / IDLE:.1f} KiB each")
     assert used < IDLE * 32 / 1024, "32 KiB a connection"
-    assert httpx.get(f"{server.url}/v0/health").status_code == 200
+    assert httpx.get(f"{server.url}/v0/health", timeout=PATIENCE_S).status_code == 200

@@ -11,7 +11,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 from tests.blackbox.conftest import PATIENCE_S, ServerProcess
@@ -53,9 +53,11 @@ class Drain(threading.Thread):
         self.frames = 0
 
     def run(self) -> None:
-        while not self._over.is_set():
-            self._stream.next()
-            self.frames += 1
+        # A machine too busy to beat in time ends the reading, not the test.
+        with suppress(TimeoutError):
+            while not self._over.is_set():
+                self._stream.next()
+                self.frames += 1
         self._stream.close()
 
     def stop(self) -> None:

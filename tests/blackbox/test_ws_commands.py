@@ -16,7 +16,7 @@ from tests.blackbox.event_client import gauge, put, wait_until_gauge, write
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
-PATIENCE_S = 10.0
+PATIENCE_S = 30.0
 KEYS = "boss,reader:read,writer:rw,near:rw:near."
 
 

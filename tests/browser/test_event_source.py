@@ -26,12 +26,14 @@ OPEN = """
 def write(server: ServerProcess, topic: str, *datas: object, key: str = "") -> None:
     body = {"records": [{"data": data} for data in datas]}
     headers = {"authorization": f"Bearer {key}"} if key else {}
-    httpx.post(f"{server.url}/v0/topics/{topic}", json=body, headers=headers).raise_for_status()
+    url = f"{server.url}/v0/topics/{topic}"
+    httpx.post(url, json=body, headers=headers, timeout=60).raise_for_status()
 
 
 def open_watch(page: Page, server: ServerProcess, topic: str, *, key: str = "") -> None:
     headers = {"authorization": f"Bearer {key}"} if key else {}
-    made = httpx.post(f"{server.url}/v0/watch", json={"topics": {topic: {}}}, headers=headers)
+    body: dict[str, Any] = {"topics": {topic: {}}}
+    made = httpx.post(f"{server.url}/v0/watch", json=body, headers=headers, timeout=60)
     query = f"?token={key}" if key else ""
     page.evaluate(OPEN, [made.raise_for_status().json()["stream_url"], query])
 
@@ -106,13 +108,14 @@ def test_a_browser_is_told_when_a_topic_goes(page: Page, server: ServerProcess) 
     write(server, "t", 1)
     open_watch(page, server, "t")
     wait_for_datas(page, 1)
-    httpx.delete(f"{server.url}/v0/topics/t").raise_for_status()
+    httpx.delete(f"{server.url}/v0/topics/t", timeout=60).raise_for_status()
     page.wait_for_function("seen.some(e => e.event === 'topic-deleted')")
     page.evaluate("source.close()")
 
 
 def test_a_browser_is_pushed_jobs(page: Page, server: ServerProcess) -> None:
-    httpx.put(f"{server.url}/v0/topics/q", json={"type": "queue"}).raise_for_status()
+    made = httpx.put(f"{server.url}/v0/topics/q", json={"type": "queue"}, timeout=60)
+    made.raise_for_status()
     write(server, "q", {"job": 1})
     page.evaluate(
         """() => {
@@ -125,7 +128,7 @@ def test_a_browser_is_pushed_jobs(page: Page, server: ServerProcess) -> None:
     job = page.evaluate("jobs[0]")
     assert job["data"] == {"job": 1}
     done = httpx.post(
-        f"{server.url}/v0/topics/q/ack", json={"node": "tab", "seqs": [job["$seq"]]}
+        f"{server.url}/v0/topics/q/ack", json={"node": "tab", "seqs": [job["$seq"]]}, timeout=60
     ).json()
     assert done["acked"] == 1
     write(server, "q", {"job": 2})
