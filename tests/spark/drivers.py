@@ -17,7 +17,7 @@ from tests.spark.conftest import CONF
 from tests.spark.proxy import Held, Request
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE_S = 300.0
+PATIENCE_S = 600.0
 _POLL_S = 0.05
 
 
