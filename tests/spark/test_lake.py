@@ -22,6 +22,7 @@ from deltalake import DeltaTable
 from tests.blackbox.conftest import ServerProcess
 
 import topics
+from topics.bench.spark import main as bench
 from topics.cli import _app as cli
 from topics.spark.lake.arriving import staged_stem
 from topics.spark.lake.errors import ForeignTable, SyncFailed
@@ -415,3 +416,15 @@ def test_a_sync_that_cannot_work_says_why(
     with pytest.raises(ForeignTable, match=f"is the table of topic {log.name}"):
         Sync(another.task(place)).run(spark)
     another.close()
+
+
+@pytest.mark.usefixtures("spark")
+def test_the_benchmark_of_a_sync_measures_one(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    tiny = ["--scale", "0.0005", "--quick", "--json", "--dir", str(tmp_path)]
+    assert bench(["--rows", "lake", *tiny]) == 0
+    (result,) = json.loads(capfd.readouterr().out)
+    assert (result["row"], result["what"]) == ("lake", "topics lake sync")
+    assert result["value"] > 0
+    assert list(tmp_path.iterdir()) == []

@@ -34,6 +34,11 @@ if TYPE_CHECKING:
 EPOCH_BYTES: Final = 256 << 20
 """How much one epoch takes when there is a lot to catch up with."""
 TRIGGER: Final = "5 seconds"
+_COLUMNS: Final = (
+    "epoch long, seq long, last_seq long, kind string, reason string, ts timestamp, "
+    "node string, tag string, data string, meta string"
+)
+"""All but the topic's name, which is the same in every row."""
 _POLL_S: Final = 0.2
 _DELETES_EVERY_S: Final = 2.0
 _IN_A_BATCH: Final = "Processing"
@@ -148,6 +153,7 @@ class Sync:
         server = {"url": task.url} | ({} if task.token is None else {"token": task.token})
         rows = (
             spark.readStream.format("topics")
+            .schema(_COLUMNS)
             .options(**server, **self._start_options(epoch))
             .option("subscribe", task.topic)
             .option("onLoss", "rows")
