@@ -8,6 +8,10 @@ Every body goes through the same three steps:
 
 and whatever is wrong becomes `InvalidRequest`, naming the field and what it may hold. Fields
 nobody knows are ignored, so that newer clients can talk to older servers.
+
+A short body that is as long as the shortest spelling of what it says needs only the second step:
+there is no room in it for whitespace, for a field twice or for one that nobody knows. That holds
+for bodies whose every part is typed; stored payloads are text of their own.
 """
 
 import re
@@ -22,6 +26,9 @@ from topics.wire.jsonbytes import compact
 from topics.wire.repeats import known_fields, refuse_repeats
 
 T = TypeVar("T", bound=msgspec.Struct)
+
+_PLAIN_BYTES = 4096
+_encode = msgspec.json.Encoder().encode
 
 _located = re.compile(r"(?P<problem>.*?)(?: - at `(?P<where>(?:key in )?\$.*)`)?\Z", re.DOTALL)
 
@@ -39,11 +46,16 @@ class BodyDecoder(Generic[T]):
         self._choices = dict(_tags(structs))
         for struct in structs:
             self._choices.update(_choices(inspect.type_info(struct)))
+        self._may_be_plain = all(_is_typed(inspect.type_info(struct)) for struct in structs)
 
     def decode(self, body: bytes) -> T:
         """The typed body, or `InvalidRequest`."""
         if not body:
             raise InvalidRequest("the body is empty; send a JSON object")
+        if self._may_be_plain and len(body) <= _PLAIN_BYTES:
+            plain = self._decode_plain(body)
+            if plain is not None:
+                return plain
         raw = compact(body)
         try:
             value = self.parse(raw)
@@ -51,6 +63,14 @@ class BodyDecoder(Generic[T]):
             raise InvalidRequest(self._explain(str(error))) from error
         refuse_repeats(raw, self._known[type(value)])
         return value
+
+    def _decode_plain(self, body: bytes) -> T | None:
+        """The value if the body is plain; None sends it through every step, for errors too."""
+        try:
+            value = self.parse(body)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return None
+        return value if len(_encode(value)) == len(body) else None
 
     def _explain(self, problem: str) -> str:
         """The parser's complaint with the field in front, and the choices if there are some."""
@@ -62,6 +82,37 @@ class BodyDecoder(Generic[T]):
         if allowed is not None and what.startswith("Invalid"):
             what = f"{what}; allowed: {', '.join(allowed)}"
         return f"{where or 'the body'}: {what[:1].lower()}{what[1:]}"
+
+
+def _is_typed(kind: inspect.Type) -> bool:
+    """Whether every part of it is checked by its type, and left out when it has its default.
+
+    Maps are not: of a repeated key the last counts, and the length would not tell.
+    """
+    parts: Sequence[inspect.Type]
+    match kind:
+        case inspect.Metadata():
+            parts = (kind.type,)
+        case inspect.StructType() if kind.cls.__struct_config__.omit_defaults:
+            parts = tuple(field.type for field in kind.fields)
+        case inspect.UnionType():
+            parts = kind.types
+        case inspect.ListType() | inspect.VarTupleType():
+            parts = (kind.item_type,)
+        case inspect.TupleType():
+            parts = kind.item_types
+        case _:
+            return isinstance(kind, _SCALARS)
+    return all(map(_is_typed, parts))
+
+
+_SCALARS = (
+    inspect.BoolType,
+    inspect.IntType,
+    inspect.LiteralType,
+    inspect.NoneType,
+    inspect.StrType,
+)
 
 
 def _choices(struct: inspect.Type) -> Iterator[tuple[str, tuple[str, ...]]]:

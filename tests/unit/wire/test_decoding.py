@@ -415,3 +415,44 @@ def test_whitespace_around_and_inside_a_body_does_not_matter(kind: str) -> None:
     spaced = json.dumps(BODIES[kind][1], indent=2).encode() + b"\r\n\t "
     if kind != "publish":  # payloads of a command are compared by identity
         assert decode(kind, spaced) == decode(kind, smallest(kind))
+
+
+LONG_WAY = 5000
+"""More than a plain body has: so much whitespace sends it through every step."""
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"from_seq":7,"limit":3}',
+        b'{"limit":3,"from_seq":7,"node":["a","b"],"include_tags":true}',
+        b'{"match":["tag","Glob","a*"]}',
+        b'{"node":"\xc3\xa4 b"}',
+        b'{"node":"\\u0041\\n\\"\\/"}',
+        b'{"limit":256}',
+        b"{}",
+        b'{"node":null,"from_seq":1}',
+        b'{"from_seq":1,"unknown":{"deep":[1]}}',
+    ],
+)
+def test_the_short_way_and_the_long_way_give_the_same(body: bytes) -> None:
+    assert requests.decode_diff(body) == requests.decode_diff(body + b" " * LONG_WAY)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"limit":3,"limit":3}',
+        b'{"limit":256,"limit":256}',
+        b'{"node":"aaaaaaaaaaaa","node":"b"}',
+        b'{"node":"a","n\\u006fde":"a"}',
+        b'{"from_seq":18446744073709551616}',
+        b'{"limit":4294967296}',
+        b'{"node":"\xff"}',
+        b'{"limit":3}x',
+    ],
+)
+def test_what_the_long_way_refuses_the_short_way_does_not_let_through(body: bytes) -> None:
+    for sent in (body, b" " * LONG_WAY + body):
+        with pytest.raises(InvalidRequest):
+            requests.decode_diff(sent)
