@@ -23,7 +23,7 @@ from topics.spark.sink import BatchWriter
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 
 class Server:

@@ -357,6 +357,7 @@ def test_rows_that_only_the_table_still_has_are_deleted_by_their_tag(
     assert seqs_in(place) == [n for n in range(1, 111) if n % 10 != 7]
 
 
+@pytest.mark.timeout(900)
 def test_a_running_sync_carries_a_delete_over_although_nothing_arrives_and_ends_when_told(
     log: Topic, place: Place, spark: SparkSession
 ) -> None:
@@ -372,9 +373,9 @@ def test_a_running_sync_carries_a_delete_over_although_nothing_arrives_and_ends_
             gone.set()
 
     def disturb() -> None:
-        if arrived.wait(120):
+        if arrived.wait(400):
             log.delete(match="cust-3")
-            gone.wait(120)
+            gone.wait(400)
         stopping.set()
 
     helper = threading.Thread(target=disturb)

@@ -110,7 +110,8 @@ def kept_elsewhere(
             "log segments",
             f"topic {topic} of {where}",
             "a deleted record is marked and no reader gets it any more; its bytes go when every "
-            "record of its segment is dead and the whole segment is dropped",
+            "record of its segment is dead and the whole segment is dropped; log files and a stage "
+            "that it came through go with the checkpoints before that",
         ),
         Kept(
             "Spark checkpoint",
