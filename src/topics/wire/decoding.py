@@ -28,6 +28,8 @@ from topics.wire.repeats import known_fields, refuse_repeats
 T = TypeVar("T", bound=msgspec.Struct)
 
 _PLAIN_BYTES = 4096
+_SPACED = b'": '
+"""What many clients write between a name and its value: such a body is not plain, at a glance."""
 _encode = msgspec.json.Encoder().encode
 
 _located = re.compile(r"(?P<problem>.*?)(?: - at `(?P<where>(?:key in )?\$.*)`)?\Z", re.DOTALL)
@@ -52,7 +54,7 @@ class BodyDecoder(Generic[T]):
         """The typed body, or `InvalidRequest`."""
         if not body:
             raise InvalidRequest("the body is empty; send a JSON object")
-        if self._may_be_plain and len(body) <= _PLAIN_BYTES:
+        if self._may_be_plain and len(body) <= _PLAIN_BYTES and _SPACED not in body:
             plain = self._decode_plain(body)
             if plain is not None:
                 return plain
