@@ -60,7 +60,9 @@ log.close()
 """
 
 
-def test_st08_every_call_in_a_forked_child_raises_and_the_parent_is_unharmed(tmp_path: Path) -> None:
+def test_st08_every_call_in_a_forked_child_raises_and_the_parent_is_unharmed(
+    tmp_path: Path,
+) -> None:
     told = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path / "data")],
         capture_output=True,

@@ -30,7 +30,9 @@ SEEDS = [int(GIVEN)] if GIVEN else [secrets.randbelow(1 << 32) for _ in range(RO
 
 
 @pytest.mark.parametrize("number", range(len(SEEDS)))
-def test_pr04_a_killed_writer_loses_nothing_that_was_acknowledged(number: int, tmp_path: Path) -> None:
+def test_pr04_a_killed_writer_loses_nothing_that_was_acknowledged(
+    number: int, tmp_path: Path
+) -> None:
     seed = SEEDS[number]
     try:
         acked = kill_again_and_again(Random(seed), tmp_path)
