@@ -38,7 +38,7 @@ NEEDED = {"topic": Dropper, "stage": Sink, "fwd": Routes, "evict": Expiring, "dr
 """Who brings a server to its crash points of an area; everybody does for the others."""
 OFTEN = ("wal", "stage", "fwd")
 """Areas whose points are passed many times a second."""
-POINT_PATIENCE_S = 0.5
+POINT_PATIENCE_S = 0.35
 """How long a load may run until its server reaches the crash point it was told to die at."""
 
 
@@ -298,7 +298,7 @@ class Life:
             if point is not None or self._rng.random() < 0.2:
                 # Many steps belong to a stop; a kill may come anywhere inside it.
                 self._server.terminate()
-                self._server.wait(self._rng.choice((0.02, 0.1, 0.5, PATIENCE_S)))
+                self._server.wait(self._rng.choice((0.0, 0.05, 0.3, PATIENCE_S)))
         finally:
             self._was_killed = self._server.kill()
             load.join()
