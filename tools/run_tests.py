@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from xml.etree import ElementTree
 
+SLOWEST = 5
+"""How many tests of a tier are named with their time, so that nobody has to look for them."""
 ROOT = Path(__file__).resolve().parent.parent
 NOTICE_EVERY_S = 10.0
 TWO_WORKERS = ("-n", "2", "--dist", "worksteal")
@@ -42,10 +44,14 @@ class Outcome:
     passed: int = 0
     failed: int = 0
     skipped: int = 0
+    slowest: Sequence[tuple[float, str]] = ()
 
     def __add__(self, other: "Outcome") -> "Outcome":
         return Outcome(
-            self.passed + other.passed, self.failed + other.failed, self.skipped + other.skipped
+            self.passed + other.passed,
+            self.failed + other.failed,
+            self.skipped + other.skipped,
+            sorted([*self.slowest, *other.slowest], reverse=True)[:SLOWEST],
         )
 
     def __str__(self) -> str:
@@ -171,8 +177,13 @@ def read_report(report: Path) -> Outcome:
     for suite in suites:
         tests, skipped = int(suite.attrib["tests"]), int(suite.attrib["skipped"])
         failed = int(suite.attrib["failures"]) + int(suite.attrib["errors"])
-        total += Outcome(max(tests - failed - skipped, 0), failed, skipped)
+        times = [(float(case.attrib["time"]), name_of(case)) for case in suite.iter("testcase")]
+        total += Outcome(max(tests - failed - skipped, 0), failed, skipped, times)
     return total
+
+
+def name_of(case: ElementTree.Element) -> str:
+    return f"{case.attrib['classname'].rpartition('.')[2]}::{case.attrib['name']}"
 
 
 def summarise(lanes: Sequence[Lane], took: float) -> int:
@@ -184,6 +195,8 @@ def summarise(lanes: Sequence[Lane], took: float) -> int:
         for tier, outcome, seconds in lane.results:
             total += outcome
             print(f"  tier {tier.name:<10} {seconds:8.1f} s   {outcome}")
+            for test_took, name in outcome.slowest:
+                print(f"{'':>16} {test_took:8.1f} s   {name}")
     if total.skipped:
         print("a skipped test counts against the run")
     print(f"all lanes together {took:.1f} s")
