@@ -200,10 +200,9 @@ def test_writes_and_reads_leave_their_times(api: Api, topic: str) -> None:
         ({"priority": 7}, 7),
         ({"priority": 0}, 0),
         ({"auto_priority": False}, 0),
-        ({}, 500),
     ],
 )
-def test_the_effective_priority_is_clamped_or_follows_use(
+def test_the_effective_priority_is_clamped(
     api: Api, topic: str, config: dict[str, Any], expected: int
 ) -> None:
     api.make(topic, **config)
@@ -211,6 +210,14 @@ def test_the_effective_priority_is_clamped_or_follows_use(
     assert api.state(topic)["effective_priority"] == expected
     (listed,) = good(api.get(f"/v0/topics?prefix={topic}"))["topics"]
     assert listed["effective_priority"] == expected
+
+
+def test_the_effective_priority_follows_use(api: Api, topic: str) -> None:
+    api.make(topic)
+    api.diff(topic)
+    assert 125 <= api.state(topic)["effective_priority"] <= 500  # halves every 30 s
+    (listed,) = good(api.get(f"/v0/topics?prefix={topic}"))["topics"]
+    assert 125 <= listed["effective_priority"] <= 500
 
 
 # Lists

@@ -14,6 +14,7 @@ from topics.errors import ForkedChild
 
 ARGUMENTS = {
     "topic": "t", "cursor": "c", "app": "a", "records": {"data": "child"}, "rows": [], "parts": [],
+    "topics": ["t"], "name": "n", "handler": print,
 }
 
 log = topics.open(sys.argv[1])

@@ -356,18 +356,21 @@ class Log:
         """A reader whose position is kept in the log under `name`; see `Consumer`."""
         from topics.client.consumer import Consumer  # noqa: PLC0415 - few programs need it
 
+        self._check()
         return Consumer(self, topic, name=name, **options)
 
     def producer(self, topic: str, **options: Any) -> Producer:  # noqa: ANN401 - see Producer
         """A writer that gathers records into batches and sends them behind your back."""
         from topics.client.producer import Producer  # noqa: PLC0415 - as above
 
+        self._check()
         return Producer(self, topic, **options)
 
     def worker(self, topic: str, handler: Handler, **options: Any) -> Worker:  # noqa: ANN401
         """Works on the jobs of a queue with several threads; see `Worker`."""
         from topics.client.worker import Worker  # noqa: PLC0415 - as above
 
+        self._check()
         return Worker(self, topic, handler, **options)
 
     # Upkeep
