@@ -24,7 +24,8 @@ SLOWEST = 5
 """How many tests of a tier are named with their time, so that nobody has to look for them."""
 ROOT = Path(__file__).resolve().parent.parent
 NOTICE_EVERY_S = 10.0
-TWO_WORKERS = ("-n", "2", "--dist", "worksteal")
+LIGHT = ("-p", "no:schemathesis")  # takes more than a second to import, in every worker
+TWO_WORKERS = ("-n", "2", "--dist", "worksteal", *LIGHT)
 TWO_WORKERS_BY_FILE = ("-n", "2", "--dist", "loadfile")
 """For tests whose files share a server: it is started once."""
 
@@ -87,11 +88,11 @@ FULL = [
         [
             Tier("blackbox", (*TWO_WORKERS_BY_FILE, "--timeout=300")),
             Tier("fuzz", ("--timeout=300",)),
-            Tier("browser", ("--timeout=300",)),
-            Tier("docs"),
+            Tier("browser", ("--timeout=300", *LIGHT)),
+            Tier("docs", LIGHT),
         ],
     ),
-    Lane("spark", [Tier("spark", ("--timeout=400",))]),
+    Lane("spark", [Tier("spark", ("--timeout=400", *LIGHT))]),
 ]
 QUICK = [
     Lane(
