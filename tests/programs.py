@@ -22,7 +22,7 @@ INSTALL_S = 600
 
 def debian_program(name: str, *, package: str) -> str:
     """Where the program is; installed from its package if it has to be and can be."""
-    found = shutil.which(name)
+    found = _find(name)
     if found is not None:
         return found
     apt = shutil.which("apt-get")
@@ -30,10 +30,15 @@ def debian_program(name: str, *, package: str) -> str:
         raise AssertionError(f"this test needs {name}: install Debian's package {package}")
     with _alone():
         install = [apt, "install", "-y", "-qq", "--no-install-recommends", package]
-        said = "" if shutil.which(name) else _run_one_of(install, [apt, "update", "-qq"])
-    found = shutil.which(name)
+        said = "" if _find(name) else _run_one_of(install, [apt, "update", "-qq"])
+    found = _find(name)
     assert found is not None, f"apt-get could not install {package}:\n{said}"
     return found
+
+
+def _find(name: str) -> str | None:
+    """On the path, or where packages put programs: a path may be narrower than that."""
+    return shutil.which(name) or shutil.which(name, path=os.defpath)
 
 
 def promtool() -> str:

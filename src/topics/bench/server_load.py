@@ -67,7 +67,7 @@ def percentile(ordered: Sequence[float], share: float) -> float:
 
 def find_h2load() -> str:
     """Where h2load is; on Debian it is installed when we may."""
-    found = shutil.which("h2load")
+    found = _installed()
     if found is not None:
         return found
     apt = shutil.which("apt-get")
@@ -79,7 +79,11 @@ def find_h2load() -> str:
         stdout=subprocess.DEVNULL,
         env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
     )
-    return shutil.which("h2load") or "h2load"
+    return _installed() or "h2load"
+
+
+def _installed() -> str | None:
+    return shutil.which("h2load") or shutil.which("h2load", path=os.defpath)
 
 
 def send(child: Child, plan: Plan, scratch: Path) -> Load:
