@@ -17,10 +17,14 @@ import pyte
 
 PATIENCE_S = 60.0
 ROWS, COLUMNS = 24, 100
-# The child makes the terminal its own, so that Ctrl-C reaches it as it would a user's program.
-_START = (
-    "import os, sys; os.login_tty(0); os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
-)
+# The child makes the terminal its own, so that Ctrl-C reaches it as it would a user's program; and
+# heeds it, though whoever runs the tests in the background may have told them to ignore it.
+_START = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.login_tty(0)
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
 
 
 class Terminal:
