@@ -90,6 +90,7 @@ FULL = [
             Tier("fuzz", ("--timeout=300",)),
             Tier("browser", ("--timeout=300", *LIGHT)),
             Tier("docs", LIGHT),
+            Tier("examples", ("--timeout=900", *LIGHT)),
         ],
     ),
     Lane("spark", [Tier("spark", ("--timeout=400", *LIGHT))]),
