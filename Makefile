@@ -5,6 +5,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 SETUP := $(PYTHON) tools/setup.py
 
+# Bytecode is kept whatever the environment says, as images for containers often forbid it: every
+# server, worker and command that the tests and the demo start would compile all it imports.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-base setup-dev setup-spark demo test check fmt lock coverage bench docs h2spec promtool clean
 
