@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import msgspec
 
@@ -109,6 +109,21 @@ class LeaseBook:
                 return seq
         return None
 
+    def grant(
+        self, seqs: Sequence[int], lease_ids: Sequence[int], node: str, deadline_ms: int
+    ) -> tuple[list[Lease], list[int]]:
+        """Lease jobs that were taken from their places to one holder, all until one time.
+
+        Returns the leases and how often each job was handed out by now.
+        """
+        leases = [Lease(lease_id, node, deadline_ms) for lease_id in lease_ids]
+        counts = self.deliveries
+        deliveries = [counts.get(seq, 0) + 1 for seq in seqs]
+        self.leased.update(zip(seqs, leases, strict=True))
+        counts.update(zip(seqs, deliveries, strict=True))
+        self.watch(tuple(seqs), deadline_ms)
+        return leases, deliveries
+
     def watch(self, seqs: tuple[int, ...], deadline_ms: int) -> None:
         """Note when these leases end."""
         self._deadlines.add(deadline_ms, seqs)
@@ -142,11 +157,14 @@ class LeaseBook:
         self.delayed[seq] = ready_at
         self._ready_times.add(ready_at, (seq,))
 
-    def forget(self, seq: int) -> None:
-        """The job is gone: acked, deleted, evicted or moved."""
-        self.leased.pop(seq, None)
-        self.delayed.pop(seq, None)
-        self.deliveries.pop(seq, None)
+    def forget(self, seqs: Iterable[int]) -> None:
+        """These jobs are gone: acked, deleted, evicted or moved."""
+        leased, delayed, deliveries = self.leased, self.delayed, self.deliveries
+        for seq in seqs:
+            leased.pop(seq, None)
+            deliveries.pop(seq, None)
+            if delayed:
+                delayed.pop(seq, None)
 
     def judge_by(self, limit: int) -> None:
         """Jobs judged spent by another limit are to be judged again."""
@@ -204,7 +222,7 @@ class LeaseBook:
         elif fact.event == LeaseChanged.RELEASED:
             self.release(fact.seq, fact.deadline_ms if fact.deadline_ms > fact.ts else None)
         else:
-            self.forget(fact.seq)
+            self.forget((fact.seq,))
 
     def restore(
         self,

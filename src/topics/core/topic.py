@@ -501,11 +501,9 @@ class Topic:
         if leases is None or not leases.deliveries:
             return
         if hi - lo < len(leases.deliveries):
-            for seq in range(lo, hi + 1):
-                leases.forget(seq)
+            leases.forget(range(lo, hi + 1))
         else:
-            for seq in [s for s in leases.deliveries if lo <= s <= hi]:
-                leases.forget(seq)
+            leases.forget([seq for seq in leases.deliveries if lo <= seq <= hi])
 
     def needs_tags(self, match: Match | None) -> bool:
         """Whether a delete by tag has to load the index first."""

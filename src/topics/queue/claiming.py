@@ -1,85 +1,70 @@
 """The claim pass: which jobs go to whom.
 
-Jobs handed back come first, lowest seq first, then fresh ones. A cohort of claimers is served one
-job each in turn, so that shares differ by at most one among those who still want more. A job that
-was delivered as often as it may be is not handed out but set aside as a dead letter.
+Jobs handed back come first, lowest seq first, then fresh ones; since whatever is handed back lies
+below every fresh job, they come in ascending order. A cohort of claimers is served one job each in
+turn, so that shares differ by at most one among those who still want more. A job that was delivered
+as often as it may be is not handed out but set aside as a dead letter.
+
+A pass takes the seqs first and makes the leases then, a claimer at a time: work that is done per
+claim instead of per job is what keeps a claim cheap.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from itertools import islice
 
 from topics.core.config import TopicConfig
-from topics.core.leases import Lease
+from topics.core.leases import Lease, LeaseBook
 from topics.core.topic import Topic
 from topics.engine.leasing import Presence
 
 
-class Grant(NamedTuple):
-    """A job that was handed out."""
-
-    seq: int
-    lease: Lease
-    deliveries: int
-
-
 class Claimer:
-    """One call that wants jobs, and what it got, by seq."""
+    """One call that wants jobs, and what it got: columns over ascending seqs."""
 
-    __slots__ = ("grants", "lease_ms", "most", "node", "presence")
+    __slots__ = ("deliveries", "lease_ms", "leases", "most", "node", "presence", "seqs")
 
     def __init__(self, node: str, most: int, lease_ms: int, presence: Presence) -> None:
         self.node = node
         self.most = most
         self.lease_ms = lease_ms
         self.presence = presence
-        self.grants: list[Grant] = []
+        self.seqs: Sequence[int] = ()
+        self.leases: Sequence[Lease] = ()
+        self.deliveries: Sequence[int] = ()
 
     @property
     def is_gone(self) -> bool:
         return self.presence.is_gone
 
+    @property
+    def held(self) -> dict[int, int]:
+        """The leases it got, by seq and lease id."""
+        return {seq: x.lease_id for seq, x in zip(self.seqs, self.leases, strict=True)}
+
 
 def claim_pass(
-    topic: Topic,
-    cohort: Sequence[Claimer],
-    *,
-    now_ms: int,
-    next_lease_id: Callable[[], int],
+    topic: Topic, cohort: Sequence[Claimer], *, now_ms: int, lease_ids: Callable[[int], range]
 ) -> None:
-    """Serve a cohort, in order of arrival. Who has gone meanwhile gets nothing."""
+    """Serve a cohort, in order of arrival. Who has gone meanwhile gets nothing.
+
+    `lease_ids` gives as many ids as it is asked for, none of them ever before.
+    """
     leases = topic.leases
     assert leases is not None
     limit = delivery_limit(topic.config)
     leases.judge_by(limit)
-    waiting = [claimer for claimer in cohort if not claimer.is_gone]
-    turn = 0
-    leased, counts = leases.leased, leases.deliveries
-    for seq in _claimable(topic) if waiting else ():
-        deliveries = counts.get(seq, 0) + 1
-        if limit and deliveries > limit:
-            leases.spent.append(seq)
-            continue
-        claimer = waiting[turn]
-        lease = Lease(next_lease_id(), claimer.node, now_ms + claimer.lease_ms)
-        leased[seq] = lease
-        counts[seq] = deliveries
-        grants = claimer.grants
-        grants.append(Grant(seq, lease, deliveries))
-        if len(grants) == claimer.most:
-            del waiting[turn]
-            if not waiting:
-                break
-        else:
-            turn += 1
-        if turn >= len(waiting):
-            turn = 0
-    for claimer in cohort:
-        if claimer.grants:
-            claimer.grants.sort()
-            seqs = tuple([grant.seq for grant in claimer.grants])
-            leases.watch(seqs, now_ms + claimer.lease_ms)
+    waiting = [claimer for claimer in cohort if not claimer.presence.is_gone]
+    most = [claimer.most for claimer in waiting]
+    seqs = take_claimable(topic, leases, sum(most), limit)
+    for claimer, share in zip(waiting, _dealt(seqs, most), strict=True):
+        if share:
+            deadline_ms = now_ms + claimer.lease_ms
+            claimer.seqs = share
+            claimer.leases, claimer.deliveries = leases.grant(
+                share, lease_ids(len(share)), claimer.node, deadline_ms
+            )
 
 
 def delivery_limit(config: TopicConfig) -> int:
@@ -87,16 +72,55 @@ def delivery_limit(config: TopicConfig) -> int:
     return config.max_deliveries if config.dead_letter else 0
 
 
-def _claimable(topic: Topic) -> Iterator[int]:
-    """Jobs that may be handed out, each taken from its place as it comes."""
-    leases = topic.leases
-    assert leases is not None
-    while (seq := leases.pop_reclaimed(topic.is_live)) is not None:
-        yield seq
+def take_claimable(topic: Topic, leases: LeaseBook, most: int, limit: int) -> list[int]:
+    """Take jobs from their places, in the order they are to be handed out.
+
+    Only a job that was handed out before can be spent: what is fresh has no deliveries.
+    """
+    seqs: list[int] = []
+    counts, spent = leases.deliveries, leases.spent
+    while leases.reclaim and len(seqs) < most:
+        seq = leases.pop_reclaimed(topic.is_live)
+        if seq is None:
+            break
+        if limit and counts.get(seq, 0) >= limit:
+            spent.append(seq)
+        else:
+            seqs.append(seq)
+    if len(seqs) < most:
+        _take_fresh(topic, leases, most, seqs)
+    return seqs
+
+
+def _take_fresh(topic: Topic, leases: LeaseBook, most: int, seqs: list[int]) -> None:
+    """Fill up with jobs that were never handed out, a stretch at a time."""
     for lo, hi in topic.extents(leases.claim_cursor, topic.head):
-        # Below `exact_from` a stretch may hold seqs that only their segment knows to be deleted.
-        exact = lo >= topic.exact_from
-        for fresh in range(lo, hi + 1) if exact else (job for job, _ in topic.sizes(lo, hi)):
-            leases.claim_cursor = fresh + 1
-            yield fresh
+        wanted = most - len(seqs)
+        if lo >= topic.exact_from:
+            seqs.extend(range(lo, min(hi, lo + wanted - 1) + 1))
+        else:
+            # Here a stretch may hold seqs that only their segment knows to be deleted.
+            seqs.extend(seq for seq, _ in islice(topic.sizes(lo, hi), wanted))
+        if len(seqs) == most:
+            leases.claim_cursor = seqs[-1] + 1
+            return
     leases.claim_cursor = max(leases.claim_cursor, topic.head + 1)
+
+
+def _dealt(seqs: list[int], most: Sequence[int]) -> list[list[int]]:
+    """Seqs dealt one each in turn, to nobody more than it wants."""
+    if len(most) == 1:
+        return [seqs]
+    shares: list[list[int]] = [[] for _ in most]
+    line = list(zip(shares, most, strict=True))
+    turn = 0
+    for seq in seqs:
+        share, wanted = line[turn]
+        share.append(seq)
+        if len(share) == wanted:
+            del line[turn]
+        else:
+            turn += 1
+        if turn >= len(line):
+            turn = 0
+    return shares

@@ -8,7 +8,6 @@ memory at once; queues with durable leases leave a trace that nobody waits for.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import count
 
 from topics.core.config import MAX_LEASE_MS, MIN_LEASE_MS
 from topics.core.facts import LeaseChanged
@@ -18,7 +17,7 @@ from topics.engine.effects import Gate, Op, Sleep
 from topics.engine.engine import Engine
 from topics.engine.leasing import Presence, log_leases, queue_counts, sweep_leases
 from topics.errors import BatchTooLarge, InvalidRequest, NotAQueue, TopicNotFound, TopicsError
-from topics.queue.claiming import Claimer, Grant, claim_pass
+from topics.queue.claiming import Claimer, claim_pass
 from topics.queue.dead_letters import RETRY_UNREADABLE_MS, DeadLetters, letters_of
 from topics.values import Acked, Claimed, Extended, Job, Nacked, QueueCounts, Record, Redriven
 
@@ -54,8 +53,7 @@ class Queues:
         self._max_claim = max_claim
         self._has_windows = has_windows
         # Ids never repeat: not after a restart, not for a queue created again.
-        first = (self._kernel.generation << GENERATION_SHIFT) + 1
-        self._next_lease_id = count(first).__next__
+        self._next_lease_id = (self._kernel.generation << GENERATION_SHIFT) + 1
         self._cohorts: dict[int, _Cohort] = {}
         self._letters = DeadLetters(engine)
         self.changed: Callable[[Topic], None] = _nobody
@@ -132,31 +130,36 @@ class Queues:
         yield from kernel.retain(topic)
         leases = self._require(topic)
         now_ms = sweep_leases(kernel, topic)
-        claim_pass(topic, cohort, now_ms=now_ms, next_lease_id=self._next_lease_id)
+        claim_pass(topic, cohort, now_ms=now_ms, lease_ids=self._take_lease_ids)
         if topic.config.leases_durable:
-            granted = [(g.seq, g.lease) for claimer in cohort for g in claimer.grants]
+            granted = [held for x in cohort for held in zip(x.seqs, x.leases, strict=True)]
             log_leases(kernel, topic, LeaseChanged.CLAIMED, granted)
         if leases.spent:
             yield from self._letters.bury(topic)
 
+    def _take_lease_ids(self, count: int) -> range:
+        first = self._next_lease_id
+        self._next_lease_id = end = first + count
+        return range(first, end)
+
     def _jobs(self, topic: Topic, claimer: Claimer) -> Op[list[Job]]:
         """The granted jobs with their payloads; one that cannot be read is put off."""
-        grants = claimer.grants
-        if not grants:
+        if not claimer.seqs:
             return []
         assert topic.leases is not None
         leased = topic.leases.leased
+        grants = list(zip(claimer.seqs, claimer.leases, claimer.deliveries, strict=True))
         # A job that went away meanwhile took its lease with it.
-        wanted = [grant.seq for grant in grants if leased.get(grant.seq) is grant.lease]
+        wanted = [seq for seq, lease, _ in grants if leased.get(seq) is lease]
         records = yield from self._engine.records(topic, wanted)
         if len(records) < len(wanted):
-            unreadable = [g for g in grants if g.seq not in records]
+            unreadable = {seq: x.lease_id for seq, x, _ in grants if seq not in records}
             ready_at = self._kernel.clock.now_ms() + RETRY_UNREADABLE_MS
-            self._release(topic, {g.seq: g.lease.lease_id for g in unreadable}, ready_at)
-        return [_job(grant, records[grant.seq]) for grant in grants if grant.seq in records]
+            self._release(topic, unreadable, ready_at)
+        return [_job(records[seq], lease, n) for seq, lease, n in grants if seq in records]
 
     def _give_back(self, topic: Topic, claimer: Claimer) -> None:
-        self.release(topic, {grant.seq: grant.lease.lease_id for grant in claimer.grants})
+        self.release(topic, claimer.held)
 
     # Finishing, giving back, prolonging
 
@@ -351,13 +354,13 @@ def _held(
     return held, skipped
 
 
-def _job(grant: Grant, record: Record) -> Job:
+def _job(record: Record, lease: Lease, deliveries: int) -> Job:
     return Job(
         record.seq,
-        grant.lease.lease_id,
-        grant.lease.deadline_ms,
+        lease.lease_id,
+        lease.deadline_ms,
         record.ts,
-        grant.deliveries,
+        deliveries,
         record.raw,
         record.tag,
         record.raw_meta,
