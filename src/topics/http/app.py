@@ -16,12 +16,36 @@ from topics.errors import (
     Unauthorized,
 )
 from topics.http.access_log import ID_HEADER, RequestIds
-from topics.http.auth import ANYONE, Principal, Scope, bearer_token, stream_token
+from topics.http.auth import ANYONE, Keyring, Principal, Scope, bearer_token, stream_token
 from topics.http.call import Call
 from topics.http.errors import internal, refusal
 from topics.http.messages import Reply, Request, Response
 from topics.http.routing import Endpoint, Resource, Routes
 from topics.http.service import Service
+
+
+class _Standing:
+    """What a request's head says about it; the same for all that come with the same head."""
+
+    __slots__ = ("endpoint", "is_always", "keyring", "names", "principal")
+
+    def __init__(
+        self,
+        endpoint: Endpoint | TopicsError,
+        principal: Principal,
+        names: tuple[str, ...],
+        keyring: Keyring,
+        *,
+        is_always: bool,
+    ) -> None:
+        self.endpoint = endpoint
+        """Where it goes, or why it goes nowhere."""
+        self.principal = principal
+        self.names = names
+        self.keyring = keyring
+        """Whose word this is."""
+        self.is_always = is_always
+        """Answered while recovering and draining too."""
 
 
 class _Admitted:
@@ -84,21 +108,35 @@ class App:
 
     def _admit(self, request: Request, started_ns: int) -> _Admitted:
         service = self._service
+        standing: _Standing | None = request.standing
+        if standing is None or standing.keyring is not service.keyring:
+            standing = self._judge(request)
+        if not standing.is_always:
+            _ = service.ready_engine  # raises while there is none
+        endpoint, principal = standing.endpoint, standing.principal
+        service.enter(principal.key_id)
+        if isinstance(endpoint, TopicsError):
+            service.leave(principal.key_id)
+            raise endpoint
+        request.standing = standing
+        return _Admitted(endpoint, principal, standing.names, started_ns)
+
+    def _judge(self, request: Request) -> _Standing:
+        """What the head alone decides; an unknown key is refused here, before all else."""
         resource, names = self._routes.find_path(request.path)
         principal = self._authenticate(request, resource)
-        if resource is None or not resource.always:
-            _ = service.ready_engine  # raises while there is none
-        if resource is None:
-            service.enter(principal.key_id)
-            service.leave(principal.key_id)
-            raise NotFound(f"the path {request.path.decode('latin-1')}")
-        service.enter(principal.key_id)
+        endpoint: Endpoint | TopicsError
         try:
             endpoint = self._authorise(request, resource, principal, names)
-        except TopicsError:
-            service.leave(principal.key_id)
-            raise
-        return _Admitted(endpoint, principal, names, started_ns)
+        except TopicsError as error:
+            endpoint = error
+        return _Standing(
+            endpoint,
+            principal,
+            names,
+            self._service.keyring,
+            is_always=resource is not None and resource.always,
+        )
 
     def _authenticate(self, request: Request, resource: Resource | None) -> Principal:
         service = self._service
@@ -120,10 +158,12 @@ class App:
     def _authorise(
         self,
         request: Request,
-        resource: Resource,
+        resource: Resource | None,
         principal: Principal,
         names: tuple[str, ...],
     ) -> Endpoint:
+        if resource is None:
+            raise NotFound(f"the path {request.path.decode('latin-1')}")
         endpoint = resource.methods.get(_method(request))
         scope = resource.other_scope if endpoint is None else endpoint.scope
         if not principal.may(scope):

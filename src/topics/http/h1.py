@@ -23,6 +23,7 @@ from collections import deque
 from topics.http import refusals
 from topics.http.exchange import call_safely
 from topics.http.h1_exchange import H1Exchange
+from topics.http.h1_heads import END as HEAD_END
 from topics.http.h1_reader import HEAD, IDLE, H1Reader
 from topics.http.h1_wire import CONTINUE, upgrade_head
 from topics.http.hub import Hub
@@ -78,8 +79,41 @@ class H1Connection(asyncio.Protocol):
             self._held += data
             return
         self._corked = []
-        self._parse(data)
+        reader = self._reader
+        if self._line or reader.phase != IDLE:
+            self._parse(data)
+            reader.complete = None
+        else:
+            end = data.find(HEAD_END) + len(HEAD_END)
+            known = self.hub.heads.get(data[:end])
+            if known is not None and known[0] == len(data) - end:
+                self._run_again(known[1], data[end:])
+            else:
+                self._parse_alone(data)
         self.uncork()
+
+    def _run_again(self, alike: Request, body: bytes) -> None:
+        """Answer a request whose head was read before, and that nothing can hold up."""
+        reader = self._reader
+        reader.since = None
+        reader.requests += 1
+        request = alike.sibling(reader.peer)
+        exchange = H1Exchange(self, request, keep_alive=True)
+        self._line.append(exchange)
+        exchange.begin(False)
+        if not exchange.answered:
+            request.body = body
+            exchange.ready = exchange.started = True
+            exchange.run()
+
+    def _parse_alone(self, data: bytes) -> None:
+        """Parse what came between two requests; remember the head of a single, whole one."""
+        reader = self._reader
+        before = reader.requests
+        self._parse(data)
+        exchange, reader.complete = reader.complete, None
+        if exchange is not None and reader.requests == before + 1 and reader.phase == IDLE:
+            self.hub.heads.learn(data, exchange)
 
     def _parse(self, data: bytes) -> None:
         reader = self._reader

@@ -51,18 +51,19 @@ class H1Reader:
         "_head_bytes",
         "_headers",
         "_parser",
-        "_peer",
-        "_requests",
         "_target",
+        "complete",
         "deaf",
+        "peer",
         "phase",
         "reading",
+        "requests",
         "since",
     )
 
     def __init__(self, connection: "H1Connection", peer: str) -> None:
         self._connection = connection
-        self._peer = peer
+        self.peer = peer
         self._parser = HttpRequestParser(self)
         self._target = b""
         self._headers: dict[bytes, bytes] = {}
@@ -70,10 +71,11 @@ class H1Reader:
         self._framing_bytes = 0
         self._flaw: Response | None = None
         self._body_follows = False
-        self._requests = 0
         self.deaf = False  # input is dropped from now on
         self.phase = IDLE
+        self.requests = 0
         self.reading: H1Exchange | None = None  # whose body is on its way
+        self.complete: H1Exchange | None = None  # the last that was read whole
         self.since: float | None = None  # when the sweep first saw the present wait
 
     def is_all_body(self, data: bytes) -> bool:
@@ -106,7 +108,7 @@ class H1Reader:
     def _misunderstood(self, data: bytes, error: HttpParserError) -> None:
         if not isinstance(error, HttpParserInvalidMethodError):
             self._connection.refuse(refusals.malformed(f"malformed HTTP: {error}"))
-        elif self._requests or b" HTTP/1." in data.partition(b"\n")[0]:
+        elif self.requests or b" HTTP/1." in data.partition(b"\n")[0]:
             self._connection.refuse(refusals.unknown_method())
         else:
             self._connection.abort()  # never was HTTP/1: nobody there would read an answer
@@ -167,7 +169,7 @@ class H1Reader:
         self.since = None
         self._target = b""
         self._headers = {}
-        self._requests += 1
+        self.requests += 1
         self._head_bytes = self._framing_bytes = 0
         flaw, self._flaw = self._flaw, None
         self._connection.began(exchange, flaw)
@@ -179,7 +181,7 @@ class H1Reader:
         # Only 1.1 stays open unasked; asking for the number costs more than the rest of this.
         sure = keep_alive and b"connection" not in headers
         version = "1.1" if sure else parser.get_http_version()
-        request = Request(method, self._target, headers, version=version, peer=self._peer)
+        request = Request(method, self._target, headers, version=version, peer=self.peer)
         exchange = H1Exchange(self._connection, request, keep_alive=keep_alive)
         if b"transfer-encoding" in headers:
             exchange.expect_body(None)
@@ -216,6 +218,7 @@ class H1Reader:
             return
         exchange.read = True
         self.reading = None
+        self.complete = exchange
         self.phase = IDLE
         self.since = None
         self._connection.completed(exchange)
@@ -243,5 +246,5 @@ class H1Reader:
     def stop(self) -> None:
         """The connection is gone; break the cycle of the parser and its callbacks."""
         self.deaf = True
-        self.reading = None
+        self.reading = self.complete = None
         del self._parser

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from email.utils import formatdate
 from typing import Protocol
 
+from topics.http.h1_heads import KnownHeads
 from topics.http.h1_wire import chunk
 from topics.http.limits import Limits
 from topics.http.messages import Application
@@ -68,6 +69,7 @@ class Hub:
         "chunked",
         "connections",
         "draining",
+        "heads",
         "limits",
         "loop",
         "text_framed",
@@ -81,6 +83,7 @@ class Hub:
         self.all_gone = asyncio.Event()
         self.all_gone.set()
         self.draining = False
+        self.heads = KnownHeads()
         self.chunked = LastWrapped(chunk)
         self.text_framed = LastWrapped(text_frame)
         self._sweep: asyncio.TimerHandle | None = None
@@ -103,6 +106,7 @@ class Hub:
 
     def _sweep_all(self) -> None:
         self._sweep = None
+        self.heads.clear()
         now = self.loop.time()
         for connection in tuple(self.connections):
             try:

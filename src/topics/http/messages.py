@@ -27,6 +27,7 @@ class Request:
     # Defaults live on the class: most requests never set them, and each request is short-lived.
     body: bytes = b""
     context: Any = None  # the application's own; the transport never looks
+    standing: Any = None  # the application's too: what it found out from the head alone
     echo: Headers = ()  # set by the application: what every answer to it carries
     wants_websocket: bool = False
 
@@ -45,6 +46,19 @@ class Request:
         self.version = version
         self.peer = peer
         self.path, self.raw_query = split_target(target)
+
+    def sibling(self, peer: str) -> "Request":
+        """Another request with the very same head; only what the head says is taken over."""
+        request = Request.__new__(Request)
+        request.method = self.method
+        request.target = self.target
+        request.headers = self.headers
+        request.version = self.version
+        request.peer = peer
+        request.path = self.path
+        request.raw_query = self.raw_query
+        request.standing = self.standing
+        return request
 
     @property
     def segments(self) -> tuple[str, ...]:
