@@ -8,7 +8,7 @@ from topics.errors import InvalidRequest
 from topics.wire import requests
 from topics.wire.jsonbytes import MAX_DEPTH
 from topics.wire.predicates import Predicate
-from topics.wire.requests import Drafts, Start
+from topics.wire.requests import Drafts, Start, WriteRequest, writing
 from topics.wire.requests.writing import _decode_plain
 
 
@@ -45,6 +45,44 @@ def test_a_write_becomes_columns() -> None:
     assert write.config.type == "queue"
     assert write.disable_backpressure
     assert write.expect_head == 7
+
+
+@pytest.mark.parametrize(
+    ("datas", "is_bare"),
+    [
+        ([b"1"], True),
+        ([b"1", b"2", b"3"], True),
+        ([b'[{"a":1},{"data":2}]', b"3"], True),
+        ([b'"},{\\"data\\":"', b'[{"x":{}},{"data":{}},{"data":{}}]'], True),
+        (['"\u00e4"'.encode(), b"{}"], True),
+        ([b'" "', b"1"], False),
+    ],
+)
+def test_records_of_data_alone_come_out_as_they_went_in(datas: list[bytes], is_bare: bool) -> None:
+    body = b'{"records":[%b]}' % b",".join([b'{"data":%b}' % data for data in datas])
+    bare = writing._decode_bare(body)
+    assert (bare is not None) == is_bare
+    assert requests.decode_write(body) == WriteRequest(Drafts(datas))
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        b'{"data":1,"data":2}',
+        b'{"data":1,"tag":"t"}',
+        b'{"data":1,"more":2}',
+        b'{"\\u0064ata":1}',
+        b'{"data":"\xff"}',
+        b'{"data":%b1%b}' % (b"[" * 200, b"]" * 200),
+        b'{"data":01}',
+        b'{"tag":"t"}',
+        b"{}",
+    ],
+)
+def test_a_record_with_more_than_data_is_not_bare(record: bytes) -> None:
+    for body in (b'{"records":[%b]}', b'{"records":[{"data":0},%b]}'):
+        assert writing._decode_bare(body % record) is None
+    assert writing._decode_bare(b'{"records":[{"data":%b}],"create":true}' % record) is None
 
 
 def test_columns_nobody_uses_are_none() -> None:
