@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from topics.spark.arrays import NO_TEXT, always, literal
 from topics.spark.encode import (
     Unencodable,
     checked_json,
@@ -58,9 +59,10 @@ class RowEncoder:
         """The columns a stage has, one record for each row."""
         columns = {name: self._column(batch, name, first_row) for name in batch.schema.names}
         if "topic" not in columns:
-            columns["topic"] = _constant(self.topic, batch.num_rows)
+            assert self.topic is not None, "options without a topic are refused"
+            columns["topic"] = always(self.topic, batch.num_rows)
         names = [name for name in _SCHEMA_ORDER if name in columns]
-        return pa.record_batch([columns[name] for name in names], names)
+        return pa.RecordBatch.from_arrays([columns[name] for name in names], names)
 
     def _column(self, batch: pa.RecordBatch, name: str, first_row: int) -> pa.Array:
         column = batch.column(name)
@@ -94,7 +96,7 @@ class RowEncoder:
     def _topics(self, column: pa.Array) -> pa.Array:
         topics = checked_text(column)
         if self.topic is not None:
-            topics = pc.fill_null(topics, self.topic)
+            topics = pc.fill_null(topics, literal(self.topic))
         if topics.null_count:
             raise Unencodable(
                 "the row names no topic; fill the column, or set the option topic for such rows"
@@ -157,13 +159,7 @@ def _chunk(number: int, first_row: int, batches: list[pa.RecordBatch]) -> Chunk:
     return Chunk(number, first_row, rows, sink.getvalue().to_pybytes())
 
 
-def _constant(topic: str | None, rows: int) -> pa.Array:
-    """The same topic for every row, for next to no bytes."""
-    indices = pa.repeat(pa.scalar(0, pa.int8()), rows)
-    return pa.DictionaryArray.from_arrays(indices, pa.array([topic]))
-
-
 def _metas(column: pa.Array) -> pa.Array:
     """JSON for every value but null: a record without meta has none."""
     texts = json_of(column)
-    return pc.if_else(pc.is_valid(column), texts, pa.scalar(None, pa.string()))
+    return pc.if_else(pc.is_valid(column), texts, NO_TEXT)

@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from topics.spark.arrays import values_of
 from topics.spark.errors import CoverageBroken
 
 LOSSES: Final = frozenset(("cap", "ttl", "crash", "source_trim"))
@@ -74,7 +74,8 @@ def check(page: Page, *, topic: str, expected: int) -> None:
 
 def _check_rows(page: Page, *, topic: str) -> None:
     coverage = page.coverage
-    seqs = np.concatenate([np.zeros(0, np.int64), *map(_seqs, page.batches)])
+    columns = [values_of(batch.column("seq"), np.int64) for batch in page.batches]
+    seqs = np.concatenate([np.zeros(0, np.int64), *columns])
     if len(seqs) != coverage.records:
         raise CoverageBroken(
             f"{topic}: {len(seqs)} rows came where {coverage.records} were announced, between the "
@@ -83,12 +84,3 @@ def _check_rows(page: Page, *, topic: str) -> None:
     ascending = bool((np.diff(seqs) > 0).all())
     if not ascending or (len(seqs) and not coverage.first <= seqs[0] <= seqs[-1] <= coverage.last):
         raise CoverageBroken(f"{topic}: a row came twice or from outside the page")
-
-
-def _seqs(batch: pa.RecordBatch) -> NDArray[np.int64]:
-    """The seqs where they lie; `to_numpy` would import pandas where it is installed."""
-    column = batch.column("seq")
-    if not len(column):
-        return np.zeros(0, np.int64)
-    values = np.frombuffer(column.buffers()[1], np.int64)
-    return values[column.offset : column.offset + len(column)]

@@ -27,14 +27,17 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from topics.errors import InvalidRequest, TopicsError
+from topics.spark.arrays import NO_TEXT, literal, repeated, values_of
 from topics.wire.jsonbytes import compact_all
 
 MAX_DEPTH: Final = 124
 """Levels a payload may nest: those of a JSON body less the three around a record."""
 
-_NULL: Final = pa.scalar("null")
+_NULL: Final = literal("null")
+_NOTHING: Final = literal("")
 _ESCAPES: Final = {code: msgspec.json.encode(chr(code))[1:-1].decode() for code in range(0x20)} | {
     ord('"'): '\\"',
     ord("\\"): "\\\\",
@@ -175,7 +178,7 @@ def _structs(column: pa.Array) -> pa.Array:
         name = msgspec.json.encode(field.name).decode()
         parts += [f"{',' if parts else '{'}{name}:", pc.fill_null(_texts(values), _NULL)]
     if not parts:
-        parts = [pa.repeat("{", len(column))]
+        parts = [repeated("{", len(column))]
     return _where_valid(column, _joined(*parts, "}"))
 
 
@@ -203,7 +206,9 @@ def _keys(keys: pa.Array) -> pa.Array:
 def _gathered(lists: pa.Array, elements: pa.Array) -> pa.Array:
     """The elements of each list as one text, with commas in between."""
     followed = _joined(elements, ",")
-    counts = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
+    counts = values_of(pc.list_value_length(lists), np.int32)
+    if lists.null_count:
+        counts = np.where(_bits(lists.is_valid()), counts, 0)
     edges = np.concatenate(([0], np.cumsum(counts)))
     offsets = np.frombuffer(followed.buffers()[1] or bytes(4), np.int32)[edges]
     cut = pa.StringArray.from_buffers(len(lists), pa.py_buffer(offsets), followed.buffers()[2])
@@ -211,11 +216,19 @@ def _gathered(lists: pa.Array, elements: pa.Array) -> pa.Array:
 
 
 def _where_valid(column: pa.Array, texts: pa.Array) -> pa.Array:
-    return pc.if_else(pc.is_valid(column), texts, pa.scalar(None, pa.string()))
+    return pc.if_else(pc.is_valid(column), texts, NO_TEXT)
 
 
 def _joined(*parts: pa.Array | str) -> pa.Array:
-    return pc.binary_join_element_wise(*parts, "")
+    texts = [literal(part) if isinstance(part, str) else part for part in parts]
+    return pc.binary_join_element_wise(*texts, _NOTHING)
+
+
+def _bits(column: pa.Array) -> NDArray[np.bool_]:
+    """Booleans without a null, one in each place."""
+    packed = np.frombuffer(column.buffers()[1], np.uint8)
+    places = slice(column.offset, column.offset + len(column))
+    return np.unpackbits(packed, bitorder="little")[places].astype(np.bool_)
 
 
 _types = pa.types

@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
+from topics.spark.arrays import numbers, repeated
 from topics.spark.errors import InvalidOption
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
     from pyspark.sql.types import StructType
 
 DATA: Final = "data"
@@ -88,10 +88,10 @@ class Projection:
         """Stored records as rows."""
         count = records.num_rows
         made = {
-            "topic": lambda: _repeated(topic, count),
-            "epoch": lambda: _numbers(np.full(count, epoch, np.int64)),
+            "topic": lambda: repeated(topic, count),
+            "epoch": lambda: numbers(np.full(count, epoch, np.int64)),
             "last_seq": lambda: records.column("seq"),
-            "kind": lambda: _repeated(DATA, count),
+            "kind": lambda: repeated(DATA, count),
             "reason": lambda: pa.nulls(count, pa.string()),
         }
         columns = [records.column(name) if name in _STORED else made[name]() for name in self.names]
@@ -131,18 +131,3 @@ def _check(name: str, spark_type: str, *, nullable: bool) -> None:
         raise InvalidOption(f"the column {name} is of type {wanted}, not {spark_type}")
     if not nullable and name not in _NEVER_NULL:
         raise InvalidOption(f"the column {name} may be null; leave NOT NULL out of the schema")
-
-
-# `pa.array` and `pa.scalar` import pandas where it is installed, which takes a worker the better
-# part of a second. Columns of buffers do not.
-
-
-def _numbers(values: NDArray[np.int64]) -> pa.Array:
-    return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(values)])
-
-
-def _repeated(text: str, count: int) -> pa.Array:
-    stored = text.encode()
-    edges = np.arange(0, (count + 1) * len(stored), len(stored), dtype=np.int32)
-    parts = [None, pa.py_buffer(edges), pa.py_buffer(stored * count)]
-    return pa.Array.from_buffers(pa.string(), count, parts)

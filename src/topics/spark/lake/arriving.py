@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
+from topics.spark.arrays import values_of
 from topics.spark.lake.columns import ROWS
 from topics.spark.lake.parquet import FileSeries, WrittenFile
 from topics.spark.lake.place import Place
@@ -77,7 +78,7 @@ def rows_and_gaps(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[Gap]]:
 
 
 def _numbers(rows: pa.RecordBatch, name: str) -> Seqs:
-    return np.asarray(rows.column(name).to_numpy(zero_copy_only=False))
+    return values_of(rows.column(name), np.int64)
 
 
 def _as_stored(rows: pa.RecordBatch) -> pa.RecordBatch:

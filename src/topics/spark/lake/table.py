@@ -149,7 +149,8 @@ class LakeTable:
 
     def files(self) -> list[StoredFile]:
         """Every file of this version."""
-        listed = pa.table(self.delta.get_add_actions(flatten=True))
+        actions = self.delta.get_add_actions(flatten=True)
+        listed = pa.RecordBatchReader.from_stream(actions).read_all()
         names = listed.schema.names
         columns = [
             listed.column(name).to_pylist() if name in names else [None] * listed.num_rows
