@@ -42,8 +42,8 @@ class AppendSubmission(Submission):
     __slots__ = ("counted", "evicted", "key", "lead", "run", "topic")
 
     topic: Topic
-    counted: int  # bytes that caps and quota count while it is on its way
     run: Appended
+    counted: int  # bytes that caps and quota count while it is on its way
     lead: int  # bytes before the first record's frame
     evicted: Evicted | None
     key: KeyRemembered | None
@@ -157,7 +157,7 @@ class Appender:
         last = topic.handed_out + len(batch.datas)
         if last > topic.reserved and self._needs_ceiling(topic, last):
             return None
-        if kernel.log_is_queued and not self._has_room(topic, batch):
+        if not self._has_room(topic, batch):
             return None
         return self._stage(topic, batch, None, 0)
 
@@ -234,8 +234,13 @@ class Appender:
         kernel = self._kernel
         if kernel.log_is_too_long:
             return False
-        size = batch.nbytes + FRAME_BYTES * len(batch) if kernel.log_is_queued else 0
-        return not size or kernel.committer.room(kernel.committer.shard_of(topic.id), size)
+        if not kernel.log_is_queued:
+            return True
+        committer = kernel.committer
+        shard = committer.shard_of(topic.id)
+        if not committer.in_flight(shard):
+            return True  # an empty queue takes anything
+        return committer.room(shard, batch.nbytes + FRAME_BYTES * len(batch))
 
     def _create(
         self,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 
 from topics.core.batch import RecordBatch
@@ -49,12 +51,7 @@ def write(call: Call) -> None:
     check_batch(batch, engine.kernel.settings, key=key)
     return_seqs = call.query.flag("return_seqs", default=True) if call.request.raw_query else True
     timing = Timing()
-
-    def answer(ack: Ack) -> None:
-        spent = write_performance(call, ack, timing)
-        body = responses.write_ack(ack, spent, return_seqs=return_seqs)
-        call.answer(body, 201 if ack.created else 200)
-
+    answer = partial(_answer_write, call, timing, return_seqs)
     if key is None and sent.expect_head is None and not sent.disable_backpressure:
         submission = engine.submit_plain(name, batch)
         if submission is not None and submission.done:
@@ -76,6 +73,12 @@ def write(call: Call) -> None:
         ),
         answer,
     )
+
+
+def _answer_write(call: Call, timing: Timing, return_seqs: bool, ack: Ack) -> None:
+    spent = write_performance(call, ack, timing)
+    body = responses.write_ack(ack, spent, return_seqs=return_seqs)
+    call.answer(body, 201 if ack.created else 200)
 
 
 def check_may_configure(call: Call, name: str, sent: WriteRequest) -> None:

@@ -134,7 +134,8 @@ class Pump:
         if work and self._gather_ms:
             self._gather(topic)
             work = 0
-        if self._catalog.routers.out_of(topic.id):
+        routers = self._catalog.routers
+        if routers.by_name and routers.out_of(topic.id):
             work |= ROUTE
         if work:
             self._add(topic, work)

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Final, Literal, TypeAlias, get_args
 
 from topics.storage.checksum import h64
@@ -127,6 +128,7 @@ _WAL = re.compile(r"wal-([0-9]{16,20})\.log")
 _GROUP = re.compile(r"shard-([0-9]{2,5})")
 
 
+@lru_cache(maxsize=4096)
 def shard_of(topic_id: int, shards: int) -> int:
     """The shard that logs a topic; frames of no topic (id 0) go to the first."""
     return h64(topic_id.to_bytes(8, "little")) % shards if topic_id and shards > 1 else 0

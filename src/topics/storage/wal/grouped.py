@@ -162,7 +162,7 @@ class _Lane:
             return False
         try:
             was_dirty = shard.is_dirty
-            shard.write_batch([submission])
+            shard.write_one(submission)
         except Internal as error:
             submission.error = error
             return True
@@ -180,6 +180,20 @@ class _Lane:
             self._ticked = True
             self._queue.put(_Signal.TICK)
         return True
+
+    def answer(self, submission: Submission) -> None:
+        """Tell a submission what became of it.
+
+        When the last open submission of a shard that failed is answered, the shard takes writes
+        again (unless the failure is final): every topic has its seqs back by then.
+        """
+        submission.done = True
+        try:
+            submission.on_done(submission)
+        finally:
+            self.answered += 1
+        if self.answered == self.submitted:
+            self.refusing = None
 
     # The thread's side
 
@@ -350,26 +364,15 @@ class GroupedCommitter:
         lane.submitted += 1
         if self._at_once and is_alone and not submission.durable and lane.write_at_once(submission):
             lane.taken += 1  # the thread has none and will not count one meanwhile
-            self.finish((submission,))
+            lane.answer(submission)
             return
         lane.submitted_bytes += len(submission.frames)
         lane.put(submission)
 
     def finish(self, settled: Sequence[Submission]) -> None:
-        """Answer what `deliver` brought; on the owner's thread.
-
-        When the last open submission of a shard that failed is answered, the shard takes writes
-        again (unless the failure is final): every topic has its seqs back by then.
-        """
+        """Answer what `deliver` brought; on the owner's thread."""
         for submission in settled:
-            submission.done = True
-            try:
-                submission.on_done(submission)
-            finally:
-                self._lanes[submission.shard].answered += 1
-        for shard in {submission.shard for submission in settled}:
-            if self.in_flight(shard) == 0:
-                self._lanes[shard].refusing = None
+            self._lanes[submission.shard].answer(submission)
 
     def room(self, shard: int, size: int) -> bool:
         """Whether the queue takes `size` more bytes; an empty queue takes anything."""

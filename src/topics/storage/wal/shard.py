@@ -190,21 +190,22 @@ class Shard:
 
         Raises with the submission not committed; the usual path of an embedded write, so short.
         """
-        submission.offset = self.write(submission.frames, submission.count)
-        submission.source_id = self.source_id
-        submission.last_lfn = self.lfn
-        submission.wrote_ns = self.wrote_ns
+        self.write_one(submission)
         if submission.durable or self.sync_is_due:
             self.sync()
             submission.synced_ns = self.synced_ns
 
+    def write_one(self, submission: Submission) -> None:
+        """Write one submission that has frames; it is not committed if this raises."""
+        submission.offset = self.write(submission.frames, submission.count)
+        submission.source_id = self.source_id
+        submission.last_lfn = self.lfn
+        submission.wrote_ns = self.wrote_ns
+
     def write_batch(self, batch: list[Submission]) -> None:
         """Write several submissions with one call; none of them is committed if it raises."""
-        if len(batch) == 1:
-            data, count = batch[0].frames, batch[0].count
-        else:
-            data = b"".join([submission.frames for submission in batch])
-            count = sum([submission.count for submission in batch])
+        data = b"".join([submission.frames for submission in batch])
+        count = sum([submission.count for submission in batch])
         offset = self.write(data, count) if data else self._tail
         lfn = self.lfn - count
         for submission in batch:
