@@ -1,8 +1,9 @@
-"""A driver in a process of its own, for tests that kill it: copies a topic, twice.
+"""A driver in a process of its own, for tests that kill it: copies a topic, each time twice.
 
 One query writes every record to one of two topics, by whether its seq is odd; the other keeps a
-Delta table of the source. Both share this driver, so that one kill tests both. Run it through
-`tests.spark.drivers`; what it is asked for comes as JSON, what it says goes to files.
+Delta table of the source. All copies share this driver, so that one kill tests them all. Run it
+through `tests.spark.drivers`; what it is asked for comes as JSON, what it says goes to files. Tests
+whose driver need not die use `start_copies` and `counted` in the session that they have.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
+from tests.spark.pages import run_python
 
 from topics.spark import session
 from topics.spark.lake.sink import LakeSink
@@ -27,66 +29,98 @@ from topics.spark.lake.sink import LakeSink
 STARTS = 5
 
 
+class Copy(TypedDict):
+    """Where the records go."""
+
+    name: str  # the two topics are this and ".0" or ".1"
+    url: str
+    table: str
+    table_url: str
+
+
 class Asked(TypedDict):
     """What one run is to do."""
 
-    master: str
-    conf: Mapping[str, str]
-    url: str
     source: str
-    to: str  # the two topics are this and ".0" or ".1"
+    copies: Sequence[Copy]
     partitions: int
     rows_per_trigger: int
-    table: str | None
-    table_url: str
-    data_dir: str
     is_endless: bool
     work: str
 
 
-def main(asked: Asked) -> None:
+class Run(TypedDict):
+    """And where; `code` is of a page, and runs at the end in the same session."""
+
+    master: str
+    conf: Mapping[str, str]
+    asked: Asked
+    data_dir: str
+    code: str
+
+
+def main(run: Run) -> None:
     threading.Thread(target=end_with_parent, daemon=True).start()
-    spark = session(asked["master"], conf=asked["conf"])
+    asked = run["asked"]
+    spark = session(run["master"], conf=run["conf"])
     spark.sparkContext.setLogLevel("ERROR")
     jvm: Any = spark._jvm
     tell(asked, "jvm", int(jvm.java.lang.ProcessHandle.current().pid()))
-    queries = [copy_to_topics(spark, asked)]
-    if asked["table"] is not None:
-        spark.dataSource.register(LakeSink)
-        queries.append(copy_to_table(spark, asked, asked["table"]))
-    for query in queries:
+    for query in start_copies(spark, asked):
         query.awaitTermination()
-    tell(asked, "by_url", counted(spark, asked, url=asked["url"]))
-    tell(asked, "by_path", counted(spark, asked, path=asked["data_dir"]))
+    for copy in asked["copies"]:
+        tell(asked, "by_url", counted(spark, copy, url=copy["url"]))
+        tell(asked, "by_path", counted(spark, copy, path=run["data_dir"]))
+    tell(asked, "printed", run_python(run["code"], "page", {"__name__": "__main__"}))
     spark.stop()
 
 
-def copy_to_topics(spark: SparkSession, asked: Asked) -> StreamingQuery:
+def start_copies(spark: SparkSession, asked: Asked) -> list[StreamingQuery]:
+    """Start both queries of every copy; they go on from their checkpoints, if they have some."""
+    spark.dataSource.register(LakeSink)
+    return [
+        query
+        for copy in asked["copies"]
+        for query in (_copy_to_topics(spark, asked, copy), _copy_to_table(spark, asked, copy))
+    ]
+
+
+def counted(spark: SparkSession, copy: Copy, **where: str) -> list[int]:
+    """Rows and distinct rows of the topics of a copy, by a batch read."""
+    topics = spark.read.format("topics").options(**where)
+    topics = topics.option("subscribe", f"{copy['name']}.0,{copy['name']}.1")
+    found = topics.load().selectExpr("count(*) AS rows", "count(DISTINCT data) AS several").first()
+    assert found is not None
+    return [found["rows"], found["several"]]
+
+
+def _copy_to_topics(spark: SparkSession, asked: Asked, copy: Copy) -> StreamingQuery:
     rows = (
-        read(spark, asked)
+        _read(spark, asked, copy)
         .where("kind = 'data'")
-        .selectExpr("data", "tag", f"concat('{asked['to']}.', seq % 2) AS topic")
+        .selectExpr("data", "tag", f"concat('{copy['name']}.', seq % 2) AS topic")
         .repartition(asked["partitions"])
     )
-    writer = rows.writeStream.format("topics").option("url", asked["url"])
-    return start(writer, asked, "topics")
+    writer = rows.writeStream.format("topics").option("url", copy["url"])
+    return _start(writer, asked, f"{copy['name']}-topics")
 
 
-def copy_to_table(spark: SparkSession, asked: Asked, table: str) -> StreamingQuery:
-    rows = read(spark, asked, minPartitions=str(asked["partitions"]), includeDeleted="true")
+def _copy_to_table(spark: SparkSession, asked: Asked, copy: Copy) -> StreamingQuery:
+    cut = {"minPartitions": str(asked["partitions"]), "includeDeleted": "true"}
     writer = (
-        rows.writeStream.format("topics_lake")
+        _read(spark, asked, copy, **cut)
+        .writeStream.format("topics_lake")
         .option("topic", asked["source"])
-        .option("url", asked["table_url"])
-        .option("path", table)
+        .option("url", copy["table_url"])
+        .option("path", copy["table"])
     )
-    return start(writer, asked, "table")
+    return _start(writer, asked, f"{copy['name']}-table")
 
 
-def read(spark: SparkSession, asked: Asked, **options: str) -> DataFrame:
+def _read(spark: SparkSession, asked: Asked, copy: Copy, **options: str) -> DataFrame:
     return (
         spark.readStream.format("topics")
-        .option("url", asked["url"])
+        .option("url", copy["url"])
         .option("subscribe", asked["source"])
         .option("startingOffsets", "earliest")
         .option("maxRecordsPerTrigger", asked["rows_per_trigger"])
@@ -95,16 +129,7 @@ def read(spark: SparkSession, asked: Asked, **options: str) -> DataFrame:
     )
 
 
-def counted(spark: SparkSession, asked: Asked, **where: str) -> list[int]:
-    """Rows and distinct rows of both copies, by a batch read."""
-    copies = spark.read.format("topics").options(**where)
-    copies = copies.option("subscribe", f"{asked['to']}.0,{asked['to']}.1")
-    found = copies.load().selectExpr("count(*) AS rows", "count(DISTINCT data) AS several").first()
-    assert found is not None
-    return [found["rows"], found["several"]]
-
-
-def start(writer: DataStreamWriter, asked: Asked, name: str) -> StreamingQuery:
+def _start(writer: DataStreamWriter, asked: Asked, name: str) -> StreamingQuery:
     """Start a query and wait until it reads. Spark gives the Python half of a source ten seconds
     to come up, and that cannot be set: on a busy machine it may take a second start."""
     writer = writer.option("checkpointLocation", os.path.join(asked["work"], f"checkpoint-{name}"))

@@ -24,19 +24,15 @@ _POLL_S = 0.05
 class Driver:
     """One run of `copying_driver`. Files of all its runs are in `work`."""
 
-    def __init__(self, work: Path, **asked: Any) -> None:  # noqa: ANN401 - checked by the driver
+    def __init__(self, work: Path, **run: Any) -> None:  # noqa: ANN401 - checked by the driver
         self.work = work
         self._words = work / "driver-output"
         (work / "jvm").unlink(missing_ok=True)
         settings = {
             "master": "local[2,3]",
             "conf": CONF | {"spark.local.dir": str(work / "local")},
-            "rows_per_trigger": 1000,
-            "table": None,
-            "table_url": "",
-            "is_endless": True,
-            "work": str(work),
-            **asked,
+            "code": "",
+            **run,
         }
         with self._words.open("ab") as words:
             self.process = subprocess.Popen(
@@ -73,8 +69,11 @@ class Driver:
     @property
     def jvm(self) -> int:
         self.wait_until((self.work / "jvm").exists, "JVM")
-        pid: int = json.loads((self.work / "jvm").read_text())
-        return pid
+        return int(self.told("jvm"))
+
+    def told(self, what: str) -> Any:  # noqa: ANN401 - JSON
+        """A fact that the driver has put down."""
+        return json.loads((self.work / what).read_text())
 
     def kill_jvm(self) -> None:
         """SIGKILL the JVM; its Python half cannot go on without it."""
@@ -101,9 +100,9 @@ class Driver:
 
 
 @contextlib.contextmanager
-def running(work: Path, **asked: Any) -> Iterator[Driver]:  # noqa: ANN401
+def running(work: Path, **run: Any) -> Iterator[Driver]:  # noqa: ANN401
     """A driver that is gone at the end, whatever happened."""
-    driver = Driver(work, **asked)
+    driver = Driver(work, **run)
     try:
         yield driver
     finally:

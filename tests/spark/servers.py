@@ -71,10 +71,10 @@ class Server:
 
 def start(server_factory: ServerFactory, **env: str) -> Server:
     """A server that can be restarted at its address."""
-    return Server(server_factory(env={"TOPICS_PORT": str(_lasting_port()), **env}))
+    return Server(server_factory(env={"TOPICS_PORT": str(lasting_port()), **env}))
 
 
-def _lasting_port() -> int:
+def lasting_port() -> int:
     """A free port that no program is given by chance while its server is away."""
     while True:
         port = random.randrange(12_000, 30_000)  # below those the system hands out

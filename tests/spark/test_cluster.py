@@ -1,56 +1,97 @@
-"""Topics on a real Spark cluster: source, sink and lake on executors that can be killed."""
+"""Topics on a real Spark cluster: source, sink and lake on executors that can be killed.
+
+The cluster is the one that the page about clusters starts, and one driver does all that is tested
+on it; the rest of the page runs there too.
+"""
 
 from __future__ import annotations
 
+import os
 import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from tests.blackbox.conftest import ServerProcess
+from tests.docs.pages import fits
 from tests.spark.cluster import WORKERS, Cluster
 from tests.spark.conftest import CONF
-from tests.spark.copying_world import ROWS, World
-from tests.spark.proxy import Proxy, Request
+from tests.spark.copying_world import ROWS, Copy, World
+from tests.spark.pages import run_console
+from tests.spark.proxy import Request
 
 _STAGE = re.compile(r"/v0/stages/[^/]+/\d+/(\d+)/\d+")
+_CONF = CONF | {
+    "spark.executor.memory": "512m",
+    "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+}
+
+pytestmark = pytest.mark.timeout(1500)
 
 
 def is_stage(request: Request) -> bool:
     return _STAGE.fullmatch(request.path) is not None
 
 
-@pytest.mark.timeout(1500)
-def test_an_executor_killed_in_the_middle_of_its_stage_costs_and_adds_no_row(
-    server: ServerProcess, tmp_path: Path
-) -> None:
+@dataclass
+class Ran:
+    """What came of the one run on the cluster."""
+
+    copy: Copy
+    held: list[Request]
+    executors: list[int]
+    jvm: int
+    counted: list[list[int]]
+    printed: str
+    promised: str
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
     """Both executors hold a stage that the server has and they do not know of; one is killed.
 
     Each has one core, so the two requests are from different ones.
     """
-    conf = CONF | {
-        "spark.executor.memory": "512m",
-        "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
-    }
-    with (
-        Cluster(tmp_path) as cluster,
-        Proxy(server.address) as proxy,
-        Proxy(server.address) as table_proxy,
-    ):
-        world = World(server, tmp_path, proxy, table_proxy)
-        world.feed()
-        stages = proxy.hold(is_stage, answered=True)
-        with world.driver(
-            partitions=2, is_endless=False, master=cluster.master, conf=conf
-        ) as driver:
-            held = driver.wait_for_held(stages, WORKERS)
-            assert len({request.path for request in held}) == WORKERS
-            executors = cluster.executors()
-            assert len(executors) == WORKERS
-            assert driver.jvm not in executors
-            cluster.kill_executor()
-            stages.let_go()
-            driver.finish()
-        staged = [request for request in proxy.seen if is_stage(request)]
-        assert len(staged) > WORKERS, "the lost task has staged again, under another name"
-        world.check(rows=ROWS)
-        world.check_what_spark_counted(rows=ROWS)
+    work = tmp_path_factory.mktemp("cluster")
+    server = ServerProcess(work, {}, ()).start()
+    try:
+        with Cluster(work, url=server.url) as cluster, World(server, work, "copy") as world:
+            yield run_on(cluster, world)
+    finally:
+        server.end()
+
+
+def run_on(cluster: Cluster, world: World) -> Ran:
+    world.feed()
+    (copy,) = world.copies
+    said = {block.language: block.code for block in cluster.blocks if block.title is None}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TOPICS_URL", world.server.url)
+        patch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+        run_console(said["console"])
+    stages = copy.proxy.hold(is_stage, answered=True)
+    asked = world.asked(partitions=WORKERS)
+    with world.driver(asked, master=cluster.master, conf=_CONF, code=said["python"]) as driver:
+        held = driver.wait_for_held(stages, WORKERS)
+        executors = cluster.executors()
+        cluster.kill_executor()
+        stages.let_go()
+        driver.finish()
+        counted = [driver.told("by_url"), driver.told("by_path")]
+        return Ran(copy, held, executors, driver.jvm, counted, driver.told("printed"), said["text"])
+
+
+def test_an_executor_killed_in_the_middle_of_its_stage_costs_and_adds_no_row(ran: Ran) -> None:
+    assert len({request.path for request in ran.held}) == WORKERS
+    assert len(ran.executors) == WORKERS
+    assert ran.jvm not in ran.executors
+    staged = [request for request in ran.copy.proxy.seen if is_stage(request)]
+    assert len(staged) > WORKERS, "the lost task has staged again, under another name"
+    ran.copy.check(in_topics=ROWS, in_table=ROWS)
+    assert ran.counted == [[ROWS, ROWS], [ROWS, ROWS]]
+
+
+def test_the_code_of_the_page_about_clusters_runs_as_printed(ran: Ran) -> None:
+    assert fits(ran.printed, ran.promised), f"promised\n{ran.promised}\nand got\n{ran.printed}"
