@@ -6,6 +6,7 @@ from topics.core.facts import (
     ConfigUpdated,
     Deleted,
     HeadReserved,
+    LeaseChanged,
     StageCommitted,
     TopicCreated,
     TopicDropped,
@@ -62,3 +63,18 @@ def test_an_app_keeps_its_last_epoch_and_answer() -> None:
     known = catalog()
     known.apply(StageCommitted(7, "etl", 3, (), (), b"{}"), generation=1)
     assert (known.apps["etl"].epoch, known.apps["etl"].last_use_ms) == (3, 7)
+
+
+def test_a_topic_that_is_created_again_keeps_what_it_has() -> None:
+    known = catalog()
+    known.apply(created(1), generation=1)
+    known.apply(HeadReserved(1, 0, 50), generation=1)
+    known.apply(created(1), generation=2)
+    assert known.by_id[1].reserved == 50
+
+
+def test_a_lease_on_a_topic_that_is_no_queue_changes_nothing() -> None:
+    known = catalog()
+    known.apply(created(1), generation=1)
+    known.apply(LeaseChanged(1, 1, 0, LeaseChanged.CLAIMED, 1, 500, 1, "worker"), generation=1)
+    assert known.by_id[1].leases is None

@@ -1,7 +1,7 @@
 """The lease projection: who holds which job, and what a replayed event changes."""
 
 from topics.core.facts import LeaseChanged
-from topics.core.leases import Lease, LeaseBook
+from topics.core.leases import SLACK, Lease, LeaseBook
 
 
 def event(
@@ -82,3 +82,33 @@ def test_after_replay_every_live_job_below_the_cursor_is_somewhere() -> None:
     assert book.delayed == {2: 900}
     assert book.reclaim == [4]
     assert set(book.deliveries) == {2, 3, 4}
+
+
+def test_a_job_that_waits_is_handed_out_once_and_only_while_it_lives() -> None:
+    book = LeaseBook()
+    for seq in (1, 2, 3, 4):
+        book.apply(claim(seq, lease_id=seq))
+        book.apply(event(LeaseChanged.RELEASED, seq, lease_id=seq, deadline=100))
+    book.apply(claim(1, lease_id=9))  # held again
+    book.put_off(2, 900)
+    assert book.pop_reclaimed(lambda seq: seq != 3) == 4
+    assert book.pop_reclaimed(lambda seq: True) is None
+
+
+def test_a_job_that_is_put_off_again_waits_for_its_last_time() -> None:
+    book = LeaseBook()
+    book.put_off(1, 300)
+    book.put_off(1, 600)
+    book.sweep(300)
+    assert (book.reclaim, book.delayed) == ([], {1: 600})
+    book.sweep(600)
+    assert (book.reclaim, book.delayed) == ([1], {})
+
+
+def test_times_that_no_longer_count_do_not_pile_up() -> None:
+    book = LeaseBook()
+    for turn in range(3 * SLACK):
+        book.put_off(1, 1000 + turn)
+    assert book._ready_times.size <= 2 + SLACK
+    book.sweep(1000 + 3 * SLACK)
+    assert book.reclaim == [1]

@@ -96,3 +96,18 @@ def test_routers_of_topics_that_are_gone_are_dropped() -> None:
     routers.drop_orphans({1, 2})
     assert set(routers.by_name) == {"r1"}
     assert routers.touching(3) == []
+
+
+def test_a_way_is_found_though_topics_are_reached_twice_or_lead_nowhere() -> None:
+    routers = Routers()
+    for number, (source_id, dest_id) in enumerate([(1, 2), (1, 3), (2, 4), (3, 4), (4, 5)]):
+        routers.create(created(f"r{number}", source_id=source_id, dest_id=dest_id))
+    assert routers.path("t1", "t5", leaving_out="") == ["t1", "t2", "t4", "t5"]
+    assert routers.path("t1", "t5", leaving_out="r4") is None
+
+
+def test_a_generation_that_did_not_reach_a_source_leaves_its_cursor_alone() -> None:
+    routers = Routers()
+    routers.create(created(cursor=5))
+    routers.settle([], {7: 1})
+    assert routers.by_name["r"].cursor == 5

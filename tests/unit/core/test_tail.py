@@ -2,8 +2,10 @@
 
 from array import array
 
+import pytest
+
 from topics.core.facts import Appended
-from topics.core.tail import FRAME_OVERHEAD, Tail
+from topics.core.tail import FRAME_OVERHEAD, NoHistory, Tail
 
 
 def run(first: int, *sizes: int, ts: int = 10, base: int = 0) -> Appended:
@@ -59,3 +61,13 @@ def test_cutting_the_front_moves_nothing_else() -> None:
     assert tail.first == 3
     tail.drop_front(99)
     assert len(tail) == 0
+
+
+def test_where_there_are_no_segments_nothing_is_in_them() -> None:
+    nothing = NoHistory()
+    assert nothing.last == nothing.last_before(99) == 0
+    assert nothing.weigh(1, 9) == (0, 0)
+    found = (nothing.sizes(1, 9), nothing.tags(1, 9), nothing.tags_of_tail(Tail(1), 1, 9))
+    assert [list(each) for each in found] == [[], [], []]
+    with pytest.raises(KeyError):
+        nothing.time_of(1)

@@ -1,12 +1,14 @@
 """One topic in memory: what lives, what is lost, what the ledger says."""
 
 from array import array
+from collections.abc import Iterator
 
 import pytest
 
+from topics.core import topic as topic_module
 from topics.core.config import parse
-from topics.core.facts import Appended, Deleted, Evicted, Match, SeqSkipped
-from topics.core.tail import FRAME_OVERHEAD
+from topics.core.facts import Appended, Deleted, Evicted, LeaseChanged, Match, SeqSkipped
+from topics.core.tail import FRAME_OVERHEAD, NoHistory
 from topics.core.topic import Gap, Topic
 from topics.errors import RecordTooLarge, TopicFull
 
@@ -52,6 +54,35 @@ def delete(target: Topic, **selector: object) -> int:
 def skip(target: Topic, hi: int, kind: int) -> None:
     target.apply_skipped(SeqSkipped(1, 0, target.head + 1, hi, kind))
     check(target)
+
+
+class Segments(NoHistory):
+    """Records `1..last` of one byte each; those in `marked` have their delete byte set."""
+
+    def __init__(self, last: int, marked: set[int]) -> None:
+        self.last = last
+        self.marked = marked
+
+    def sizes(self, lo: int, hi: int) -> Iterator[tuple[int, int]]:
+        return iter([(seq, 1) for seq in range(lo, hi + 1) if seq not in self.marked])
+
+    def weigh(self, lo: int, hi: int) -> tuple[int, int]:
+        live = [nbytes for _, nbytes in self.sizes(lo, min(hi, self.last))]
+        return len(live), sum(live)
+
+
+def known_by_delete_bytes(monkeypatch: pytest.MonkeyPatch, *, deleted: list[int]) -> Topic:
+    """Nine records, six of them in segments, and only the newest deleted run still in memory."""
+    monkeypatch.setattr(topic_module, "MAX_DELETED_RUNS", 1)
+    t = topic()
+    put(t, 9)
+    delete(t, seqs=tuple(deleted))
+    t.history = Segments(6, set(deleted))
+    t.unflipped.discard_through(9)
+    t.forget_oldest_deleted_runs()
+    assert len(t.deleted) == 1
+    check(t)
+    return t
 
 
 def test_the_cap_counts_live_records_only() -> None:
@@ -199,3 +230,66 @@ def test_a_wiped_topic_goes_on_above_its_seqs_and_has_nothing_below() -> None:
     assert t.gap_below(0) == Gap(1, 9, "cap")
     put(t, 1)
     assert t.earliest == 10
+
+
+def test_deletes_that_only_segments_remember_stay_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    t = known_by_delete_bytes(monkeypatch, deleted=[2, 4, 6])
+    live = [seq for seq in range(1, 10) if t.is_live(seq)]
+    assert live == [1, 3, 5, 7, 8, 9]
+    assert [t.last_live_at_or_below(seq) for seq in range(1, 10)] == [1, 1, 3, 3, 5, 5, 7, 8, 9]
+    assert delete(t, before=6) == 3
+    assert t.earliest == 7
+
+
+def test_the_first_live_record_is_found_by_delete_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    t = known_by_delete_bytes(monkeypatch, deleted=[2, 4, 6])
+    assert delete(t, seqs=(1,)) == 1
+    assert t.earliest == 3
+    assert t.last_live_at_or_below(2) == 0
+
+
+def test_a_segment_of_which_all_is_deleted_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    t = known_by_delete_bytes(monkeypatch, deleted=[1, 2, 3, 4, 5, 6, 8])
+    t.find_earliest(1)
+    assert t.earliest == 7
+
+
+def test_deletes_are_forgotten_only_when_their_bytes_are_on_disk(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(topic_module, "MAX_DELETED_RUNS", 1)
+    t = topic()
+    put(t, 5)
+    delete(t, seqs=(1, 3, 5))
+    t.forget_oldest_deleted_runs()
+    assert len(t.deleted) == 3
+
+
+def test_a_floor_that_was_restored_takes_records_that_replay_below_it() -> None:
+    t = topic()
+    t.cap_hi = 2
+    put(t, 3)
+    assert (t.count, t.earliest, t.ledger.lost_cap) == (1, 3, 2)
+
+
+def test_jobs_that_are_lost_or_deleted_are_held_by_nobody() -> None:
+    t = topic(type="queue", cap_records=4)
+    put(t, 4)
+    assert t.leases is not None
+    for seq in (1, 2):
+        t.leases.apply(LeaseChanged(1, seq, 0, LeaseChanged.CLAIMED, seq, 500, 1, "worker"))
+    put(t, 1)
+    assert set(t.leases.leased) == {2}
+    delete(t, before=5)
+    assert not t.leases.leased
+
+
+def test_a_queue_that_is_wiped_or_made_from_a_log_begins_without_leases() -> None:
+    t = topic(durability="ephemeral")
+    assert t.leases is None
+    t.apply_config(parse({"durability": "ephemeral", "type": "queue"}))
+    assert t.leases is not None
+    put(t, 1)
+    t.leases.apply(LeaseChanged(1, 1, 0, LeaseChanged.CLAIMED, 1, 500, 1, "worker"))
+    t.wipe(5)
+    assert not t.leases.leased
