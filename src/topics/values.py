@@ -505,12 +505,8 @@ class Job(Struct, frozen=True, gc=False):
         return None if self.raw_meta is None else parse(self.raw_meta)
 
 
-class Claimed(Struct, frozen=True):
-    """Jobs handed to a worker, perhaps none; `ready` jobs are left."""
-
-    topic: str
-    jobs: Sequence[Job]
-    ready: int
+JobRow = tuple[int, int, int, int, int, bytes, str | None, bytes | None]
+"""The fields of a `Job`, in order, where an object for each would be one too many."""
 
 
 class Acked(Value, frozen=True):

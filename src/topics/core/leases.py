@@ -31,6 +31,9 @@ SLACK = 1024
 """Outdated entries a heap may hold beside as many as there are current ones."""
 
 
+NEVER_MS = 1 << 64
+
+
 class Lease(msgspec.Struct, frozen=True, gc=False):
     lease_id: int
     node: str
@@ -58,8 +61,8 @@ class _Times:
         self.size -= len(entry[1])
         return entry
 
-    def first_ms(self) -> int | None:
-        return self._heap[0][0] if self._heap else None
+    def first_ms(self) -> int:
+        return self._heap[0][0] if self._heap else NEVER_MS
 
     def rebuild(self, due: Iterable[tuple[int, int]]) -> None:
         """Start over with these `(seq, due_ms)`."""
@@ -81,6 +84,7 @@ class LeaseBook:
         "deliveries",
         "finishing",
         "leased",
+        "quiet_until_ms",
         "reclaim",
         "spent",
         "spent_limit",
@@ -98,6 +102,7 @@ class LeaseBook:
         self.spent_limit = 0  # deliveries by which jobs were judged spent
         self._deadlines = _Times()
         self._ready_times = _Times()
+        self.quiet_until_ms = NEVER_MS  # before this a sweep would find nothing
 
     # Handing out
 
@@ -127,6 +132,9 @@ class LeaseBook:
     def watch(self, seqs: tuple[int, ...], deadline_ms: int) -> None:
         """Note when these leases end."""
         self._deadlines.add(deadline_ms, seqs)
+        # A lease ends after its deadline, a delay is over at its time.
+        if deadline_ms < self.quiet_until_ms:
+            self.quiet_until_ms = deadline_ms + 1
         if self._deadlines.size > 2 * len(self.leased) + SLACK:
             self._deadlines.rebuild((seq, x.deadline_ms) for seq, x in self.leased.items())
 
@@ -147,15 +155,15 @@ class LeaseBook:
         if ready_at is None:
             heapq.heappush(self.reclaim, seq)
             return
-        self.delayed[seq] = ready_at
-        self._ready_times.add(ready_at, (seq,))
-        if self._ready_times.size > 2 * len(self.delayed) + SLACK:
-            self._ready_times.rebuild(self.delayed.items())
+        self.put_off(seq, ready_at)
 
     def put_off(self, seq: int, ready_at: int) -> None:
-        """A job that was taken but cannot be handed out now is tried again at a time."""
+        """A job that nobody holds can be handed out at a time."""
         self.delayed[seq] = ready_at
         self._ready_times.add(ready_at, (seq,))
+        self.quiet_until_ms = min(self.quiet_until_ms, ready_at)
+        if self._ready_times.size > 2 * len(self.delayed) + SLACK:
+            self._ready_times.rebuild(self.delayed.items())
 
     def forget(self, seqs: Iterable[int]) -> None:
         """These jobs are gone: acked, deleted, evicted or moved."""
@@ -194,14 +202,15 @@ class LeaseBook:
                 if self.delayed.get(seq) == entry[0]:
                     del self.delayed[seq]
                     heapq.heappush(self.reclaim, seq)
+        self._look_ahead()
         return expired
+
+    def _look_ahead(self) -> None:
+        self.quiet_until_ms = min(self._deadlines.first_ms() + 1, self._ready_times.first_ms())
 
     def next_event_ms(self) -> int | None:
         """A time before which no lease ends and no delay is over; None: nothing is pending."""
-        ends, ready = self._deadlines.first_ms(), self._ready_times.first_ms()
-        # A lease ends after its deadline, a delay is over at its time.
-        times = [time for time in (None if ends is None else ends + 1, ready) if time is not None]
-        return min(times, default=None)
+        return self.quiet_until_ms if self.quiet_until_ms < NEVER_MS else None
 
     # Replay and restart
 
@@ -247,6 +256,7 @@ class LeaseBook:
         self.deliveries = {seq: times for seq, times in self.deliveries.items() if seq in live}
         self._deadlines.rebuild((seq, lease.deadline_ms) for seq, lease in self.leased.items())
         self._ready_times.rebuild(self.delayed.items())
+        self._look_ahead()
         self.reclaim = sorted(live - self.leased.keys() - self.delayed.keys())
         self.spent.clear()
         self.dead_lettered = 0

@@ -11,7 +11,7 @@ those whose job was never sent too; a claim under way gives back by itself what 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from topics.core.topic import Topic
@@ -21,13 +21,20 @@ from topics.delivery.turns import Timer
 from topics.engine.effects import Op
 from topics.engine.leasing import Presence, queue_counts
 from topics.errors import TopicsError
-from topics.values import Claimed
+from topics.values import Job
 from topics.wire import sse
 
 REFILL_MS = 250
 HEARTBEAT_MS = 15_000
 CLAIM_AT_ONCE = 64
 """Jobs per claim of a stream: what a slow peer may leave waiting, about."""
+
+
+class Handed(Protocol):
+    """What a claim brought."""
+
+    @property
+    def jobs(self) -> Sequence[Job]: ...
 
 
 class Desk(Protocol):
@@ -43,7 +50,7 @@ class Desk(Protocol):
         most: int = ...,
         lease_ms: int | None = ...,
         presence: Presence | None = ...,
-    ) -> Op[Claimed]: ...
+    ) -> Op[Handed]: ...
 
     def still_held(self, topic: Topic, held: Mapping[int, int]) -> dict[int, int]:
         """Those of these leases, by seq and lease id, that are neither over nor ending."""
@@ -175,7 +182,7 @@ class WorkStream:
         self._finish(sse.work_topic_gone(self._topic.name))
         return True
 
-    def _claimed(self, claimed: Claimed | None, error: TopicsError | None) -> None:
+    def _claimed(self, claimed: Handed | None, error: TopicsError | None) -> None:
         self._claiming = False
         if self._over or self._is_gone():
             return  # what was claimed went back already, or went with its queue

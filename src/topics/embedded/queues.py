@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from topics.errors import InvalidRequest
+from topics.queue import Jobs as ClaimedJobs
 from topics.queue import Queues
 from topics.values import Acked, Extended, Job, Nacked, QueueCounts, Redriven
 
@@ -81,8 +82,10 @@ class Queue:
         return self._log._run(self._queues.stats(self.name))
 
 
-def _named(jobs: Jobs) -> tuple[list[int], list[int | None]]:
+def _named(jobs: Jobs) -> tuple[Sequence[int], Sequence[int | None]]:
     """Seqs and, where known, the leases that go with them."""
+    if isinstance(jobs, ClaimedJobs):
+        return jobs.seqs, jobs.lease_ids
     seqs: list[int] = []
     lease_ids: list[int | None] = []
     for job in jobs:

@@ -104,6 +104,22 @@ def fulfil(op: Op[Any], wait: Wait) -> Wait:
     return next(op)
 
 
+def resumed(op: Op[T], wait: Wait) -> Op[T]:
+    """The rest of an operation that was begun elsewhere and now waits."""
+    while True:
+        error: Exception | None = None
+        value: object = None
+        try:
+            value = yield wait
+        except Exception as failure:  # the operation knows which failures it can live with
+            error = failure
+        try:
+            wait = op.send(value) if error is None else op.throw(error)
+        except StopIteration as finished:
+            answer: T = finished.value
+            return answer
+
+
 def stepwise(steps: Generator[None, None, T]) -> Op[T]:
     """File work in steps: each step is an `Io` of its own, with a pause behind it."""
     while True:

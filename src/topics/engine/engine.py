@@ -74,6 +74,8 @@ class Engine:
         self.plan = Planner(kernel).plan
         self.pages = Pages(kernel, self._reader)
         self.records = self._reader.records
+        self.frames = self._reader.frames
+        self.frames_at_hand = self._reader.frames_at_hand
         self.page = self._reader.page
 
     @property

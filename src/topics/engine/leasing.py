@@ -70,10 +70,11 @@ def log_leases(
 
 def sweep_leases(kernel: Kernel, topic: Topic) -> int:
     """Free leases and delays that are over; returns the time by which that was judged."""
-    assert topic.leases is not None
+    leases = topic.leases
+    assert leases is not None
     now_ms = kernel.clock.now_ms()
-    expired = topic.leases.sweep(now_ms)
-    if expired:
+    if now_ms >= leases.quiet_until_ms:
+        expired = leases.sweep(now_ms)
         freed = [(seq, Lease(lease.lease_id, lease.node, now_ms)) for seq, lease in expired]
         log_leases(kernel, topic, LeaseChanged.RELEASED, freed)
     return now_ms

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Sequence
 from typing import overload
 
@@ -9,6 +10,8 @@ from topics.storage.frames import FLAG_NODE, FLAG_TAG, HEADER
 from topics.values import Record
 
 _DATA_START = 38
+_JOB = struct.Struct("<5xB16xQHHII")
+"""Flags, time, lengths of node, tag and blob; and if there are no names, the length of the data."""
 
 
 class FrameRecords(Sequence[Record]):
@@ -66,6 +69,20 @@ def decode(buf: bytes, offset: int) -> Record:
     at += 4
     meta_at = at + int.from_bytes(buf[at - 4 : at], "little")
     return Record(seq, ts, node, tag, buf[at:meta_at], buf[meta_at:end] or None)
+
+
+def job_fields(buf: bytes, offset: int) -> tuple[int, bytes, str | None, bytes | None]:
+    """Time, data, tag and meta of the record whose trusted frame begins at `offset`."""
+    flags, ts, node_len, tag_len, blob_len, data_len = _JOB.unpack_from(buf, offset)
+    at, tag = offset + _DATA_START, None
+    if node_len or tag_len:
+        tag_at = at + node_len
+        at = tag_at + tag_len
+        tag = buf[tag_at:at].decode() if flags & FLAG_TAG else None
+        data_len = int.from_bytes(buf[at : at + 4], "little")
+    start, end = at + 4, at + blob_len
+    meta_at = start + data_len
+    return ts, buf[start:meta_at], tag, buf[meta_at:end] if meta_at < end else None
 
 
 def names_at(buf: bytes, offset: int) -> tuple[str | None, str | None]:

@@ -20,7 +20,7 @@ from topics.engine.history import SegmentHistory
 from topics.engine.kernel import Kernel
 from topics.engine.pages import FrameRecords, decode, names_at
 from topics.engine.piece import Piece
-from topics.engine.tail_reading import fetch_slots
+from topics.engine.tail_reading import fetch_slots, view_slots
 from topics.errors import Internal, InvalidRequest
 from topics.values import Page, Record, Tombstone
 
@@ -99,14 +99,35 @@ class Reader:
 
     def records(self, topic: Topic, seqs: Sequence[int]) -> Op[dict[int, Record]]:
         """Records by seq, as far as they live and can be read; `seqs` ascend."""
-        found: dict[int, Record] = {}
+        found = yield from self.frames(topic, seqs)
+        return {seq: decode(buf, offset) for seq, (buf, offset) in found.items()}
+
+    def frames_at_hand(
+        self, topic: Topic, seqs: Sequence[int]
+    ) -> tuple[list[bytes], list[int]] | None:
+        """The frames of live records, buffers and offsets, if they are all in memory."""
+        if seqs[0] <= topic.history.last:
+            return None
+        bufs: list[bytes] = []
+        offsets: list[int] = []
+        for lo, hi in runs_of(seqs):
+            view = view_slots(self._kernel.sources, topic.tail, lo, hi, MAX_BUDGET)
+            if view is None:
+                return None
+            bufs += [view[0]] * len(view[1])
+            offsets += view[1]
+        return bufs, offsets
+
+    def frames(self, topic: Topic, seqs: Sequence[int]) -> Op[dict[int, tuple[bytes, int]]]:
+        """Buffer and offset of records by seq, as far as they live and can be read."""
+        found: dict[int, tuple[bytes, int]] = {}
         for lo, hi in runs_of(seqs):
             at = lo
             while at <= hi:
                 piece = yield from self._fetch(topic, at, hi, MAX_BUDGET)
                 for seq, buf, offset in zip(piece.seqs, piece.bufs, piece.offsets, strict=True):
                     if offset is not None:
-                        found[seq] = decode(buf, offset)
+                        found[seq] = buf, offset
                 at = max(piece.through, at) + 1
         return found
 

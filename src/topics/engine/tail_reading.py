@@ -33,6 +33,23 @@ def fetch_slots(
     return piece
 
 
+def view_slots(
+    sources: Sources, tail: Tail, lo: int, hi: int, room: int
+) -> tuple[bytes, list[int]] | None:
+    """The frames of the records `lo..hi` in one piece of memory, and where each begins.
+
+    None when they are not in memory, are scattered, or take more than `room` bytes.
+    """
+    a, b = lo - tail.first, hi - tail.first + 1
+    locations = tail.locations[a:b]
+    start = locations[0]
+    size = locations[-1] + tail.lengths[b - 1] - start
+    if not 0 < size <= min(room, sum(tail.lengths[a:b]) + SPAN_SLACK):
+        return None
+    view = sources.get(start >> 32).view(start & 0xFFFFFFFF, size)
+    return None if view is None else (view, [location - start for location in locations])
+
+
 def _copy(tail: Tail, a: int, b: int) -> Tail:
     """Where the records of slots `a` to `b - 1` are, for nobody else to change."""
     copy = Tail(tail.first + a)

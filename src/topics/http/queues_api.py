@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
+from topics.engine.effects import Op, resumed
 from topics.engine.leasing import Presence
 from topics.errors import InvalidRequest
 from topics.http.auth import Scope
 from topics.http.call import Call
 from topics.http.routing import Endpoint, Resource, Routes
-from topics.queue import Queues
-from topics.values import Claimed, Extended, Redriven
+from topics.queue import Claimed, Queues
+from topics.values import Extended, Redriven
 from topics.wire import requests, responses, shapes
+
+T = TypeVar("T")
 
 
 def claim(call: Call) -> None:
@@ -17,25 +23,40 @@ def claim(call: Call) -> None:
     if not call.request.body:
         raise InvalidRequest("a claim needs a body: say at least which node claims")
     sent = requests.decode_claim(call.json_body())
-
-    def answer(done: Claimed) -> None:
-        call.answer(responses.claimed(name, done.jobs, call.spent(), ready=done.ready))
-
     presence = Presence()
-    call.reply.on_gone = call.reply.on_half_close = presence.leave
     op = queues_of(call).claim(
         name, node=sent.node, most=sent.max, lease_ms=sent.lease_ms, presence=presence
     )
-    call.run(op, answer)
+
+    def answer(done: Claimed) -> None:
+        rows = done.jobs.rows()
+        call.answer(responses.claimed(name, rows, call.spent(), ready=done.ready))
+
+    _run(call, op, answer, presence)
 
 
 def ack(call: Call) -> None:
     (name,) = call.names
     sent = requests.decode_ack(call.json_body())
-    call.run(
-        queues_of(call).ack(name, node=sent.node, seqs=sent.seqs, lease_ids=sent.leases),
-        lambda done: call.answer(responses.present(done, call.spent())),
-    )
+    op = queues_of(call).ack(name, node=sent.node, seqs=sent.seqs, lease_ids=sent.leases)
+    _run(call, op, lambda done: call.answer(responses.present(done, call.spent())))
+
+
+def _run(
+    call: Call, op: Op[T], answer: Callable[[T], None], presence: Presence | None = None
+) -> None:
+    """Answer at once if the operation need not wait, as most need not; else when it has ended.
+
+    Only who has to wait can be gone before the answer is there.
+    """
+    try:
+        wait = next(op)
+    except StopIteration as finished:
+        answer(finished.value)
+        return
+    if presence is not None:
+        call.reply.on_gone = call.reply.on_half_close = presence.leave
+    call.run(resumed(op, wait), answer)
 
 
 def nack(call: Call) -> None:

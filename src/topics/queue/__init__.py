@@ -1,5 +1,6 @@
 """Lease queues: a topic plus a projection of who works on what. A feature on top of the log."""
 
+from topics.queue.jobs import Claimed, Jobs
 from topics.queue.queues import Queues
 
-__all__ = ["Queues"]
+__all__ = ["Claimed", "Jobs", "Queues"]

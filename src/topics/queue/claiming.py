@@ -45,14 +45,17 @@ class Claimer:
 
 
 def claim_pass(
-    topic: Topic, cohort: Sequence[Claimer], *, now_ms: int, lease_ids: Callable[[int], range]
+    topic: Topic,
+    leases: LeaseBook,
+    cohort: Sequence[Claimer],
+    *,
+    now_ms: int,
+    lease_ids: Callable[[int], range],
 ) -> None:
     """Serve a cohort, in order of arrival. Who has gone meanwhile gets nothing.
 
     `lease_ids` gives as many ids as it is asked for, none of them ever before.
     """
-    leases = topic.leases
-    assert leases is not None
     limit = delivery_limit(topic.config)
     leases.judge_by(limit)
     waiting = [claimer for claimer in cohort if not claimer.presence.is_gone]

@@ -8,6 +8,7 @@ memory at once; queues with durable leases leave a trace that nobody waits for.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import repeat
 
 from topics.core.config import MAX_LEASE_MS, MIN_LEASE_MS
 from topics.core.facts import LeaseChanged
@@ -19,7 +20,8 @@ from topics.engine.leasing import Presence, log_leases, queue_counts, sweep_leas
 from topics.errors import BatchTooLarge, InvalidRequest, NotAQueue, TopicNotFound, TopicsError
 from topics.queue.claiming import Claimer, claim_pass
 from topics.queue.dead_letters import RETRY_UNREADABLE_MS, DeadLetters, letters_of
-from topics.values import Acked, Claimed, Extended, Job, Nacked, QueueCounts, Record, Redriven
+from topics.queue.jobs import NO_JOBS, Claimed, Jobs
+from topics.values import Acked, Extended, Nacked, QueueCounts, Redriven
 
 MAX_NODE_BYTES = 128
 MAX_DELAY_MS = 86_400_000
@@ -74,19 +76,24 @@ class Queues:
 
         A worker that is no longer present gets nothing, and what it got by then is given back.
         """
-        topic, _ = self._queue(name)
+        topic, leases = self._queue(name)
         check_node(node)
         claimer = Claimer(
-            node,
-            self.clamped(most),
-            _lease_ms(topic, lease_ms),
-            presence or Presence(),
+            node, self.clamped(most), _lease_ms(topic, lease_ms), presence or _PRESENT
         )
         jitter_ms = topic.config.claim_jitter_ms
         if jitter_ms and self._has_windows:
             yield from self._join_cohort(topic, claimer, jitter_ms)
-        else:
+        elif self._is_behind(topic):
             yield from self._serve(topic, [claimer])
+        else:
+            self._pass(topic, leases, [claimer])
+            if not leases.spent:
+                jobs = self._at_hand(topic, claimer)
+                if jobs is not None:
+                    return Claimed(name, jobs, queue_counts(topic)[0])
+            else:
+                yield from self._letters.bury(topic)
         try:
             jobs = yield from self._jobs(topic, claimer)
         except TopicsError:
@@ -94,7 +101,7 @@ class Queues:
             raise
         if claimer.is_gone:
             self._give_back(topic, claimer)
-            jobs = []
+            jobs = NO_JOBS
         return Claimed(name, jobs, ready=self.counts(topic)[0])
 
     def _join_cohort(self, topic: Topic, claimer: Claimer, jitter_ms: int) -> Op[None]:
@@ -122,41 +129,56 @@ class Queues:
         finally:
             cohort.served.open()
 
+    def _is_behind(self, topic: Topic) -> bool:
+        """Whether there is something to see to before the queue's records are as of now."""
+        return bool(self._kernel.catalog.routers.by_name) or self._has_expired(topic)
+
     def _serve(self, topic: Topic, cohort: Sequence[Claimer]) -> Op[None]:
-        kernel = self._kernel
         self._require(topic)
-        if kernel.catalog.routers.by_name:
-            yield from kernel.catch_up(topic)
-        yield from kernel.retain(topic)
+        yield from self._kernel.catch_up(topic)
+        yield from self._kernel.retain(topic)
         leases = self._require(topic)
-        now_ms = sweep_leases(kernel, topic)
-        claim_pass(topic, cohort, now_ms=now_ms, lease_ids=self._take_lease_ids)
-        if topic.config.leases_durable:
-            granted = [held for x in cohort for held in zip(x.seqs, x.leases, strict=True)]
-            log_leases(kernel, topic, LeaseChanged.CLAIMED, granted)
+        self._pass(topic, leases, cohort)
         if leases.spent:
             yield from self._letters.bury(topic)
+
+    def _pass(self, topic: Topic, leases: LeaseBook, cohort: Sequence[Claimer]) -> None:
+        """Hand out what there is, and leave a trace of it."""
+        now_ms = sweep_leases(self._kernel, topic)
+        claim_pass(topic, leases, cohort, now_ms=now_ms, lease_ids=self._take_lease_ids)
+        if topic.config.leases_durable:
+            granted = [held for x in cohort for held in zip(x.seqs, x.leases, strict=True)]
+            log_leases(self._kernel, topic, LeaseChanged.CLAIMED, granted)
 
     def _take_lease_ids(self, count: int) -> range:
         first = self._next_lease_id
         self._next_lease_id = end = first + count
         return range(first, end)
 
-    def _jobs(self, topic: Topic, claimer: Claimer) -> Op[list[Job]]:
+    def _at_hand(self, topic: Topic, claimer: Claimer) -> Jobs | None:
+        """What a claimer was granted just now, if all of it is in memory."""
+        seqs = claimer.seqs
+        if not seqs:
+            return NO_JOBS
+        found = self._engine.frames_at_hand(topic, seqs)
+        return None if found is None else Jobs(seqs, claimer.leases, claimer.deliveries, *found)
+
+    def _jobs(self, topic: Topic, claimer: Claimer) -> Op[Jobs]:
         """The granted jobs with their payloads; one that cannot be read is put off."""
         if not claimer.seqs:
-            return []
+            return NO_JOBS
         assert topic.leases is not None
         leased = topic.leases.leased
         grants = list(zip(claimer.seqs, claimer.leases, claimer.deliveries, strict=True))
         # A job that went away meanwhile took its lease with it.
         wanted = [seq for seq, lease, _ in grants if leased.get(seq) is lease]
-        records = yield from self._engine.records(topic, wanted)
-        if len(records) < len(wanted):
-            unreadable = {seq: x.lease_id for seq, x, _ in grants if seq not in records}
+        frames = yield from self._engine.frames(topic, wanted)
+        if len(frames) < len(wanted):
+            unreadable = {seq: x.lease_id for seq, x, _ in grants if seq not in frames}
             ready_at = self._kernel.clock.now_ms() + RETRY_UNREADABLE_MS
             self._release(topic, unreadable, ready_at)
-        return [_job(records[seq], lease, n) for seq, lease, n in grants if seq in records]
+        rows = [(*grant, *frames[grant[0]]) for grant in grants if grant[0] in frames]
+        return Jobs(*zip(*rows, strict=True)) if rows else NO_JOBS
 
     def _give_back(self, topic: Topic, claimer: Claimer) -> None:
         self.release(topic, claimer.held)
@@ -167,7 +189,10 @@ class Queues:
         self, name: str, *, node: str, seqs: Sequence[int], lease_ids: Sequence[int | None] = ()
     ) -> Op[Acked]:
         """Remove finished jobs; those no longer held are `skipped`."""
-        topic, leases = yield from self._begin(name, node, seqs, lease_ids)
+        topic = self._named(name, node, seqs, lease_ids)
+        if self._has_expired(topic):
+            yield from self._kernel.retain(topic)
+        leases = self._swept(topic)
         held, skipped = _held(leases, node, seqs, lease_ids)
         acked = 0
         if held:
@@ -200,7 +225,10 @@ class Queues:
         delay_ms: int = 0,
     ) -> Op[Nacked]:
         """Give jobs back, for now or for later."""
-        topic, leases = yield from self._begin(name, node, seqs, lease_ids)
+        topic = self._named(name, node, seqs, lease_ids)
+        if self._has_expired(topic):
+            yield from self._kernel.retain(topic)
+        leases = self._swept(topic)
         held, skipped = _held(leases, node, seqs, lease_ids)
         ready_at = self._kernel.clock.now_ms() + min(delay_ms, MAX_DELAY_MS) if delay_ms else None
         self._release(topic, {seq: lease.lease_id for seq, lease in held.items()}, ready_at)
@@ -217,7 +245,10 @@ class Queues:
         lease_ms: int,
     ) -> Op[Extended]:
         """Hold jobs for `lease_ms` from now; lease id and delivery count stay."""
-        topic, leases = yield from self._begin(name, node, seqs, lease_ids)
+        topic = self._named(name, node, seqs, lease_ids)
+        if self._has_expired(topic):
+            yield from self._kernel.retain(topic)
+        leases = self._swept(topic)
         held, skipped = _held(leases, node, seqs, lease_ids)
         deadline_ms = self._kernel.clock.now_ms() + _lease_ms(topic, lease_ms)
         if held:
@@ -300,10 +331,20 @@ class Queues:
             raise TopicNotFound(topic.name)
         return topic.leases
 
-    def _begin(
+    def _has_expired(self, topic: Topic) -> bool:
+        """Whether records are past their time to live and still there."""
+        return topic.config.ttl_ms > 0 and self._kernel.due_eviction(topic) is not None
+
+    def _swept(self, topic: Topic) -> LeaseBook:
+        """The leases of a queue that was there before a wait, as of now."""
+        leases = self._require(topic)
+        sweep_leases(self._kernel, topic)
+        return leases
+
+    def _named(
         self, name: str, node: str, seqs: Sequence[int], lease_ids: Sequence[int | None]
-    ) -> Op[tuple[Topic, LeaseBook]]:
-        """Check a call about held jobs; what follows sees leases and records as of now."""
+    ) -> Topic:
+        """The queue of a call about held jobs, which is checked."""
         check_node(node)
         if len(seqs) > self._max_claim:
             raise BatchTooLarge(seqs=len(seqs), maximum=self._max_claim)
@@ -311,11 +352,11 @@ class Queues:
             raise InvalidRequest(
                 f"{len(lease_ids)} lease_ids for {len(seqs)} seqs: send one for each, or none"
             )
-        topic, _ = self._queue(name)
-        yield from self._kernel.retain(topic)
-        leases = self._require(topic)
-        sweep_leases(self._kernel, topic)
-        return topic, leases
+        return self._queue(name)[0]
+
+
+_PRESENT = Presence()
+"""Whoever calls and waits for the answer."""
 
 
 def _nobody(topic: Topic) -> None:
@@ -339,29 +380,17 @@ def _held(
     """Which of these seqs the node holds, by the lease it names; and the rest, in order."""
     held: dict[int, Lease] = {}
     skipped: list[int] = []
-    for at, seq in enumerate(seqs):
-        lease = leases.holder(seq)
-        token = lease_ids[at] if lease_ids else None
+    leased, finishing = leases.leased, leases.finishing
+    for seq, token in zip(seqs, lease_ids or repeat(None)):  # noqa: B905 - none need be sent
+        lease = leased.get(seq)
         if (
             lease is None
             or lease.node != node
             or seq in held
+            or seq in finishing
             or (token is not None and token != lease.lease_id)
         ):
             skipped.append(seq)
         else:
             held[seq] = lease
     return held, skipped
-
-
-def _job(record: Record, lease: Lease, deliveries: int) -> Job:
-    return Job(
-        record.seq,
-        lease.lease_id,
-        lease.deadline_ms,
-        record.ts,
-        deliveries,
-        record.raw,
-        record.tag,
-        record.raw_meta,
-    )

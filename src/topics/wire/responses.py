@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from topics.errors import TopicsError
-from topics.values import Ack, Created, Holes, Job, Page, Tombstone, TopicState, Value
+from topics.values import Ack, Created, Holes, JobRow, Page, Tombstone, TopicState, Value
 from topics.wire.shapes import Health, Ready
 from topics.wire.tokens import LEASE_TOKEN
 
@@ -173,27 +173,33 @@ def _tombstone(tombstone: Tombstone | None) -> bytes:
 # Jobs
 
 
-def job_members(job: Job) -> bytes:
+_PLAIN_JOB = (
+    b'"$seq":%%d,"lease_id":"%b","deadline":%%d,"$ts":%%d,"deliveries":%%d,"data":%%b' % LEASE_TOKEN
+)
+
+
+def job_members(job: JobRow) -> bytes:
     """The members of a job between its braces. Who wrote it stays hidden."""
-    tag = b"" if job.tag is None else b'"$tag":%b,' % _encode(job.tag)
-    meta = b',"meta":%b' % job.raw_meta if job.raw_meta else b""
+    seq, lease_id, deadline_ms, ts, deliveries, raw, tag, meta = job
+    if tag is None and meta is None:
+        return _PLAIN_JOB % (seq, lease_id, deadline_ms, ts, deliveries, raw)
     return b'"$seq":%d,"lease_id":"%b","deadline":%d,"$ts":%d,%b"deliveries":%d,"data":%b%b' % (
-        job.seq,
-        LEASE_TOKEN % job.lease_id,
-        job.deadline_ms,
-        job.ts,
-        tag,
-        job.deliveries,
-        job.raw,
-        meta,
+        seq,
+        LEASE_TOKEN % lease_id,
+        deadline_ms,
+        ts,
+        b"" if tag is None else b'"$tag":%b,' % _encode(tag),
+        deliveries,
+        raw,
+        b"" if meta is None else b',"meta":%b' % meta,
     )
 
 
-def claimed(topic: str, jobs: Sequence[Job], spent: bytes, *, ready: int) -> bytes:
+def claimed(topic: str, jobs: Sequence[JobRow], spent: bytes, *, ready: int) -> bytes:
     """Jobs handed to a worker, perhaps none."""
     return b'{"topic":%b,"claimed":[%b],"count":%d,"ready":%d,"performance":%b}' % (
         _encode(topic),
-        b",".join([b"{%b}" % job_members(job) for job in jobs]),
+        b"{%b}" % b"},{".join(map(job_members, jobs)) if jobs else b"",
         len(jobs),
         ready,
         spent,

@@ -8,6 +8,7 @@ payloads are compact JSON, which cannot hold a raw line break, so one data line 
 from typing import Literal
 
 import msgspec
+from msgspec.structs import astuple
 
 from topics.values import Job, Tombstone
 from topics.wire.responses import job_members
@@ -108,7 +109,7 @@ def shutting_down(*, stream: str) -> bytes:
 
 
 def job(topic: str, leased: Job) -> bytes:
-    data = b'{"topic":%b,%b}' % (_encode(topic), job_members(leased))
+    data = b'{"topic":%b,%b}' % (_encode(topic), job_members(astuple(leased)))
     return frame("job", data, stream=str(leased.seq))
 
 

@@ -15,12 +15,12 @@ from topics.engine.leasing import Presence
 from topics.engine.opening import Opening, open_engine
 from topics.engine.settings import EngineSettings
 from topics.errors import TopicsError
-from topics.queue import Queues
+from topics.queue import Claimed, Queues
 from topics.storage.fs import Fs
 from topics.storage.wal.committer import Committer
 from topics.storage.wal.submission import Submission
 from topics.testing import FaultFs, ManualClock, SimDisk
-from topics.values import Claimed, QueueCounts
+from topics.values import QueueCounts
 
 T = TypeVar("T")
 QUEUE = "jobs"

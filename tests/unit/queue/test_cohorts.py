@@ -8,7 +8,7 @@ from tests.unit.queue.builders import QUEUE, Shop
 from topics.engine.effects import run
 from topics.engine.leasing import Presence
 from topics.errors import TopicNotFound
-from topics.values import Claimed
+from topics.queue import Claimed
 
 WINDOW_MS = 50
 

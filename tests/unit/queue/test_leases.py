@@ -18,7 +18,8 @@ from topics.errors import (
     TopicNotFound,
     TopicsError,
 )
-from topics.values import Acked, Claimed, Nacked
+from topics.queue import Claimed
+from topics.values import Acked, Nacked
 
 LEASE_MS = 1000
 
