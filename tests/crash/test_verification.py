@@ -15,7 +15,7 @@ from topics.storage.stages import StagedRow, StageKey, write_stage
 from topics.storage.wal.files import BEACON_SIZE
 from topics.testing import SimDisk
 
-EVERY = 7
+EVERY = 19
 STAGE = StageKey("app", 7, 0, 1)
 
 
