@@ -22,6 +22,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import repeat
 
 import msgspec
 
@@ -121,22 +122,26 @@ class LeaseBook:
 
         Returns the leases and how often each job was handed out by now.
         """
-        leases = [Lease(lease_id, node, deadline_ms) for lease_id in lease_ids]
-        counts = self.deliveries
-        deliveries = [counts.get(seq, 0) + 1 for seq in seqs]
+        leases = list(map(Lease, lease_ids, repeat(node), repeat(deadline_ms)))
         self.leased.update(zip(seqs, leases, strict=True))
+        counts = self.deliveries
+        if counts.keys().isdisjoint(seqs):
+            deliveries = [1] * len(leases)
+        else:
+            deliveries = [counts.get(seq, 0) + 1 for seq in seqs]
         counts.update(zip(seqs, deliveries, strict=True))
         self.watch(tuple(seqs), deadline_ms)
         return leases, deliveries
 
     def watch(self, seqs: tuple[int, ...], deadline_ms: int) -> None:
         """Note when these leases end."""
-        self._deadlines.add(deadline_ms, seqs)
+        times = self._deadlines
+        times.add(deadline_ms, seqs)
         # A lease ends after its deadline, a delay is over at its time.
         if deadline_ms < self.quiet_until_ms:
             self.quiet_until_ms = deadline_ms + 1
-        if self._deadlines.size > 2 * len(self.leased) + SLACK:
-            self._deadlines.rebuild((seq, x.deadline_ms) for seq, x in self.leased.items())
+        if times.size > 2 * len(self.leased) + SLACK:
+            times.rebuild((seq, x.deadline_ms) for seq, x in self.leased.items())
 
     def holder(self, seq: int) -> Lease | None:
         """The lease of a job, unless it is about to end with an ack."""

@@ -44,7 +44,16 @@ class RunSet:
             return
         first = bisect_left(his, lo - 1)  # first run that touches or follows lo
         last = bisect_right(los, hi + 1)  # one past the last run that touches hi
-        if first < last:
+        if last - first == 1:
+            # By far the most common case: the run beside it grows.
+            run_lo, run_hi = los[first], his[first]
+            if lo < run_lo:
+                self.size += run_lo - lo
+                los[first] = lo
+            if hi > run_hi:
+                self.size += hi - run_hi
+                his[first] = hi
+        elif first < last:
             merged_lo = min(lo, los[first])
             merged_hi = max(hi, his[last - 1])
             self.size -= sum(his[first:last]) - sum(los[first:last]) + (last - first)
@@ -55,6 +64,11 @@ class RunSet:
             los.insert(first, lo)
             his.insert(first, hi)
             self.size += hi - lo + 1
+
+    def has_none_of(self, lo: int, hi: int) -> bool:
+        """Whether no seq of `lo..hi` is in the set."""
+        at = bisect_left(self._hi, lo)
+        return at == len(self._lo) or self._lo[at] > hi
 
     def run_at(self, seq: int) -> tuple[int, int] | None:
         """The run that holds `seq`."""

@@ -123,13 +123,16 @@ class Tail:
 
     def weigh(self, lo: int, hi: int) -> tuple[int, int]:
         """Count and bytes of slots `lo..hi`, which the caller knows to be records."""
-        a, b = max(lo, self.first) - self.first, min(hi, self.end - 1) - self.first + 1
-        if a >= b:
-            return 0, 0
-        if b - a == 1:
-            return 1, self.lengths[a] - FRAME_OVERHEAD - self.name_lengths[a]
+        lengths = self.lengths
+        a, b = lo - self.first, hi - self.first + 1
+        if a < 0 or b > len(lengths):
+            a, b = max(a, 0), min(b, len(lengths))
         count = b - a
-        total = sum(self.lengths[a:b]) - sum(self.name_lengths[a:b])
+        if count <= 0:
+            return 0, 0
+        if count == 1:
+            return 1, lengths[a] - FRAME_OVERHEAD - self.name_lengths[a]
+        total = sum(lengths[a:b]) - sum(self.name_lengths[a:b])
         return count, total - FRAME_OVERHEAD * count
 
     def sizes(self, lo: int, hi: int) -> Iterator[tuple[int, int]]:

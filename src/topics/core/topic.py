@@ -155,6 +155,16 @@ class Topic:
             return False
         return seq >= self.exact_from or self.history.weigh(seq, seq)[0] == 1
 
+    def is_all_live(self, lo: int, hi: int) -> bool:
+        """Whether every seq of `lo..hi` is known to be live."""
+        return (
+            self.earliest <= lo
+            and hi <= self.head
+            and lo >= self.exact_from
+            and not len(self.runs)
+            and self.deleted.has_none_of(lo, hi)
+        )
+
     def extents(self, lo: int, hi: int) -> Iterator[tuple[int, int]]:
         """Runs of seqs in `lo..hi` that are not known dead, in order.
 
@@ -244,6 +254,8 @@ class Topic:
         self.earliest = self._find_earliest(max(start, self.evict_floor))
 
     def _find_earliest(self, start: int) -> int:
+        if start >= self.exact_from and not len(self.runs):
+            return min(self.deleted.end_of(start), self.head) + 1
         self.earliest = start  # what `extents` begins with
         for lo, hi in self.extents(start, self.head):
             if lo >= self.exact_from:
@@ -446,6 +458,9 @@ class Topic:
     def selected(self, fact: Deleted) -> Iterable[tuple[int, int]]:
         """Runs of live seqs that a delete removes, in order."""
         if fact.seqs:
+            run = _as_run(fact.seqs)
+            if run is not None and self.is_all_live(*run):
+                return (run,)  # an ack of what one claim gave
             return self._live_among(runs_of(sorted(set(fact.seqs))))
         limit = self.head + 1 if fact.bound is None else min(fact.bound, self.head + 1)
         if fact.before is not None:
@@ -457,10 +472,10 @@ class Topic:
 
     def _live_among(self, runs: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
         for lo, hi in runs:
-            if lo < hi:
-                yield from self._live_runs(lo, hi)
-            elif self.is_live(lo):
+            if self.is_all_live(lo, hi):
                 yield lo, hi
+            else:
+                yield from self._live_runs(lo, hi)
 
     def _live_runs(self, lo: int, hi: int) -> Iterator[tuple[int, int]]:
         for a, b in self.extents(lo, hi):
@@ -492,8 +507,10 @@ class Topic:
             self.delete_version += 1
         else:
             self.delete_version = generation << 32 | 1
-        self._advance(lowest)
-        self.enforce_caps()
+        if lowest in self.deleted:
+            self._advance(lowest)
+        if self.config.cap_records or self.config.cap_bytes:
+            self.enforce_caps()
         return removed
 
     def _forget_leases(self, lo: int, hi: int) -> None:
@@ -568,3 +585,11 @@ class Topic:
             if kind != SeqSkipped.UNASSIGNED:
                 return lo
         return self.head + 1
+
+
+def _as_run(seqs: tuple[int, ...]) -> tuple[int, int] | None:
+    """The first and last of seqs that follow each other without a gap."""
+    lo, hi = seqs[0], seqs[-1]
+    if hi - lo + 1 == len(seqs) and seqs == tuple(range(lo, hi + 1)):
+        return lo, hi
+    return None

@@ -61,21 +61,34 @@ class Deleter:
 
     def delete_seqs(self, topic: Topic, seqs: Sequence[int]) -> Op[int]:
         """Remove exactly these records, as far as they live; returns how many did."""
-        yield from self._kernel.sections.enter(topic.id)
-        ts = max(self._kernel.clock.now_ms(), topic.last_ts)
-        return (yield from self._delete(topic, Deleted(topic.id, ts, seqs=tuple(seqs))))
+        kernel = self._kernel
+        if topic.id in kernel.sections.barred:
+            yield from kernel.sections.enter(topic.id)
+        if not any(map(topic.is_live, seqs)):
+            return 0
+        ts = max(kernel.clock.now_ms(), topic.last_ts)
+        submission = self._submit(topic, Deleted(topic.id, ts, seqs=tuple(seqs)))
+        if not submission.done:
+            yield submission
+        return _removed(submission)
 
     def _delete(self, topic: Topic, fact: Deleted) -> Op[int]:
-        kernel = self._kernel
         if topic.needs_tags(fact.match):
             topic.load_tags()  # before the commit: applying must not fail
         if next(iter(topic.selected(fact)), None) is None:
             return 0
+        submission = self._submit(topic, fact)
+        if not submission.done:
+            yield submission
+        return _removed(submission)
+
+    def _submit(self, topic: Topic, fact: Deleted) -> DeleteSubmission:
+        kernel = self._kernel
         durable = topic.config.durability == "fsync"
         submission = DeleteSubmission(
-            shard=kernel.committer.shard_of(topic.id),
-            frames=encode(fact, durable=durable),
-            count=1,
+            kernel.committer.shard_of(topic.id),
+            encode(fact, durable=durable),
+            1,
             durable=durable,
             on_done=self._applied,
         )
@@ -84,13 +97,9 @@ class Deleter:
         if kernel.is_logged(topic) or (not kernel.in_memory and topic.volatile_from > 1):
             kernel.require_room(topic.id, len(submission.frames))
             kernel.committer.submit(submission)
-            if not submission.done:
-                yield submission
-            if submission.error is not None:
-                raise submission.error
         else:
             kernel.finish_unlogged(submission)
-        return submission.removed
+        return submission
 
     def _applied(self, submission: Submission) -> None:
         assert isinstance(submission, DeleteSubmission)
@@ -104,6 +113,13 @@ class Deleter:
         kernel.catalog.bytes += topic.bytes - before
         kernel.dirty.add(topic.id)
         self._arenas.release(topic.id, topic.earliest)
+
+
+def _removed(submission: DeleteSubmission) -> int:
+    """How many records a delete removed that is done; raises what became of it instead."""
+    if submission.error is not None:
+        raise submission.error
+    return submission.removed
 
 
 class Cursors:

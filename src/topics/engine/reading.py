@@ -105,16 +105,22 @@ class Reader:
     def frames_at_hand(
         self, topic: Topic, seqs: Sequence[int]
     ) -> tuple[list[bytes], list[int]] | None:
-        """The frames of live records, buffers and offsets, if they are all in memory."""
+        """The frames of live records, buffers and offsets, if they are all in memory.
+
+        `seqs` ascend.
+        """
         if seqs[0] <= topic.history.last:
             return None
+        sources, tail = self._kernel.sources, topic.tail
+        if seqs[-1] - seqs[0] + 1 == len(seqs):
+            return view_slots(sources, tail, seqs[0], seqs[-1], MAX_BUDGET)
         bufs: list[bytes] = []
         offsets: list[int] = []
         for lo, hi in runs_of(seqs):
-            view = view_slots(self._kernel.sources, topic.tail, lo, hi, MAX_BUDGET)
+            view = view_slots(sources, tail, lo, hi, MAX_BUDGET)
             if view is None:
                 return None
-            bufs += [view[0]] * len(view[1])
+            bufs += view[0]
             offsets += view[1]
         return bufs, offsets
 

@@ -35,8 +35,8 @@ def fetch_slots(
 
 def view_slots(
     sources: Sources, tail: Tail, lo: int, hi: int, room: int
-) -> tuple[bytes, list[int]] | None:
-    """The frames of the records `lo..hi` in one piece of memory, and where each begins.
+) -> tuple[list[bytes], list[int]] | None:
+    """The frames of the records `lo..hi`, each as a buffer and where it begins in it.
 
     None when they are not in memory, are scattered, or take more than `room` bytes.
     """
@@ -44,10 +44,14 @@ def view_slots(
     locations = tail.locations[a:b]
     start = locations[0]
     size = locations[-1] + tail.lengths[b - 1] - start
-    if not 0 < size <= min(room, sum(tail.lengths[a:b]) + SPAN_SLACK):
+    if not 0 < size <= SPAN_SLACK and not 0 < size <= min(
+        room, sum(tail.lengths[a:b]) + SPAN_SLACK
+    ):
         return None
     view = sources.get(start >> 32).view(start & 0xFFFFFFFF, size)
-    return None if view is None else (view, [location - start for location in locations])
+    if view is None:
+        return None
+    return [view] * (b - a), [location - start for location in locations]
 
 
 def _copy(tail: Tail, a: int, b: int) -> Tail:

@@ -59,14 +59,17 @@ def claim_pass(
     limit = delivery_limit(topic.config)
     leases.judge_by(limit)
     waiting = [claimer for claimer in cohort if not claimer.presence.is_gone]
-    most = [claimer.most for claimer in waiting]
-    seqs = take_claimable(topic, leases, sum(most), limit)
-    for claimer, share in zip(waiting, _dealt(seqs, most), strict=True):
+    if len(waiting) == 1:
+        wanted = waiting[0].most
+        shares = [take_claimable(topic, leases, wanted, limit)]
+    else:
+        most = [claimer.most for claimer in waiting]
+        shares = _dealt(take_claimable(topic, leases, sum(most), limit), most)
+    for claimer, share in zip(waiting, shares, strict=True):
         if share:
-            deadline_ms = now_ms + claimer.lease_ms
             claimer.seqs = share
             claimer.leases, claimer.deliveries = leases.grant(
-                share, lease_ids(len(share)), claimer.node, deadline_ms
+                share, lease_ids(len(share)), claimer.node, now_ms + claimer.lease_ms
             )
 
 
@@ -97,7 +100,12 @@ def take_claimable(topic: Topic, leases: LeaseBook, most: int, limit: int) -> li
 
 def _take_fresh(topic: Topic, leases: LeaseBook, most: int, seqs: list[int]) -> None:
     """Fill up with jobs that were never handed out, a stretch at a time."""
-    for lo, hi in topic.extents(leases.claim_cursor, topic.head):
+    first, wanted = leases.claim_cursor, most - len(seqs)
+    if topic.is_all_live(first, first + wanted - 1):
+        leases.claim_cursor = end = first + wanted
+        seqs.extend(range(first, end))
+        return
+    for lo, hi in topic.extents(first, topic.head):
         wanted = most - len(seqs)
         if lo >= topic.exact_from:
             seqs.extend(range(lo, min(hi, lo + wanted - 1) + 1))
@@ -112,8 +120,6 @@ def _take_fresh(topic: Topic, leases: LeaseBook, most: int, seqs: list[int]) -> 
 
 def _dealt(seqs: list[int], most: Sequence[int]) -> list[list[int]]:
     """Seqs dealt one each in turn, to nobody more than it wants."""
-    if len(most) == 1:
-        return [seqs]
     shares: list[list[int]] = [[] for _ in most]
     line = list(zip(shares, most, strict=True))
     turn = 0

@@ -203,7 +203,7 @@ class Queues:
     def _finish(self, topic: Topic, leases: LeaseBook, held: Mapping[int, Lease]) -> Op[int]:
         leases.finishing.update(held)
         try:
-            acked = yield from self._engine.delete_seqs(topic, list(held))
+            acked = yield from self._engine.delete_seqs(topic, tuple(held))
         except TopicsError:
             leases.finishing.difference_update(held)
             self.release(topic, {seq: lease.lease_id for seq, lease in held.items()})

@@ -36,6 +36,8 @@ def test_questions_about_a_run_set_are_answered_like_those_about_a_set(
     inside = members(runs)
     assert (lo in runs) == (lo in inside)
     assert runs.count_between(lo, hi) == len([seq for seq in inside if lo <= seq <= hi])
+    first, last = min(lo, hi), max(lo, hi)
+    assert runs.has_none_of(first, last) == inside.isdisjoint(range(first, last + 1))
     assert runs.next_start(lo, 999) == min((s for s in inside if s >= lo), default=999)
     run = runs.run_at(lo)
     assert (run is None) == (lo not in inside)
