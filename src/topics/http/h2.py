@@ -39,7 +39,8 @@ from h2.exceptions import ProtocolError
 
 from topics.http import refusals
 from topics.http.h2_engine import open_engine
-from topics.http.h2_exchange import H2Exchange, request_of
+from topics.http.h2_exchange import H2Exchange
+from topics.http.h2_fields import request_of
 from topics.http.h2_output import Output
 from topics.http.hub import Hub, log
 from topics.http.patience import Patience

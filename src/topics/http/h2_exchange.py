@@ -1,7 +1,6 @@
 """One HTTP/2 stream: a request and its answer, sent as far as the peer's windows allow."""
 
 from collections import deque
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from topics.http.exchange import Exchange, close_stream, drain_stream
@@ -126,21 +125,3 @@ class H2Stream(Stream):
             self._exchange.opened = None
             self._exchange.ending = True
             self._exchange.connection.output_queued(self._exchange, 0)
-
-
-def request_of(fields: Iterable[tuple[str | bytes, str | bytes]], peer: str) -> Request:
-    """The request a block of header fields describes; the library has checked its form."""
-    pseudo = {b":method": b"", b":path": b"/", b":authority": b""}
-    headers: dict[bytes, bytes] = {}
-    for name, value in fields:
-        assert isinstance(name, bytes)
-        assert isinstance(value, bytes)
-        if name.startswith(b":"):
-            pseudo[name] = value
-        elif name in headers:
-            headers[name] += b", " + value
-        else:
-            headers[name] = value
-    headers.setdefault(b"host", pseudo[b":authority"])
-    method = pseudo[b":method"].decode("latin-1")
-    return Request(method, pseudo[b":path"], headers, version="2", peer=peer)
