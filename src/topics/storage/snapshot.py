@@ -213,5 +213,5 @@ class _Lines:
                 self._routers.append(line)
             case AppLine():
                 self._apps.append(line)
-            case EndLine():
+            case EndLine():  # pragma: no branch - the decoder knows no other line
                 self._end = line

@@ -219,20 +219,10 @@ class _Lane:
         if batch.submissions:
             self._commit(batch)
         else:
-            self._tick()
+            self.shard.tick()
         self._answer(batch)
         self.shard.prepare_spare()
         return batch.stop
-
-    def _tick(self) -> None:
-        shard = self.shard
-        if not shard.is_dirty or not shard.sync_is_due:
-            shard.tick()
-            return
-        try:
-            shard.sync()
-        except Internal:
-            return  # it shows in the state, and to whoever writes next
 
     def _gather(self) -> _Batch:
         """Park until there is work or the clock asks; then take what is there."""

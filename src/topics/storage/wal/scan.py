@@ -317,10 +317,9 @@ class _FileReader:
         offset, end = self.durable_to, self.valid_end
         while offset < end:
             stretch = follow(self._buf, offset, end, max_frames=_CHUNK_FRAMES)
-            if any(is_durable(self._buf, at) for at in stretch.offsets):
+            is_broken = stretch.end is not None and stretch.stop < end  # no telling what was there
+            if is_broken or any(is_durable(self._buf, at) for at in stretch.offsets):
                 return True
-            if stretch.end is not None and stretch.stop < end:
-                return True  # salvaged damage: there is no telling
             offset = stretch.stop
         return False
 

@@ -292,14 +292,14 @@ class Shard:
     # Time
 
     def tick(self) -> None:
-        """Do what is due by the clock: sync an old tail, leave a beacon, look for room.
+        """Do what is due by now: sync an old or long tail, leave a beacon, look for room.
 
         Never raises for the disk: a failure shows in `state`.
         """
         now = self.clock()
         try:
             if self._dirty_since_ns >= 0:
-                if now - self._dirty_since_ns >= self._sync_limit_ns:
+                if self.sync_is_due or now - self._dirty_since_ns >= self._sync_limit_ns:
                     self.sync()
             elif self._idle_due and now - self._synced_at_ns >= self._sync_limit_ns:
                 self._idle_due = False

@@ -1,5 +1,7 @@
 """Writing one log group: beacons, the tick, growth, rotation and the fence."""
 
+import errno
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +19,7 @@ from tests.unit.storage.wal.builders import (
 )
 
 from topics.core.facts import Beacon, Fact, FileHeader
-from topics.errors import LogFailed
+from topics.errors import LogFailed, LogFull
 from topics.storage import identity, layout
 from topics.storage.frames import Frame, decode_at, encode
 from topics.storage.wal.files import BEACON_SIZE, HEADER_SIZE, Beacons
@@ -285,3 +287,81 @@ def test_measured_times_come_from_the_given_clock() -> None:
 def test_a_bad_setting_stops_the_start(setting: str) -> None:
     with pytest.raises(ValueError, match=setting):
         WalSettings(**{setting: 0})
+
+
+def test_a_log_file_beyond_2_gib_stops_the_start() -> None:
+    with pytest.raises(ValueError, match="file_bytes"):
+        WalSettings(file_bytes=2**31 + 1)
+
+
+@pytest.mark.parametrize("earlier", [0, 1])
+def test_a_write_larger_than_what_let_a_full_shard_heal_is_refused_whole(earlier: int) -> None:
+    disk = SimDisk()
+    settings = WalSettings(file_bytes=8 * MIB, cache_bytes=0)
+    log = Log(disk, settings=settings)
+    for _ in range(earlier):
+        log.append(b"1")
+    large = b'"' + b"x" * 2 * MIB + b'"'
+    log.faults.fail("fallocate", errno.ENOSPC, path="*.log", always=True)
+    assert isinstance(log.append(large).error, LogFull)
+    assert isinstance(log.append(b"2").error, LogFull), "it was just found full"
+    log.timer.pass_ms(settings.probe_ms)
+    assert isinstance(log.append(large).error, LogFull), "there is a spare, but it is too small"
+    log.timer.pass_ms(settings.probe_ms)
+    log.faults.clear()
+    assert log.append(large).error is None
+    log.close()
+    disk.crash(mode="none")
+    assert Log(disk, settings=settings).recovered == log.sent
+
+
+def test_a_shard_that_is_open_has_nothing_to_heal() -> None:
+    log = Log(SimDisk())
+    allocations = log.faults.count("fallocate")
+    assert log.shard.try_heal()
+    assert log.faults.count("fallocate") == allocations
+
+
+def test_the_first_reason_of_a_failure_is_the_one_that_is_told() -> None:
+    log = Log(SimDisk())
+    log.shard.abandon("first")
+    log.shard.abandon("second")
+    assert "first" in str(log.append(b"1").error)
+
+
+def test_a_current_that_is_gone_does_not_fence_and_is_made_again() -> None:
+    disk = SimDisk()
+    log = Log(disk, settings=SMALL)
+    disk.unlink(CURRENT)
+    for _ in range(6):
+        assert log.append(LARGE).error is None
+    current = identity.decode_current(disk.peek(CURRENT))
+    assert current is not None
+    assert f"{WAL_DIR}/{layout.wal_name(current.first_lfn)}" == log.shard.path
+
+
+def test_a_log_that_ends_between_a_new_file_and_its_current_loses_nothing() -> None:
+    disk = SimDisk()
+    log = Log(disk, settings=SMALL)
+    log.faults.fail("rename", errno.ENOSPC, path="*CURRENT*", always=True)
+    while log.append(LARGE).error is None:
+        pass
+    assert log.state() is ShardState.FULL
+    log.close()
+    disk.crash(mode="none")
+    assert Log(disk, settings=SMALL).recovered == log.sent
+
+
+def test_a_log_without_threads_has_nothing_under_way() -> None:
+    log = Log(SimDisk())
+    log.append(b"1", durable=False)
+    assert log.committer.in_flight(0) == 0
+    assert log.committer.room(0, 1 << 30)
+
+
+def test_a_tail_that_grew_long_is_synced_by_the_tick_too() -> None:
+    log = Log(SimDisk(), settings=WalSettings(max_unsynced=1000, cache_bytes=0))
+    log.shard.write_batch([log.submission(b'"%b"' % (b"x" * 1000), durable=False)])
+    assert log.shard.is_dirty
+    log.committer.tick()
+    assert not log.shard.is_dirty
