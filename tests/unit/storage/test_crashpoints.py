@@ -1,8 +1,11 @@
 """Crash points cost nothing until a hook is installed, and know every name."""
 
+import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -87,3 +90,40 @@ for turn in range(5):
     )
     assert done.returncode == -signal.SIGKILL
     assert done.stdout.split() == ["0", "1", "2"]
+
+
+def test_only_the_nth_pass_of_the_named_point_is_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    killed: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "kill", lambda pid, number: killed.append((pid, number)))
+    with installed(lambda _: None):
+        install_from_env({"TOPICS_TEST_HOOKS": "1", "TOPICS_CRASHPOINT": "snap.tmp:2"})
+        for name in ("snap.tmp", "snap.synced"):
+            crashpoint(name)
+        assert not killed
+        for name in ("snap.tmp", "snap.tmp"):
+            crashpoint(name)
+    assert killed == [(os.getpid(), signal.SIGKILL)]
+
+
+def test_a_held_point_waits_for_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = tmp_path / "go on"
+    waits: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        key.touch()
+
+    monkeypatch.setattr(crashpoints, "time", SimpleNamespace(sleep=wait))
+    with installed(lambda _: None):
+        install_from_env({"TOPICS_TEST_HOOKS": "1", "TOPICS_HOLDPOINT": f"rec.scan:{key}"})
+        crashpoint("snap.tmp")
+        assert not waits
+        crashpoint("rec.scan")
+        crashpoint("rec.scan")
+    assert len(waits) == 1
+
+
+@pytest.mark.parametrize("text", ["rec.scan", "rec.scan:", "no:/path", ""])
+def test_a_malformed_hold_stops_the_start(text: str) -> None:
+    with pytest.raises(ValueError, match="TOPICS_HOLDPOINT must be"):
+        install_from_env({"TOPICS_TEST_HOOKS": "1", "TOPICS_HOLDPOINT": text})

@@ -23,6 +23,7 @@ from topics.core.facts import (
 )
 from topics.storage import frames
 from topics.storage.checksum import h64
+from topics.storage.frame_payloads import content_of
 from topics.storage.frames import (
     FLAG_CONT,
     FLAG_DURABLE,
@@ -189,6 +190,8 @@ def test_a_checkpoint_of_many_topics_becomes_one_run_of_frames() -> None:
     assert [frame.is_continued for frame in found_frames] == [True, True, False]
     parts = [frame.fact(data) for frame in found_frames]
     assert all(isinstance(p, CheckpointMarked) and p.checkpoint_id == 7 for p in parts)
+    with pytest.raises(ValueError, match="20001 checkpoint entries do not fit one frame"):
+        content_of(fact)
     assert sum((p.entries for p in parts if isinstance(p, CheckpointMarked)), ()) == entries
 
 

@@ -10,6 +10,8 @@ import pytest
 
 from topics.core.batch import RecordBatch
 from topics.storage import frames
+from topics.storage.checksum import h64
+from topics.storage.frame_header import HEADER
 from topics.storage.frames import FLAG_NODE, FLAG_TAG
 from topics.storage.segments import codec
 from topics.storage.segments.codec import DEAD, ENTRY_SIZE, FLAG_HOLE, BadSegmentData, Idx
@@ -249,3 +251,16 @@ def test_a_seq_that_goes_backwards_is_not_indexed() -> None:
     assert idx.count == 3
     assert all(a < b for a, b in pairwise(idx.offset(i) for i in range(3)))
     assert frames.verify(data, idx.offset(2), idx.length(2), seq=3)
+
+
+def test_a_record_whose_lengths_do_not_add_up_is_not_taken_for_one() -> None:
+    """Its checksum holds, so only its own words tell that something is wrong with it."""
+    good, bad = record(1), bytearray(record(2))
+    header = list(HEADER.unpack_from(bad))
+    header[-1] += 1  # data_len
+    HEADER.pack_into(bad, 0, *header)
+    bad[-8:] = h64(bad[4:-8]).to_bytes(8, "little")
+    data = codec.pack_records([good, bytes(bad), record(3)])
+    rebuilt = codec.rebuild_idx(data, topic_id=TOPIC, first_seq=1, count=3)
+    assert [rebuilt.ts(i) - TS for i in range(3)] == [1, 1, 3], "the second is a damaged stretch"
+    assert not rebuilt.is_dead(1), "and lost, not deleted"

@@ -11,7 +11,7 @@ import pytest
 from topics.core.facts import Match
 from topics.storage import snapshot
 from topics.storage.checksum import h64
-from topics.storage.fs import File, RealFs
+from topics.storage.fs import File, RealFile, RealFs
 from topics.storage.snapshot import BadSnapshot, Snapshot, SnapshotWriter, read_snapshot
 from topics.storage.snapshot_lines import (
     AppLine,
@@ -260,6 +260,18 @@ def test_a_body_with_a_line_missing_out_of_place_or_unknown_is_invalid(
 def test_a_missing_file_is_no_bad_snapshot(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         read(tmp_path / "none")
+
+
+def test_a_snapshot_that_shrinks_while_it_is_read_is_bad(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "s"
+    written(path, [topic(1)])
+    size = path.stat().st_size
+    path.write_bytes(path.read_bytes()[: size - 1])
+    monkeypatch.setattr(RealFile, "size", lambda file: size)
+    with pytest.raises(BadSnapshot, match="became shorter"):
+        read(path)
 
 
 class Counting:

@@ -410,3 +410,12 @@ def test_leftovers_of_a_crash_go_and_stages_stay() -> None:
     assert not disk.exists(unfinished.rpartition("/")[0])
     assert read_stage(disk, PATH, KEY).rows == ROWS
     remove_leftovers(new_disk(), DIR)
+
+
+def test_discarding_an_epoch_leaves_files_that_are_not_ours() -> None:
+    disk = staged()
+    foreign = PATH.rsplit("/", 1)[0] + "/notes"
+    disk.put(foreign, b"mine")
+    remove_epoch(disk, DIR, KEY.app, KEY.epoch)
+    assert disk.peek(foreign) == b"mine"
+    assert not disk.exists(PATH)

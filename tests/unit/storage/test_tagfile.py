@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import sys
 from array import array
 
 import pytest
@@ -70,3 +71,11 @@ def test_any_changed_or_missing_byte_is_noticed() -> None:
 def test_intact_bytes_that_are_no_tag_file_are_refused(body: bytes) -> None:
     with pytest.raises(BadTagFile):
         tagfile.decode(signed(body))
+
+
+def test_the_file_is_little_endian_on_any_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = array("Q", [1, 2])
+    monkeypatch.setattr(sys, "byteorder", "big")
+    swapped = tagfile._little_endian(numbers)
+    assert swapped.tobytes() == b"".join(n.to_bytes(8, "big") for n in (1, 2))
+    assert list(numbers) == [1, 2], "the caller's numbers stay as they are"

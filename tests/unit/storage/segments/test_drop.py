@@ -13,9 +13,11 @@ from tests.unit.storage.segments.builders import (
     write_sealed,
 )
 
+from topics.storage.segments import drop
 from topics.storage.segments.drop import (
     drop_segment,
     drop_unreferenced,
+    find_retired,
     remove_topic,
     retire_topic,
 )
@@ -138,3 +140,32 @@ def test_errors_of_directory_syncs_are_reported() -> None:
     seg = write_sealed(store, records(1, 3))
     fs.fail("sync_dir", errno.EIO)
     assert len(finish(drop_segment(store, TOPIC, seg.first))) == 1
+
+
+def test_many_files_go_in_small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drop, "UNLINKS_PER_STEP", 2)
+    disk = SimDisk()
+    store = make_store(disk)
+    write_sealed(store, records(1, 3, tags=TAGS))
+    write_sealed(store, records(4, 3))
+    steps = drop_unreferenced(store, TOPIC, [4])
+    left = [len(disk.paths()) for _ in steps]
+    assert left == [3, 2], "after two of three files, then after all that are not referenced"
+    finish(retire_topic(store, TOPIC))
+    removal = remove_topic(store, TOPIC)
+    next(removal)
+    assert not disk.paths()
+    assert disk.exists(f"{HOT_DIR}.deleted"), "the directory goes with the last step"
+    assert finish(removal) == []
+    assert not disk.exists(f"{HOT_DIR}.deleted")
+
+
+def test_a_restart_finds_the_topics_that_were_dropped() -> None:
+    disk = SimDisk()
+    store = make_store(disk)
+    write_sealed(store, records(1, 3))
+    finish(retire_topic(store, TOPIC))
+    disk.put(f"{DATA_DIR}/topics/foreign", b"")
+    again = make_store(disk)
+    find_retired(again)
+    assert again.dropped_topics == {(DATA_DIR, TOPIC)}

@@ -5,6 +5,7 @@ import errno
 import msgspec
 import pytest
 from tests.unit.storage.segments.builders import (
+    COLD_DIR,
     DATA_DIR,
     NOW,
     TOPIC,
@@ -15,6 +16,7 @@ from tests.unit.storage.segments.builders import (
     write_sealed,
 )
 
+from topics.storage import layout
 from topics.storage.segments.codec import DEAD, ENTRY_SIZE, Idx
 from topics.storage.segments.intact import HOLE
 from topics.storage.segments.repair import repair_all, repair_idx, trim
@@ -332,3 +334,45 @@ def test_the_index_hash_ignores_delete_bytes(store: SegmentStore, disk: SimDisk)
     idx: Idx = loaded.idx(TOPIC, seg)
     assert loaded.repairs == {}
     assert idx.is_dead(2)
+
+
+def test_a_record_that_rots_where_there_is_no_other_copy_is_lost_alone(disk: SimDisk) -> None:
+    store = make_store(disk, cold=True)
+    seg = write_sealed(store, records(1, 4))
+    disk.flip(DATA, store.idx(TOPIC, seg).offset(1) + 39)
+    frames = all_frames(store, seg)
+    assert [frame is None for frame in frames] == [False, True, False, False]
+    assert store.rotten_frames == 1
+
+
+def test_a_segment_that_moved_under_a_reader_is_found_where_it_is_now(disk: SimDisk) -> None:
+    store = make_store(disk, cold=True)
+    seg = write_sealed(store, records(1, 4))
+    store.idx(TOPIC, seg)  # so that it is known to be hot
+    for path in disk.paths():
+        disk.put(path.replace(DATA_DIR, COLD_DIR, 1), disk.peek(path))
+        disk.unlink(path)
+        store.handles.forget(path)
+    assert all_frames(store, seg) == records(1, 4).frames
+    assert store.cold_reads == 1
+
+
+def test_what_indexes_take_is_known_and_deletes_need_none_loaded(disk: SimDisk) -> None:
+    seg = write_sealed(make_store(disk), records(1, 4))
+    store = reopened(disk)
+    store.mark_dead(TOPIC, seg.first, [0])
+    assert store.cached_bytes == 0
+    store.idx(TOPIC, seg)
+    assert store.cached_bytes == seg.idx_len
+    store.mark_dead(TOPIC, seg.first, [0])
+    assert store.idx(TOPIC, seg).is_dead(0)
+
+
+def test_new_names_of_a_dropped_topic_are_still_to_be_synced(disk: SimDisk) -> None:
+    store = make_store(disk)
+    store.unsynced_dirs = {layout.topic_dir(DATA_DIR, TOPIC), layout.topic_dir(DATA_DIR, 99)}
+    store.retired(TOPIC)
+    assert store.unsynced_dirs == {
+        layout.deleted_topic_dir(DATA_DIR, TOPIC),
+        layout.topic_dir(DATA_DIR, 99),
+    }

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
 
 from topics.core.batch import RecordBatch
-from topics.core.facts import Appended
+from topics.core.facts import Appended, FileHeader
 from topics.storage import layout
-from topics.storage.frames import encode_append, record_at
+from topics.storage.frames import Frame, decode_at, encode, encode_append, record_at
 from topics.storage.fs import Fs
 from topics.storage.handles import Handles
 from topics.storage.sources import Sources, WalSource, split_location
@@ -222,3 +225,17 @@ def check_usable(disk: SimDisk, log: Log) -> None:
     again = Log(disk, starts=log.starts)
     assert again.recovered[TOPIC] == expected
     again.close()
+
+
+def log_files(disk: SimDisk) -> list[str]:
+    return sorted(path for path in disk.paths() if path.endswith(".log"))
+
+
+def rewrite_header(disk: SimDisk, path: str, **changes: Any) -> None:  # noqa: ANN401 - its fields
+    """Give a log file a header that is sound, but says something else."""
+    data = disk.peek(path)
+    frame = decode_at(data, 0, len(data))
+    assert isinstance(frame, Frame)
+    header = frame.fact(data)
+    assert isinstance(header, FileHeader)
+    disk.poke(path, 0, encode(msgspec.structs.replace(header, **changes)))

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from topics.core.batch import RecordBatch
 from topics.core.facts import Appended, Beacon, Deleted, Fact, HeadReserved
+from topics.storage.checksum import h64
 from topics.storage.frames import ForeignFrame, encode, encode_append
 from topics.storage.sources import location
 from topics.storage.wal.collect import Collector
@@ -163,3 +164,14 @@ def outcome(kind: type[Collector], frames: list[bytes]) -> str:
         return msgspec.json.encode([str(entry) for entry in collect(kind, frames)]).decode()
     except ForeignFrame as error:
         return f"foreign at {error.offset}"
+
+
+@pytest.mark.parametrize("kind", COLLECTORS)
+def test_names_that_are_no_text_are_not_understood(kind: type[Collector]) -> None:
+    frame = bytearray(append(1, 1, tag="\u00e9"))
+    at = frame.index("\u00e9".encode())
+    frame[at : at + 2] = b"\xff\xff"
+    frame[-8:] = h64(frame[4:-8]).to_bytes(8, "little")
+    with pytest.raises(ForeignFrame) as refusal:
+        collect(kind, [append(1, 1), bytes(frame)])
+    assert refusal.value.offset == len(append(1, 1))

@@ -480,3 +480,26 @@ def test_after_a_slow_write_the_owner_leaves_writing_to_the_thread_for_a_while()
         owner.settle(second)
         now[0] += 300_000_000
         assert owner.submit(b"3", durable=False).done
+
+
+def test_a_write_that_finds_the_file_busy_is_left_to_the_thread() -> None:
+    with running(SimDisk(), at_once=True) as owner:
+        (shard,) = owner.log.shards
+        held, over = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            with shard.turn:
+                held.set()
+                over.wait(30)
+
+        other = threading.Thread(target=hold)
+        other.start()
+        assert held.wait(30)
+        first = owner.submit(b"1", durable=False)
+        was_done = first.done
+        over.set()
+        other.join()
+        assert not was_done
+        owner.settle(first)
+        assert first.error is None
+        assert owner.committer.position(0).lfn == first.last_lfn

@@ -4,6 +4,7 @@ import errno
 
 import pytest
 
+from topics.storage.fs import File
 from topics.storage.handles import Handles
 from topics.testing import FaultFs, SimDisk
 
@@ -85,3 +86,25 @@ def test_closing_lets_go_of_everything() -> None:
         handles.close()
         assert len(handles) == 0
         assert file.pread(6, 0) == b"file 1"
+
+
+def test_two_readers_that_open_a_file_at_once_share_one_handle(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk = disk_with(1)
+    handles = Handles(disk)
+    really_open, opened = disk.open, list[File]()
+
+    def overtaken(path: str) -> File:
+        file = really_open(path)
+        opened.append(file)
+        if len(opened) == 1:  # another reader opens and reads it before this one is back
+            assert handles.pread(path, 6, 0) == b"file 0"
+        return file
+
+    monkeypatch.setattr(disk, "open", overtaken)
+    assert handles.pread("/0", 6, 0) == b"file 0"
+    late, kept = opened
+    assert (len(handles), kept.pread(6, 0)) == (1, b"file 0")
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        late.pread(6, 0)

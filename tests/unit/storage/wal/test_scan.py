@@ -1,5 +1,6 @@
 """Reading groups back: positions, generations, what the next run hangs on."""
 
+import errno
 from contextlib import suppress
 
 import pytest
@@ -16,6 +17,8 @@ from tests.unit.storage.wal.builders import (
     TOPIC,
     WAL_DIR,
     Log,
+    log_files,
+    rewrite_header,
 )
 
 from topics.core.facts import Appended, ClosedCleanly, HeadReserved
@@ -26,8 +29,9 @@ from topics.storage.wal import scan as scan_module
 from topics.storage.wal.files import HEADER_SIZE, Link
 from topics.storage.wal.follow import follow, intact_frames, whole_submissions
 from topics.storage.wal.groups import Group, discover, files_from
+from topics.storage.wal.repair import quarantine
 from topics.storage.wal.submission import Position, Submission
-from topics.testing import SimDisk
+from topics.testing import FaultFs, SimDisk
 
 
 def seqs(log: Log) -> list[int]:
@@ -266,3 +270,36 @@ def test_files_are_listed_where_their_names_say() -> None:
     assert log.shard.path == FIRST_FILE
     assert FIRST_FILE.startswith(DATA_DIR)
     assert log.shard.position.offset == HEADER_SIZE
+
+
+def test_frames_that_are_missing_between_two_files_are_refused() -> None:
+    disk = SimDisk()
+    log = Log(disk, settings=SMALL)
+    while log.shard.stats().rotations == 0:
+        log.append(LARGE)
+    log.close()
+    disk.kill()
+    _, newest = log_files(disk)
+    first_lfn = layout.parse_wal(newest.rsplit("/", 1)[1])
+    assert first_lfn is not None
+    renamed = f"{WAL_DIR}/{layout.wal_name(first_lfn + 5)}"
+    disk.put(renamed, disk.peek(newest))
+    disk.unlink(newest)
+    disk.unlink(CURRENT)
+    rewrite_header(disk, renamed, first_lfn=first_lfn + 5)
+    with pytest.raises(RefusedToOpen, match=f"but frame {first_lfn} comes next") as refusal:
+        Log(disk, settings=SMALL)
+    assert (refusal.value.reason, refusal.value.file) == ("wal_missing", renamed)
+
+
+def test_a_damaged_file_that_cannot_be_put_aside_is_not_touched() -> None:
+    disk = SimDisk()
+    Log(disk).append(b"1")
+    disk.kill()
+    faults = FaultFs(disk)
+    faults.fail("fsync", errno.EIO)
+    before = disk.peek(FIRST_FILE)
+    with pytest.raises(RefusedToOpen, match="repair failed") as refusal:
+        quarantine(faults, [FIRST_FILE], f"{DATA_DIR}/quarantine", now_ms=NOW)
+    assert (refusal.value.reason, refusal.value.file) == ("io_error", FIRST_FILE)
+    assert disk.peek(FIRST_FILE) == before
