@@ -47,11 +47,15 @@ fmt: setup-dev ## format the code and fix what can be fixed safely
 lock: setup-dev ## take newer versions into requirements/ (some minutes, needs the network)
 	@$(BIN)/python tools/lock.py
 
-coverage: setup-dev ## branch coverage of core and storage (some minutes)
+# Only tests that take the same ways in every run: what a random one happens to pass is not covered.
+COVERING := $(addprefix tests/unit/,core storage engine queue testing) tests/formats \
+	$(addprefix tests/crash/test_,wal_append.py wal_recovery.py wal_rotation.py wal_sync.py)
+
+coverage: setup-dev ## branch coverage of core and storage, which has to be complete (a minute or two)
 	@$(BIN)/coverage erase
-	@$(BIN)/coverage run -m pytest -q tests/unit tests/property tests/formats tests/crash --timeout=1200
+	@$(BIN)/coverage run -m pytest -q -p no:schemathesis --hypothesis-seed=0 $(COVERING)
 	@$(BIN)/coverage combine -q
-	@$(BIN)/coverage report --include='*/topics/core/*,*/topics/storage/*'
+	@$(BIN)/coverage report --include='*/topics/core/*,*/topics/storage/*' --fail-under=100
 
 bench: setup-base ## speed against raw numbers of the same run
 	@$(BIN)/topics bench engine
