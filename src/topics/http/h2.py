@@ -38,11 +38,12 @@ from h2.events import (
 from h2.exceptions import ProtocolError
 
 from topics.http import refusals
-from topics.http.h2_engine import open_engine
+from topics.http.h2_engine import Engine, PlainData, PlainRequest
 from topics.http.h2_exchange import H2Exchange
-from topics.http.h2_fields import request_of
+from topics.http.h2_fields import Fields, request_of
 from topics.http.h2_output import Output
 from topics.http.hub import Hub, log
+from topics.http.messages import Request
 from topics.http.patience import Patience
 
 _SLICE_BYTES = 4 * 1024
@@ -97,7 +98,7 @@ class H2Connection(asyncio.Protocol):
         self._pinged = False
         self._since: float | None = None
         self._patience = Patience(burst=limits.h2_nuisance_burst, per_s=limits.h2_nuisance_per_s)
-        self._engine = open_engine(limits)
+        self._engine = Engine(limits)
         self._output = Output(self, self._engine)
         transport.set_write_buffer_limits(high=limits.high_water_bytes, low=0)
         hub.add(self)
@@ -152,16 +153,34 @@ class H2Connection(asyncio.Protocol):
         if not event.headers or not event.headers[0][0].startswith(b":"):
             self._violated()  # a request begins with its pseudo-headers
             return
-        exchange = H2Exchange(self, request_of(event.headers, self._peer), event.stream_id)
-        self._exchanges[event.stream_id] = exchange
-        has_body = event.stream_ended is None
-        exchange.begin(has_body)
-        if (
-            has_body
-            and not exchange.answered
-            and exchange.request.headers.get(b"expect", b"").lower() == b"100-continue"
-        ):
+        request, has_body = request_of(event.headers, self._peer), event.stream_ended is None
+        exchange = self._begin(event.stream_id, request, has_body)
+        wants_continue = request.headers.get(b"expect", b"").lower() == b"100-continue"
+        if has_body and wants_continue and not exchange.answered:
             self._send_continue(exchange)
+
+    def _on_plain_request(self, event: PlainRequest) -> None:
+        request, body = event.alike.sibling(self._peer), event.body
+        is_all_here = event.ends and (body is None or self._may_run(body))
+        exchange = self._begin(event.stream_id, request, has_body=not is_all_here)
+        event.alike.standing = request.standing
+        if body is not None:
+            if is_all_here:
+                request.body = body
+            else:
+                self._feed(exchange, body, len(body))
+        if event.ends and not exchange.gone:
+            self._finish(exchange)
+
+    def _may_run(self, body: bytes) -> bool:
+        """Whether a request whose body came in one piece can run before anything else happens."""
+        is_allowed = len(body) <= self.hub.limits.max_body_bytes
+        return is_allowed and not self._waiting and self._output.has_room()
+
+    def _begin(self, stream_id: int, request: Request, has_body: bool) -> H2Exchange:
+        exchange = self._exchanges[stream_id] = H2Exchange(self, request, stream_id)
+        exchange.begin(has_body)
+        return exchange
 
     def _on_trailers(self, event: TrailersReceived) -> None:
         if any(name.startswith(b":") for name, _ in event.headers or ()):
@@ -183,12 +202,24 @@ class H2Connection(asyncio.Protocol):
         if not event.data and event.stream_ended is None:
             self._annoyed(_OTHER_COST)
         exchange = self._exchanges.get(event.stream_id)
+        if exchange is not None:
+            self._feed(exchange, event.data, size)
+
+    def _on_plain_data(self, event: PlainData) -> None:
+        if not event.data and not event.ends:
+            self._annoyed(_OTHER_COST)
+        exchange = self._exchanges.get(event.stream_id)
         if exchange is None:
             return
+        self._feed(exchange, event.data, len(event.data))
+        if event.ends and not exchange.gone:
+            self._finish(exchange)
+
+    def _feed(self, exchange: H2Exchange, data: bytes, size: int) -> None:
         if exchange.answered:
             self._drop_data(exchange, size)
             return
-        exchange.feed(event.data)
+        exchange.feed(data)
         self._body_bytes += exchange.held_bytes - exchange.counted
         exchange.counted = exchange.held_bytes
         if self._body_bytes > self.hub.limits.h2_max_bodies_bytes and not self._is_oldest(exchange):
@@ -207,8 +238,11 @@ class H2Connection(asyncio.Protocol):
 
     def _on_end(self, event: StreamEnded) -> None:
         exchange = self._exchanges.get(event.stream_id)
-        if exchange is None:
-            return
+        if exchange is not None:
+            self._finish(exchange)
+
+    def _finish(self, exchange: H2Exchange) -> None:
+        """The request is whole: run it now or later."""
         exchange.read = True
         if exchange.complete():
             self._waiting.append(exchange)
@@ -289,9 +323,16 @@ class H2Connection(asyncio.Protocol):
 
     # Bytes go out
 
-    def send_head(
-        self, exchange: H2Exchange, headers: list[tuple[bytes, bytes]], *, ends: bool
-    ) -> None:
+    def send_answer(self, exchange: H2Exchange, headers: Fields, body: bytes) -> bool:
+        """Send a whole answer; False, and nothing done, when it has to go piece by piece."""
+        if self.blocked or not self._engine.send_answer(exchange.stream_id, headers, body):
+            return False
+        self._schedule()
+        self._output.count(len(body))
+        self.ended(exchange)
+        return True
+
+    def send_head(self, exchange: H2Exchange, headers: Fields, *, ends: bool) -> None:
         """Send an answer's headers; with `ends` they are all of it."""
         stream_id = exchange.stream_id
         if self._deaf or not self._try(
@@ -438,6 +479,7 @@ class H2Connection(asyncio.Protocol):
         if self._deaf:
             self._check_linger(now)
             return
+        self._engine.decoder.forget()
         for exchange in tuple(self._exchanges.values()):
             self._check_exchange(exchange, now)
         if self._heard or self._holds & _HOLD_OUTPUT or self._since is None:
@@ -479,6 +521,8 @@ class H2Connection(asyncio.Protocol):
 
 
 _HANDLERS: dict[type[Event], Callable[[H2Connection, Any], None]] = {
+    PlainRequest: H2Connection._on_plain_request,
+    PlainData: H2Connection._on_plain_data,
     RequestReceived: H2Connection._on_request,
     TrailersReceived: H2Connection._on_trailers,
     DataReceived: H2Connection._on_data,

@@ -1,11 +1,36 @@
-"""The `h2` library, set up as our side of an HTTP/2 connection."""
+"""The `h2` library as our side of an HTTP/2 connection, with a short way for plain requests.
+
+Theory of operation. The library takes every frame through two state machines, three objects and a
+dozen checks. Nearly all frames of a working connection need none of that: a head that was seen
+before opens a new stream, its body follows and ends it, and one answer closes it. Frames of that
+kind take the short way: a look whether everything is as usual, and then the few changes to the
+library's own state that it would have made itself. Whatever is not as usual goes to the library
+untouched, and so does every refusal. The two ways can be mixed frame by frame, since there is only
+one state.
+
+The short way knows the library from the inside. `tests/unit/http/test_h2_engine.py` holds it
+against the library frame by frame, and names the versions it was written for.
+"""
+
+from functools import lru_cache
+from struct import Struct
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from h2.config import H2Configuration
-from h2.connection import H2Connection
+from h2.connection import ConnectionState, H2Connection
+from h2.errors import ErrorCodes
+from h2.events import Event
+from h2.exceptions import FrameTooLargeError
 from h2.settings import SettingCodes
+from h2.stream import H2Stream, StreamClosedBy, StreamState
+from hyperframe.frame import FRAMES, DataFrame, HeadersFrame
 
-from topics.http.h2_fields import KnownHeads, PlainFields
+from topics.http.h2_fields import Fields, KnownHeads, PlainFields
 from topics.http.limits import Limits
+from topics.http.messages import Request
+
+if TYPE_CHECKING:
+    from h2._typing import Buffer
 
 _CONFIG = H2Configuration(
     client_side=False,
@@ -18,25 +43,258 @@ _CONFIG = H2Configuration(
     normalize_inbound_headers=False,
 )
 
+_PREFACE_BYTES = 24
+
+# A frame starts with its size, type and flags in five bytes, and its stream in four.
+_START = Struct(">HBBBL")
+_SHAPE_BYTES, _START_BYTES = 5, 9
+_STREAM_IDS = 2**31 - 1
+_MAX_SHAPES = 4096
+
+_HEADERS, _DATA = 0x1, 0x0
+_END_HEADERS, _END_STREAM = 0x4, 0x1
+
+_TIDY_AT = 32
+"""Streams, closed ones included, from which on it is worth looking which can be forgotten."""
+
+
+class PlainRequest(Event):
+    """A stream was opened by a head that was seen before.
+
+    `body` is all of it when it followed in one piece; its window has been given back already.
+    """
+
+    __slots__ = ("alike", "body", "ends", "stream_id")
+
+    def __init__(self, stream_id: int, alike: Request, ends: bool) -> None:
+        self.stream_id = stream_id
+        self.alike = alike  # what the head says
+        self.ends = ends
+        self.body: bytes | None = None
+
+
+class PlainData(Event):
+    """A piece of a request's body, whose window has been given back already."""
+
+    __slots__ = ("data", "ends", "stream_id")
+
+    def __init__(self, stream_id: int, data: bytes, ends: bool) -> None:
+        self.stream_id = stream_id
+        self.data = data
+        self.ends = ends
+
+
+class _Shape(NamedTuple):
+    """What the first bytes of a frame say."""
+
+    size: int
+    opens: bool  # a whole block of headers and nothing besides
+    carries: bool  # data and nothing besides
+    ends: bool
+
+
+@lru_cache(maxsize=_MAX_SHAPES)
+def _shape_of(start: bytes) -> _Shape:
+    """The library's reading of a frame's size, type and flags: the same ones come all the time."""
+    size = int.from_bytes(start[:3], "big")
+    kind = FRAMES.get(start[3])
+    if kind is not HeadersFrame and kind is not DataFrame:
+        return _Shape(size, opens=False, carries=False, ends=False)
+    flags = set(kind(stream_id=1).parse_flags(start[4]))
+    ends = "END_STREAM" in flags
+    others = flags - {"END_STREAM"}
+    opens = kind is HeadersFrame and others == {"END_HEADERS"}
+    return _Shape(size, opens, carries=kind is DataFrame and not others, ends=ends)
+
 
 class Engine(H2Connection):
-    """The library's connection, remembering fewer closed streams: it keeps them for ever."""
+    """The library's connection, with a short way in and out for plain requests."""
 
-    MAX_CLOSED_STREAMS = 1024
+    MAX_CLOSED_STREAMS = 1024  # the library remembers them for ever, and by default many
+
+    decoder: KnownHeads
+
+    def __init__(self, limits: Limits) -> None:
+        super().__init__(_CONFIG)
+        self.decoder = KnownHeads()
+        self.encoder = PlainFields()
+        self._rest = b""  # of a frame that is not whole yet
+        self._is_greeted = False
+        self._stream_window = limits.h2_stream_window_bytes
+        self._max_streams = limits.h2_max_streams
+        self._tidy_at = min(_TIDY_AT, limits.h2_max_streams)
+        self._owed = 0  # of the connection's window, for bodies that came by the short way
+        self._owed_most = limits.h2_connection_window_bytes // 4
+        self._open(limits)
+
+    def _open(self, limits: Limits) -> None:
+        """Queue our settings."""
+        settings = self.local_settings
+        settings[SettingCodes.MAX_CONCURRENT_STREAMS] = limits.h2_max_streams
+        settings[SettingCodes.INITIAL_WINDOW_SIZE] = limits.h2_stream_window_bytes
+        settings[SettingCodes.MAX_HEADER_LIST_SIZE] = limits.max_head_bytes
+        settings.acknowledge()  # they hold from the start, whenever the peer confirms them
+        self.decoder.max_header_list_size = limits.max_head_bytes
+        self.initiate_connection()
+        start = self.inbound_flow_control_window
+        self.increment_flow_control_window(limits.h2_connection_window_bytes - start)
+
+    # Frames come in
+
+    def receive_data(self, data: "Buffer") -> list[Event]:
+        """What happened, in order; raises ProtocolError when the connection is beyond hope."""
+        data = self._rest + bytes(data) if self._rest else bytes(data)
+        events: list[Event] = []
+        offset = 0 if self._is_greeted else self._greet(data)
+        while len(data) - offset >= _START_BYTES:
+            shape = _shape_of(data[offset : offset + _SHAPE_BYTES])
+            if shape.size > self.max_inbound_frame_size:
+                self._refuse_overlong(shape.size)
+            end = offset + _START_BYTES + shape.size
+            if end > len(data):
+                break
+            if not self._take_plain(events, shape, data[offset:end]):
+                events += super().receive_data(data[offset:end])
+            offset = end
+        self._rest = data[offset:]
+        return events
+
+    def _greet(self, data: bytes) -> int:
+        """Show the library the preface once it is whole; how much of the data that took."""
+        if len(data) < _PREFACE_BYTES:
+            return 0
+        super().receive_data(data[:_PREFACE_BYTES])
+        self._is_greeted = True
+        return _PREFACE_BYTES
+
+    def _refuse_overlong(self, size: int) -> NoReturn:
+        """The library would hold such a frame until its end, and refuse it then."""
+        self.close_connection(ErrorCodes.FRAME_SIZE_ERROR)
+        raise FrameTooLargeError(f"a frame of {size} bytes")
+
+    def _take_plain(self, events: list[Event], shape: _Shape, frame: bytes) -> bool:
+        """Take a frame the short way; False, and nothing done, when it is for the library."""
+        if not (shape.opens or shape.carries) or not self._is_settled():
+            return False
+        stream_id = int.from_bytes(frame[_SHAPE_BYTES:_START_BYTES], "big") & _STREAM_IDS
+        if shape.carries:
+            return self._take_data(events, stream_id, frame[_START_BYTES:], shape.ends)
+        return self._take_head(events, stream_id, frame[_START_BYTES:], shape.ends)
+
+    def _is_settled(self) -> bool:
+        """Whether the connection is open, and not in the middle of a block of headers."""
+        is_open = self.state_machine.state is ConnectionState.SERVER_OPEN
+        return is_open and not self.incoming_buffer._headers_buffer
+
+    def _take_head(self, events: list[Event], stream_id: int, block: bytes, ends: bool) -> bool:
+        known = self.decoder.plain(block)
+        if known is None or not stream_id & 1 or stream_id <= self.highest_inbound_stream_id:
+            return False
+        if len(self.streams) >= self._tidy_at and not self._tidied():
+            return False
+        stream = H2Stream(
+            stream_id,
+            config=self.config,
+            inbound_window_size=self._stream_window,
+            outbound_window_size=self.remote_settings.initial_window_size,
+        )
+        stream.max_outbound_frame_size = self.max_outbound_frame_size
+        stream._expected_content_length = known.length
+        machine = stream.state_machine
+        machine.state = StreamState.HALF_CLOSED_REMOTE if ends else StreamState.OPEN
+        machine.client = False
+        machine.headers_received = True
+        self.streams[stream_id] = stream
+        self.highest_inbound_stream_id = stream_id
+        events.append(PlainRequest(stream_id, known.request, ends))
+        return True
+
+    def _tidied(self) -> bool:
+        """Forget streams that are closed; whether there is room for another one then."""
+        still_open = self.open_inbound_streams  # counting is what makes the library forget
+        self._tidy_at = min(max(2 * still_open, _TIDY_AT), self._max_streams)
+        return still_open < self._max_streams
+
+    def _take_data(self, events: list[Event], stream_id: int, data: bytes, ends: bool) -> bool:
+        stream = self.streams.get(stream_id)
+        if stream is None or stream.state_machine.state is not StreamState.OPEN:
+            return False
+        size = len(data)
+        window, whole_window = (
+            stream._inbound_window_manager,
+            self._inbound_flow_control_window_manager,
+        )
+        if size > window.current_window_size or size > whole_window.current_window_size:
+            return False
+        received = stream._actual_content_length + size
+        expected = stream._expected_content_length
+        if expected is not None and (received > expected or (ends and received < expected)):
+            return False
+        stream._actual_content_length = received
+        window.window_consumed(size)
+        whole_window.window_consumed(size)
+        if ends:
+            stream.state_machine.state = StreamState.HALF_CLOSED_REMOTE
+            self._owe(size)
+        elif size:
+            self.acknowledge_received_data(size, stream_id)
+        last = events[-1] if events else None
+        if ends and isinstance(last, PlainRequest) and last.stream_id == stream_id:
+            last.body, last.ends = data, True
+        else:
+            events.append(PlainData(stream_id, data, ends))
+        return True
+
+    def _owe(self, size: int) -> None:
+        """Give window back to the connection, a quarter of it at a time."""
+        self._owed += size
+        if self._owed > self._owed_most:
+            self.increment_flow_control_window(self._owed)
+            self._owed = 0
+
+    # Frames go out
+
+    def send_answer(self, stream_id: int, headers: Fields, body: bytes) -> bool:
+        """Queue a whole answer that ends its stream; False, and nothing done, if it cannot be now.
+
+        It cannot while the request is still coming, when headers were sent already, or when the
+        body is larger than a frame or a window.
+        """
+        stream = self.streams.get(stream_id)
+        size = len(body)
+        if (
+            stream is None
+            or stream.state_machine.state is not StreamState.HALF_CLOSED_REMOTE
+            or stream.state_machine.headers_sent
+            or size > self.max_outbound_frame_size
+            or size > stream.outbound_flow_control_window
+            or size > self.outbound_flow_control_window
+            or self.state_machine.state is not ConnectionState.SERVER_OPEN
+            or self.encoder.table_size_changes
+        ):
+            return False
+        block = self.encoder.encode(headers)
+        if len(block) > self.max_outbound_frame_size:
+            return False
+        if size:
+            self._data_to_send += b"".join(
+                (
+                    _start(_HEADERS, _END_HEADERS, len(block), stream_id),
+                    block,
+                    _start(_DATA, _END_STREAM, size, stream_id),
+                    body,
+                )
+            )
+            self.outbound_flow_control_window -= size
+        else:
+            self._data_to_send += _start(
+                _HEADERS, _END_HEADERS | _END_STREAM, len(block), stream_id
+            )
+            self._data_to_send += block
+        del self.streams[stream_id]
+        self._closed_streams[stream_id] = StreamClosedBy.SEND_END_STREAM
+        return True
 
 
-def open_engine(limits: Limits) -> Engine:
-    """An engine whose first output is our settings."""
-    engine = Engine(_CONFIG)
-    engine.decoder = KnownHeads()
-    engine.encoder = PlainFields()
-    settings = engine.local_settings
-    settings[SettingCodes.MAX_CONCURRENT_STREAMS] = limits.h2_max_streams
-    settings[SettingCodes.INITIAL_WINDOW_SIZE] = limits.h2_stream_window_bytes
-    settings[SettingCodes.MAX_HEADER_LIST_SIZE] = limits.max_head_bytes
-    settings.acknowledge()  # they hold from the start, whenever the peer confirms them
-    engine.decoder.max_header_list_size = limits.max_head_bytes
-    engine.initiate_connection()
-    start = engine.inbound_flow_control_window
-    engine.increment_flow_control_window(limits.h2_connection_window_bytes - start)
-    return engine
+def _start(kind: int, flags: int, size: int, stream_id: int) -> bytes:
+    return _START.pack(size >> 8, size & 0xFF, kind, flags, stream_id)

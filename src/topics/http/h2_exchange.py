@@ -4,6 +4,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from topics.http.exchange import Exchange, close_stream, drain_stream
+from topics.http.h2_fields import Fields
 from topics.http.messages import Request, Response, Stream, Upgrade
 
 if TYPE_CHECKING:
@@ -33,18 +34,22 @@ class H2Exchange(Exchange):
         self.pending: deque[memoryview] = deque()  # views: a body is not copied for each frame
 
     def _send_response(self, response: Response) -> None:
-        bodiless = response.status in _BODILESS
+        body = response.body
         headers = self._head(response)
-        if not bodiless:
-            headers.append((b"content-length", b"%d" % len(response.body)))
-        if bodiless or not response.body or self.request.method == "HEAD":
-            self.connection.send_head(self, headers, ends=True)
+        if response.status in _BODILESS:
+            body = b""
+        else:
+            headers.append((b"content-length", b"%d" % len(body)))
+            if self.request.method == "HEAD":
+                body = b""
+        if self.connection.send_answer(self, headers, body):
             return
-        self.connection.send_head(self, headers, ends=False)
-        self.ending = True
-        self.queue(response.body)
+        self.connection.send_head(self, headers, ends=not body)
+        if body:
+            self.ending = True
+            self.queue(body)
 
-    def _head(self, response: Response) -> list[tuple[bytes, bytes]]:
+    def _head(self, response: Response) -> Fields:
         headers = [(b":status", b"%d" % response.status)]
         if response.content_type is not None:
             headers.append((b"content-type", response.content_type))

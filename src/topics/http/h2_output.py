@@ -6,9 +6,9 @@ transport allow; rounds go on until nothing moves. What cannot move waits here, 
 
 from typing import TYPE_CHECKING
 
-from h2.connection import H2Connection as Engine
 from h2.exceptions import ProtocolError
 
+from topics.http.h2_engine import Engine
 from topics.http.h2_exchange import H2Exchange
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Output:
             ends = exchange.ending and not exchange.pending
             engine.send_data(stream_id, piece, ends)
             sent += len(piece)
-            self._count(len(piece))
+            self.count(len(piece))
             if ends:
                 self._sending.pop(stream_id, None)
                 self._connection.ended(exchange)
@@ -98,7 +98,8 @@ class Output:
             self._unread_bytes -= len(piece)
         return piece
 
-    def _count(self, size: int) -> None:
+    def count(self, size: int) -> None:
+        """So many bytes more are ready to be written; many of them are written at once."""
         self._unflushed += size
         if self._unflushed >= self._connection.hub.limits.high_water_bytes:
             self._unflushed = 0
