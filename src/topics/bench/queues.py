@@ -4,6 +4,8 @@ Method. Over HTTP fifty workers, in a process of their own, claim 8 jobs at a ti
 until a queue that was filled before is empty; the budget is server CPU time a job, user and system.
 Embedded, one worker claims and acks batches of 100. The row `flat` does the same after ever more
 jobs have been done: a claim must not get slower with a queue's past. Jobs have 100 bytes of JSON.
+The row `ceiling` shows what the workers reach against a server that hands out the same answer over
+and over: beyond that no server could be measured with them.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from topics.bench import program
 from topics.bench.bench import Bench, Row, payload, stored
 from topics.bench.measure import Result, at_least, at_most, stopwatch
 from topics.bench.queues_workers import TOPIC
-from topics.bench.server_process import driven, served
+from topics.bench.server_process import Child, child, driven, served
 from topics.embedded import Log
 
 WORKERS = 50
@@ -51,8 +53,25 @@ def over_http(bench: Bench) -> Iterator[Result]:
         "jobs/s",
         goal=at_least(40_000),
     )
+    yield Result("http", f"{what}: generator CPU", found["generator_cpu_s"] / jobs * 1e6, "us/job")
     yield Result("http", f"{what}: claim p50", found["p50_us"] / 1e3, "ms", goal=at_most(2.5))
     yield Result("http", f"{what}: claim p99", found["p99_us"] / 1e3, "ms", goal=at_most(10))
+
+
+def ceiling(bench: Bench) -> Iterator[Result]:
+    """The same workers against a queue that does nothing."""
+    jobs = bench.count(400_000, least=2000)
+    with bench.scratch() as path:
+        port_file = path / "port"
+        command = [sys.executable, "-m", "topics.bench.queues_empty", str(port_file), str(jobs)]
+        bench.say(f"{WORKERS} workers against a fixed answer")
+        with child(command, port_file) as started:
+            found, _ = driven(Child(*started), "topics.bench.queues_workers", WORKERS)
+    what = f"{WORKERS} workers against a fixed answer"
+    cpu_us = found["generator_cpu_s"] / found["jobs"] * 1e6
+    yield Result("ceiling", what, found["jobs"] / found["seconds"], "jobs/s")
+    yield Result("ceiling", f"{what}: generator CPU", cpu_us, "us/job")
+    yield Result("ceiling", f"{what}: claim p50", found["p50_us"] / 1e3, "ms")
 
 
 def embedded(bench: Bench) -> Iterator[Result]:
@@ -113,15 +132,22 @@ def _fill(log: Log, jobs: int) -> None:
 
 def _drain(log: Log, jobs: int) -> float:
     """Jobs a second, until so many are done."""
-    worker, done = log.queue(TOPIC, node="worker"), 0
+    worker, done, size = log.queue(TOPIC, node="worker"), 0, 0
     with stopwatch() as elapsed:
         while done < jobs:
             claimed = worker.claim(BATCH)
+            for job in claimed:
+                size += len(job.raw)  # a worker looks at each of them
             done += worker.ack(claimed).acked
         return jobs / elapsed()
 
 
-ROWS: dict[str, Row] = {"http": over_http, "embedded": embedded, "flat": flatness}
+ROWS: dict[str, Row] = {
+    "ceiling": ceiling,
+    "http": over_http,
+    "embedded": embedded,
+    "flat": flatness,
+}
 
 if __name__ == "__main__":
     sys.exit(main())
