@@ -99,6 +99,15 @@ class RunSet:
             yield max(lo, self._lo[at]), min(hi, self._hi[at])
             at += 1
 
+    def gaps_between(self, lo: int, hi: int) -> Iterator[tuple[int, int]]:
+        """The parts of `lo..hi` that are not in the set, in order."""
+        for run_lo, run_hi in self.between(lo, hi):
+            if lo < run_lo:
+                yield lo, run_lo - 1
+            lo = run_hi + 1
+        if lo <= hi:
+            yield lo, hi
+
     def count_between(self, lo: int, hi: int) -> int:
         return sum(b - a + 1 for a, b in self.between(lo, hi))
 

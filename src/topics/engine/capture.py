@@ -72,18 +72,7 @@ def _volatile_spans(topic: Topic) -> RunSet:
 
 
 def _without(extents: list[tuple[int, int]], holes: RunSet) -> list[tuple[int, int]]:
-    if not len(holes):
-        return extents
-    kept = []
-    for start, hi in extents:
-        lo = start
-        for a, b in holes.between(lo, hi):
-            if lo < a:
-                kept.append((lo, a - 1))
-            lo = b + 1
-        if lo <= hi:
-            kept.append((lo, hi))
-    return kept
+    return [part for lo, hi in extents for part in holes.gaps_between(lo, hi)]
 
 
 def _within(runs: RunSet, last: int) -> RunSet:

@@ -209,20 +209,11 @@ def _lost(topic: Topic, lo: int, hi: int) -> Iterator[tuple[int, int, HoleKind]]
     kinds: tuple[HoleKind, HoleKind] = ("cap", "ttl")
     if topic.cap_hi > topic.ttl_hi:
         kinds = ("ttl", "cap")
-    for a, b in _between_deletes(topic, lo, hi):
+    for a, b in topic.deleted.gaps_between(lo, hi):
         if a <= both:
             yield a, min(b, both), kinds[0]
         if b > both:
             yield max(a, both + 1), b, kinds[1]
-
-
-def _between_deletes(topic: Topic, lo: int, hi: int) -> Iterator[tuple[int, int]]:
-    for a, b in topic.deleted.between(lo, hi):
-        if lo < a:
-            yield lo, a - 1
-        lo = b + 1
-    if lo <= hi:
-        yield lo, hi
 
 
 def merged(

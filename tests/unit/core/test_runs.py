@@ -36,6 +36,8 @@ def test_questions_about_a_run_set_are_answered_like_those_about_a_set(
     inside = members(runs)
     assert (lo in runs) == (lo in inside)
     assert runs.count_between(lo, hi) == len([seq for seq in inside if lo <= seq <= hi])
+    gaps = [seq for a, b in runs.gaps_between(lo, hi) for seq in range(a, b + 1)]
+    assert gaps == [seq for seq in range(lo, hi + 1) if seq not in inside]
     first, last = min(lo, hi), max(lo, hi)
     assert runs.has_none_of(first, last) == inside.isdisjoint(range(first, last + 1))
     assert runs.next_start(lo, 999) == min((s for s in inside if s >= lo), default=999)

@@ -31,7 +31,7 @@ from topics.spark.lake.origin import Origin, say_how_far
 from topics.spark.lake.parquet import FileWriter, WrittenFile, remove_files
 from topics.spark.lake.place import Place
 from topics.spark.lake.reconcile import Carried, carry_deletes
-from topics.spark.lake.seqs import KeySet, Run, missing
+from topics.spark.lake.seqs import KeySet, Run
 from topics.spark.lake.table import TOPIC, Change, LakeTable, attempt, position_app
 
 NEVER_RECORDS: Final = "skipped"
@@ -114,7 +114,7 @@ class EpochCommit:
                     "does not belong to the table. Use the right one, or none: the table knows "
                     "where it is"
                 )
-            gaps = missing(seen.runs(epoch), position + 1, last)
+            gaps = list(seen.runs(epoch).gaps_between(position + 1, last))
             unexplained += self._judge(epoch, gaps)
         return unexplained
 
@@ -126,7 +126,7 @@ class EpochCommit:
             for page in self._origin.holes(first, last):
                 if page.epoch == epoch:
                     known.add_runs(epoch, [r[:2] for r in page.runs if r[2] == NEVER_RECORDS])
-            absent = missing(known.runs(epoch), first, last)
+            absent = list(known.runs(epoch).gaps_between(first, last))
             if absent and self._is_current(epoch):
                 raise RangesDoNotJoin(
                     f"seqs {absent[0][0]}..{absent[0][1]} of topic {self._origin.topic} (epoch "
@@ -208,7 +208,7 @@ def _not_yet_in(place: Place, lost: Sequence[Gap]) -> list[Gap]:
             if (run.epoch, run.first) not in open_ended:
                 fresh.append(run)
         else:
-            absent = missing(known.runs(run.epoch), run.first, run.last)
+            absent = list(known.runs(run.epoch).gaps_between(run.first, run.last))
             fresh += [Gap(run.epoch, lo, hi, run.reason) for lo, hi in absent]
     return fresh
 

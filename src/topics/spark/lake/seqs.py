@@ -87,19 +87,6 @@ def runs_of(seqs: Seqs) -> list[Run]:
     return list(zip(firsts.tolist(), lasts.tolist(), strict=True))
 
 
-def missing(runs: RunSet, first: int, last: int) -> list[Run]:
-    """The parts of `first..last` that are in none of the runs."""
-    gaps: list[Run] = []
-    at = first
-    for lo, hi in runs.between(first, last):
-        if at < lo:
-            gaps.append((at, lo - 1))
-        at = hi + 1
-    if at <= last:
-        gaps.append((at, last))
-    return gaps
-
-
 def _inside(seqs: Seqs, runs: RunSet) -> Mask:
     edges = np.fromiter((edge for run in runs for edge in run), dtype=np.int64)
     firsts, lasts = edges[0::2], edges[1::2]
