@@ -28,7 +28,6 @@ from topics.engine.history import Resident, SegmentHistory
 from topics.engine.kernel import Kernel
 from topics.engine.tail_reading import fetch_slots
 from topics.engine.trimming import Trimmer
-from topics.errors import Internal
 from topics.storage import layout
 from topics.storage.crashpoints import crashpoint
 from topics.storage.fs import TMP_SUFFIX, File, Fs
@@ -45,7 +44,7 @@ from topics.storage.snapshot_lines import (
     RouterLine,
     TopicLine,
 )
-from topics.storage.sources import WalSource
+from topics.storage.sources import WalSource, split_location
 from topics.storage.wal.submission import Submission
 
 SLICE_RECORDS = 1024
@@ -275,17 +274,21 @@ class Checkpointer:
     def _frames(self, topic: Topic, tail: Tail, a: int, b: int) -> list[bytes]:
         """Frames of slots `a` to `b - 1`, verified when they come from a file."""
         piece = run(fetch_slots(self._kernel.sources, topic.id, tail, (a, b), ALL_BYTES))
-        frames = []
-        for seq, buf, start, length in zip(
-            piece.seqs, piece.bufs, piece.offsets, tail.lengths[a:b], strict=True
-        ):
-            if start is None:
-                raise Internal(
-                    f"seq {seq} of topic {topic.name!r} cannot be read back from the log; "
-                    "the checkpoint was given up"
-                )
-            frames.append(buf[start : start + length])
-        return frames
+        slots = zip(range(a, b), piece.bufs, piece.offsets, tail.lengths[a:b], strict=True)
+        return [
+            self._read_again(tail, slot) if start is None else buf[start : start + length]
+            for slot, buf, start, length in slots
+        ]
+
+    def _read_again(self, tail: Tail, slot: int) -> bytes:
+        """A record that failed its checksum, as the log has it now: sound, or rotten for good.
+
+        A rotten one moves as it is. Its checksum moves along, so readers are told of its loss as
+        before, and one bad record does not keep all others in the log for ever.
+        """
+        source_id, offset = split_location(tail.locations[slot])
+        length = tail.lengths[slot]
+        return self._kernel.sources.get(source_id).pread(offset, length).ljust(length, b"\0")
 
     # Mark and snapshot
 
