@@ -16,7 +16,6 @@ from topics.spark.lake.arriving import Arrived, staged_stem, write_rows
 from topics.spark.lake.epochs import EpochCommit, Landed
 from topics.spark.lake.origin import Dead, Origin
 from topics.spark.lake.place import Place
-from topics.spark.lake.seqs import missing
 from topics.spark.lake.table import LakeTable
 
 TOPIC = "orders"
@@ -159,7 +158,7 @@ class Query:
         return self.epoch(version, self._read(first, middle), self._read(middle + 1, last))
 
     def _read(self, first: int, last: int) -> list[pa.RecordBatch]:
-        live = missing(self.topic.deleted, first, last)
+        live = self.topic.deleted.gaps_between(first, last)
         batches = [rows(range(lo, hi + 1), epoch=self.topic.epoch) for lo, hi in live]
         gone = self.topic.deleted.between(first, last)
         return batches + [
