@@ -115,7 +115,10 @@ class H2Connection(asyncio.Protocol):
             return
         self._in_turn = True
         try:
-            self._take(data)
+            if len(data) <= _SLICE_BYTES:
+                self._take_slice(data)
+            else:
+                self._take(data)
         finally:
             self._in_turn = False
         self._end_turn()
@@ -245,8 +248,12 @@ class H2Connection(asyncio.Protocol):
         """The request is whole: run it now or later."""
         exchange.read = True
         if exchange.complete():
-            self._waiting.append(exchange)
-            self._run_waiting()
+            if self._waiting or not self._output.has_room():
+                self._waiting.append(exchange)
+                self._run_waiting()
+            else:
+                self._uncount(exchange)
+                exchange.run()
         self._retire(exchange)
 
     def _run_waiting(self) -> None:
@@ -329,7 +336,10 @@ class H2Connection(asyncio.Protocol):
             return False
         self._schedule()
         self._output.count(len(body))
-        self.ended(exchange)
+        exchange.done = True
+        self._exchanges.pop(exchange.stream_id, None)
+        self._uncount(exchange)
+        exchange.over()
         return True
 
     def send_head(self, exchange: H2Exchange, headers: Fields, *, ends: bool) -> None:

@@ -120,11 +120,13 @@ class Engine(H2Connection):
         self.encoder = PlainFields()
         self._rest = b""  # of a frame that is not whole yet
         self._is_greeted = False
+        self._is_settled = False  # open, and not in the middle of a block of headers
+        self._peer_window = 0  # of a new stream
         self._stream_window = limits.h2_stream_window_bytes
         self._max_streams = limits.h2_max_streams
         self._tidy_at = min(_TIDY_AT, limits.h2_max_streams)
         self._owed = 0  # of the connection's window, for bodies that came by the short way
-        self._owed_most = limits.h2_connection_window_bytes // 4
+        self._owed_most = limits.h2_connection_window_bytes // 4  # the library: half
         self._open(limits)
 
     def _open(self, limits: Limits) -> None:
@@ -147,17 +149,42 @@ class Engine(H2Connection):
         events: list[Event] = []
         offset = 0 if self._is_greeted else self._greet(data)
         while len(data) - offset >= _START_BYTES:
-            shape = _shape_of(data[offset : offset + _SHAPE_BYTES])
-            if shape.size > self.max_inbound_frame_size:
-                self._refuse_overlong(shape.size)
-            end = offset + _START_BYTES + shape.size
+            size, opens, carries, ends = _shape_of(data[offset : offset + _SHAPE_BYTES])
+            if size > self.max_inbound_frame_size:
+                self._refuse_overlong(size)
+            end = offset + _START_BYTES + size
             if end > len(data):
                 break
-            if not self._take_plain(events, shape, data[offset:end]):
-                events += super().receive_data(data[offset:end])
+            took = False
+            if self._is_settled and (opens or carries):
+                start = offset + _START_BYTES
+                number = int.from_bytes(data[offset + _SHAPE_BYTES : start], "big") & _STREAM_IDS
+                take = self._take_head if opens else self._take_data
+                took = take(events, number, data[start:end], ends)
+            if not took:
+                self._take_long_way(events, data[offset:end])
             offset = end
         self._rest = data[offset:]
         return events
+
+    def _take_long_way(self, events: list[Event], frame: bytes) -> None:
+        self._is_settled = False
+        events += super().receive_data(frame)
+        self._peer_window = self.remote_settings.initial_window_size
+        self._is_settled = (
+            self.state_machine.state is ConnectionState.SERVER_OPEN
+            and not self.incoming_buffer._headers_buffer
+        )
+
+    def close_connection(
+        self,
+        error_code: ErrorCodes | int = 0,
+        additional_data: bytes | None = None,
+        last_stream_id: int | None = None,
+    ) -> None:
+        """Say goodbye to the peer."""
+        self._is_settled = False
+        super().close_connection(error_code, additional_data, last_stream_id)
 
     def _greet(self, data: bytes) -> int:
         """Show the library the preface once it is whole; how much of the data that took."""
@@ -172,19 +199,7 @@ class Engine(H2Connection):
         self.close_connection(ErrorCodes.FRAME_SIZE_ERROR)
         raise FrameTooLargeError(f"a frame of {size} bytes")
 
-    def _take_plain(self, events: list[Event], shape: _Shape, frame: bytes) -> bool:
-        """Take a frame the short way; False, and nothing done, when it is for the library."""
-        if not (shape.opens or shape.carries) or not self._is_settled():
-            return False
-        stream_id = int.from_bytes(frame[_SHAPE_BYTES:_START_BYTES], "big") & _STREAM_IDS
-        if shape.carries:
-            return self._take_data(events, stream_id, frame[_START_BYTES:], shape.ends)
-        return self._take_head(events, stream_id, frame[_START_BYTES:], shape.ends)
-
-    def _is_settled(self) -> bool:
-        """Whether the connection is open, and not in the middle of a block of headers."""
-        is_open = self.state_machine.state is ConnectionState.SERVER_OPEN
-        return is_open and not self.incoming_buffer._headers_buffer
+    # The short way in: False, and nothing done, when a frame is for the library
 
     def _take_head(self, events: list[Event], stream_id: int, block: bytes, ends: bool) -> bool:
         known = self.decoder.plain(block)
@@ -192,12 +207,7 @@ class Engine(H2Connection):
             return False
         if len(self.streams) >= self._tidy_at and not self._tidied():
             return False
-        stream = H2Stream(
-            stream_id,
-            config=self.config,
-            inbound_window_size=self._stream_window,
-            outbound_window_size=self.remote_settings.initial_window_size,
-        )
+        stream = H2Stream(stream_id, self.config, self._stream_window, self._peer_window)
         stream.max_outbound_frame_size = self.max_outbound_frame_size
         stream._expected_content_length = known.length
         machine = stream.state_machine
@@ -220,22 +230,22 @@ class Engine(H2Connection):
         if stream is None or stream.state_machine.state is not StreamState.OPEN:
             return False
         size = len(data)
-        window, whole_window = (
-            stream._inbound_window_manager,
-            self._inbound_flow_control_window_manager,
-        )
-        if size > window.current_window_size or size > whole_window.current_window_size:
+        window = stream._inbound_window_manager
+        shared_window = self._inbound_flow_control_window_manager
+        if size > window.current_window_size or size > shared_window.current_window_size:
             return False
         received = stream._actual_content_length + size
         expected = stream._expected_content_length
         if expected is not None and (received > expected or (ends and received < expected)):
             return False
         stream._actual_content_length = received
-        window.window_consumed(size)
-        whole_window.window_consumed(size)
+        window.current_window_size -= size
+        shared_window.current_window_size -= size
         if ends:
             stream.state_machine.state = StreamState.HALF_CLOSED_REMOTE
-            self._owe(size)
+            self._owed += size
+            if self._owed > self._owed_most:
+                self._give_back()
         elif size:
             self.acknowledge_received_data(size, stream_id)
         last = events[-1] if events else None
@@ -245,12 +255,10 @@ class Engine(H2Connection):
             events.append(PlainData(stream_id, data, ends))
         return True
 
-    def _owe(self, size: int) -> None:
-        """Give window back to the connection, a quarter of it at a time."""
-        self._owed += size
-        if self._owed > self._owed_most:
-            self.increment_flow_control_window(self._owed)
-            self._owed = 0
+    def _give_back(self) -> None:
+        """Let the peer send again on the connection what was taken the short way."""
+        self.increment_flow_control_window(self._owed)
+        self._owed = 0
 
     # Frames go out
 
