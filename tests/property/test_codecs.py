@@ -265,7 +265,10 @@ def test_an_index_rebuilt_is_the_index_built(
     assert codec.rebuild_idx(bytes(data), topic_id=9, first_seq=first).raw == idx.raw
     assert codec.is_sound(idx, len(data))
     live = [seq for seq in seqs if seq not in dead]
-    assert idx.live_between(0, idx.count) == (len(live), sum(sizes[seq - 1] for seq in live))
+    account = (len(live), sum(sizes[seq - 1] for seq in live))
+    assert idx.live_between(0, idx.count) == account
+    assert len(idx.columns) == idx.count
+    assert idx.live_between(0, idx.count) == account
 
 
 @given(

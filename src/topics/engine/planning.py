@@ -9,7 +9,6 @@ announced losses, so the readers together see what one reader would.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 
 from topics.core.topic import SEQ_BASE, Topic
 from topics.engine.effects import Io, Op
@@ -22,6 +21,7 @@ from topics.values import PlannedRange, ReadPlan
 MIN_TARGET = 64 << 10
 MAX_TARGET = 1 << 30
 MAX_RANGES = 10_000
+_STEP = 2048
 
 
 class _Cutter:
@@ -44,14 +44,25 @@ class _Cutter:
         if self._bytes + nbytes > self._target:
             self.cut(lo - 1)
         if nbytes > self._target:
-            for seq, size in topic.sizes(lo, hi):
+            self._add_cut(topic, lo, hi)
+        else:
+            self._records += records
+            self._bytes += nbytes
+
+    def _add_cut(self, topic: Topic, lo: int, hi: int) -> None:
+        """Take a block that is too large. Records are looked at only where a cut may fall."""
+        for first in range(lo, hi + 1, _STEP):
+            last = min(first + _STEP - 1, hi)
+            records, nbytes = topic.weigh(first, last)
+            if self._bytes + nbytes <= self._target:
+                self._records += records
+                self._bytes += nbytes
+                continue
+            for seq, size in topic.sizes(first, last):
                 if self._bytes + size > self._target:
                     self.cut(seq - 1)
                 self._records += 1
                 self._bytes += size
-        else:
-            self._records += records
-            self._bytes += nbytes
 
     def cut(self, end: int) -> None:
         """End the range at `end`, unless nothing in it would be worth a reader."""
@@ -101,11 +112,12 @@ class Planner:
         )
 
     def _load(self, topic: Topic, segment: AnySegment) -> Op[None]:
-        """Have the index of a segment at hand: it tells the size of every record."""
+        """Have the index of a segment at hand, in the form in which many records are weighed at
+        once: on the owner's thread a step for each would hold up everybody else."""
         store = self._kernel.segments
         assert store is not None, "a topic in memory has no segments"
         try:
-            yield Io(partial(store.idx, topic.id, segment))
+            yield Io(lambda: store.idx(topic.id, segment).columns)
         except OSError as error:
             raise Internal(
                 f"an index of topic {topic.name!r} could not be read: {error}"

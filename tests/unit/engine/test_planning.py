@@ -132,6 +132,22 @@ def test_many_ranges_are_told_in_several_answers(monkeypatch: pytest.MonkeyPatch
     assert found == [(lo, lo + 1) for lo in range(1, 2 * SEGMENT, 2)]
 
 
+@pytest.mark.parametrize("step", [1, 2, 3, 7])
+def test_cuts_fall_where_they_fall_however_many_are_weighed_at_once(
+    step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = opened()
+    for number in range(4 * SEGMENT):
+        append(log, 1, kib=1 + 13 * number % 29)
+        if number == 3 * SEGMENT:
+            log.checkpoint()
+    log.delete("t", before_seq=4)
+    whole = plan(log)
+    assert len(whole.ranges) > 5
+    monkeypatch.setattr(planning, "_STEP", step)
+    assert plan(log) == whole
+
+
 def test_no_payload_is_read() -> None:
     faults = FaultFs(SimDisk())
     log = opened(faults)

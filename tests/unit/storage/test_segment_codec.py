@@ -97,6 +97,15 @@ def test_sums_count_what_is_asked_for() -> None:
     assert list(idx.dead_bytes()) == [0, DEAD, DEAD, 0]
 
 
+def test_sums_are_the_same_for_many_at_once() -> None:
+    _, idx = segment(FOUR)
+    step_by_step = [idx.live_between(i, j) for i in range(5) for j in range(i, 5)]
+    assert len(idx.columns) == 4
+    assert [idx.live_between(i, j) for i in range(5) for j in range(i, 5)] == step_by_step
+    idx.mark_dead(1)
+    assert idx.live_between(0, 4) == (2, 23)
+
+
 def test_entries_come_as_a_range() -> None:
     _, idx = segment(FOUR)
     assert list(idx.entries(1, 3)) == [idx.entry(1), idx.entry(2)]
