@@ -21,9 +21,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from topics.core.facts import Appended, Forwarded, SeqSkipped
+from topics.core.facts import Appended, Evicted, Forwarded, SeqSkipped
 from topics.core.routers import Router
 from topics.core.topic import Topic
+from topics.engine.caps import due_to_caps
 from topics.engine.effects import Gate, Io, Op
 from topics.engine.kernel import CONTROL_BYTES, Kernel
 from topics.engine.passes import (
@@ -162,6 +163,10 @@ class Forwarder:
             if self._is_above_ceiling(dest, plan.count):
                 yield from self._reserve(dest, dest.handed_out + plan.count)
                 continue
+            if (loss := self._due_to_caps(dest, plan)) is not None:
+                durable = dest.config.durability == "fsync"
+                yield from self._kernel.commit([loss], topic_id=dest.id, durable=durable)
+                continue
             return (yield from self._log(router, source, dest, plan))
         return False
 
@@ -193,6 +198,11 @@ class Forwarder:
         if self._kernel.in_memory or dest.config.durability not in RESERVING:
             return False
         return dest.handed_out + count > dest.reserved
+
+    def _due_to_caps(self, dest: Topic, plan: Plan) -> Evicted | None:
+        if plan.batch is None:
+            return None
+        return due_to_caps(self._kernel, dest, count=len(plan.copied), nbytes=plan.batch.nbytes)
 
     def _plan(self, router: Router, source: Topic, dest: Topic, stretch: Stretch) -> Plan:
         kernel = self._kernel

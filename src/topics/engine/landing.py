@@ -17,14 +17,23 @@ as soon as the log takes it, or by replay.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 
 import msgspec
 
 from topics.core.batch import RecordBatch
 from topics.core.config import TopicConfig
-from topics.core.facts import Appended, CheckpointMarked, Fact, HeadReserved, StageCommitted
+from topics.core.facts import (
+    Appended,
+    CheckpointMarked,
+    Evicted,
+    Fact,
+    HeadReserved,
+    StageCommitted,
+)
 from topics.core.topic import Topic
 from topics.engine.arenas import Arenas
+from topics.engine.caps import due_to_caps
 from topics.engine.effects import Gate, Op
 from topics.engine.kernel import CONTROL_BYTES, Kernel
 from topics.engine.lifecycle import Lifecycle
@@ -273,6 +282,12 @@ class Lander:
         last = {kernel.committer.shard_of(piece.topic.id): piece for piece in waiting}
         sent: list[PieceSubmission] = []
         stopped: dict[int, Internal] = {}
+        for loss in self._due_to_caps(landing):
+            logged = kernel.submit([loss], topic_id=loss.topic_id, durable=False)
+            if not logged.done:
+                yield logged
+            if logged.error is not None:
+                stopped[logged.shard] = logged.error
         for piece in waiting:
             shard = kernel.committer.shard_of(piece.topic.id)
             if shard in stopped:
@@ -286,7 +301,17 @@ class Lander:
         for submission in sent:
             if not submission.done:
                 yield submission
-        return next((s.error for s in sent if s.error is not None), None)
+        failed = (s.error for s in sent if s.error is not None)
+        return next(chain(failed, stopped.values()), None)
+
+    def _due_to_caps(self, landing: Landing) -> Iterator[Evicted]:
+        """What caps take for these records, as far as replay could not tell."""
+        for topic in landing.topics:
+            batches = [piece.batch for piece in landing.pieces if piece.topic is topic]
+            count, nbytes = sum(map(len, batches)), sum(batch.nbytes for batch in batches)
+            loss = due_to_caps(self._kernel, topic, count=count, nbytes=nbytes)
+            if loss is not None:
+                yield loss
 
     def _submit(self, piece: Piece, shard: int, *, durable: bool) -> PieceSubmission:
         kernel, topic = self._kernel, piece.topic

@@ -16,6 +16,7 @@ from topics.core.config import TopicConfig
 from topics.core.facts import Appended, Evicted, HeadReserved, KeyRemembered
 from topics.core.topic import Topic
 from topics.engine.arenas import Arenas
+from topics.engine.caps import due_to_caps
 from topics.engine.effects import Op, Sleep
 from topics.engine.kernel import Kernel
 from topics.engine.lifecycle import Lifecycle
@@ -192,26 +193,13 @@ class Appender:
                 yield from kernel.retain(topic)  # admission counts what TTL leaves
             elif self._needs_ceiling(topic, topic.handed_out + len(batch)):
                 yield from self.reserve(topic, topic.handed_out + len(batch))
-            elif (loss := self._due_to_caps(topic, batch)) is not None:
+            elif (
+                loss := due_to_caps(kernel, topic, count=len(batch), nbytes=batch.nbytes)
+            ) is not None:
                 durable = topic.config.durability == "fsync"
                 yield from kernel.commit([loss], topic_id=topic.id, durable=durable)
             else:
                 return topic, created
-
-    def _due_to_caps(self, topic: Topic, batch: RecordBatch) -> Evicted | None:
-        """A loss that the log must know of before the write that causes it.
-
-        Replay derives what caps take from the log. It cannot where records of a past ephemeral
-        life still count: they are in no log.
-        """
-        if not topic.counts_volatile or not self._kernel.is_logged(topic):
-            return None
-        count = topic.handed_out - topic.head + len(batch)
-        floor = topic.cap_floor(topic.config, count=count, nbytes=batch.nbytes)
-        if floor <= topic.cap_hi:
-            return None
-        ts = max(self._kernel.clock.now_ms(), topic.last_ts)
-        return Evicted(topic.id, ts, floor, topic.earliest, topic.ttl_hi)
 
     def _pace(self, name: str) -> Op[float]:
         """Let others go first while the server is busy; returns how long."""

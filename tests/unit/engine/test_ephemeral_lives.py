@@ -1,7 +1,14 @@
 """Topics that were ephemeral for a while: what a restart keeps of each life."""
 
+import errno
+from collections.abc import Callable
+
 import pytest
 from tests.unit.engine.builders import Store
+
+from topics.errors import Internal
+from topics.storage.crashpoints import installed
+from topics.testing import FaultFs, SimDisk
 
 
 @pytest.mark.parametrize("durability", ["memory", "disk", "fsync"])
@@ -81,15 +88,40 @@ def after_an_ephemeral_life(durability: str, **caps: int) -> Store:
     return store
 
 
+def write(store: Store, count: int) -> None:
+    for value in range(count):
+        store.append("a", value)
+
+
+def write_with_keys(store: Store, count: int) -> None:
+    for value in range(count):
+        store.log.append("a", {"data": value}, idempotency_key=f"k{value}")
+
+
+def forward(store: Store, count: int) -> None:
+    store.log.create("source", durability="fsync")
+    store.log.route("r", source="source", dest="a")
+    store.append("source", *range(count))
+    store.log.read("a")  # which brings it up to date
+
+
+def commit_a_stage(store: Store, count: int) -> None:
+    rows = [{"topic": "a", "data": value} for value in range(count)]
+    store.log.stage("etl", 1, 0, rows)
+    store.log.commit("etl", 1, [(0, 0)])
+
+
+WAYS_TO_WRITE = [write, write_with_keys, forward, commit_a_stage]
+
+
 @pytest.mark.parametrize("durability", ["memory", "disk", "fsync"])
 @pytest.mark.parametrize("caps", [{"cap_records": 10}, {"cap_bytes": 10}])
-@pytest.mark.parametrize("keyed", [False, True])
+@pytest.mark.parametrize("add", WAYS_TO_WRITE)
 def test_what_a_cap_took_while_records_of_an_ephemeral_life_counted_stays_gone(
-    durability: str, caps: dict[str, int], keyed: bool
+    durability: str, caps: dict[str, int], add: Callable[[Store, int], None]
 ) -> None:
     store = after_an_ephemeral_life(durability, **caps)
-    for value in range(4):
-        store.log.append("a", {"data": value}, idempotency_key=f"k{value}" if keyed else None)
+    add(store, 4)
     before = store.log.audit("a")
     assert (before.live, before.evict_floor) == (10, 4)
     if durability == "fsync":
@@ -98,8 +130,34 @@ def test_what_a_cap_took_while_records_of_an_ephemeral_life_counted_stays_gone(
         store.kill()
     after = store.log.audit("a")
     assert after.evict_floor == 4, "the floor does not go back"
-    assert store.seqs("a")[:3] == [4, 5, 6]
+    assert store.seqs("a") == [4, 5, 6], "up to the run of seqs that only memory had"
+    assert after.live == 7
     assert after.adds_up
+
+
+def test_a_commit_that_a_full_disk_held_up_takes_what_its_cap_takes_and_no_less_after_a_kill(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mount, mounted = SimDisk.mount, list[FaultFs]()
+
+    def with_faults(disk: SimDisk) -> FaultFs:
+        mounted.append(FaultFs(mount(disk)))
+        return mounted[-1]
+
+    def fill_up(point: str) -> None:
+        if point == "stage.committed":
+            mounted[-1].fail("pwrite", errno.ENOSPC, path="*.log")
+
+    monkeypatch.setattr(SimDisk, "mount", with_faults)
+    store = after_an_ephemeral_life("fsync", cap_records=10)
+    with installed(fill_up), pytest.raises(Internal, match="waits until the log takes"):
+        commit_a_stage(store, 4)
+    assert store.log.audit("a").evict_floor == 1, "nothing was taken for what is not there"
+    store.clock.advance(1000)
+    assert store.log.commit("etl", 1, [(0, 0)]).deduped
+    assert store.log.audit("a").evict_floor == 4
+    store.lose_power()
+    assert store.log.audit("a").evict_floor == 4
 
 
 def test_a_batch_larger_than_the_cap_leaves_its_end_after_an_ephemeral_life() -> None:
