@@ -32,8 +32,7 @@ def check_log(report: Report, data_dir: str, store_id: bytes) -> None:
 def _check_current(report: Report, group: Group) -> None:
     path = f"{group.directory}/{layout.CURRENT}"
     if not report.fs.exists(path):
-        if group.first_lfns:
-            report.notes.append(f"{path} is missing; the next open makes it again")
+        report.notes.append(f"{path} is missing; the next open makes it again")
         return
     if group.current is None:
         report.wrong(path, "cannot be read; the next open makes it again", offset=0)

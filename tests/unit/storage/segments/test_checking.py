@@ -56,6 +56,11 @@ def test_a_sound_segment_is_counted_and_nothing_said(disk: SimDisk, segment: Any
     assert (report.files, report.records_of) == (3, {"t": 4})
 
 
+def test_a_hole_is_no_record_and_nothing_is_missed(disk: SimDisk) -> None:
+    report = checked(disk, write_sealed(make_store(disk), records(1, 4, dead=[2])))
+    assert (report.damage, report.records) == ([], 3)
+
+
 def test_an_active_segment_has_no_tag_file_yet(disk: SimDisk) -> None:
     report = checked(disk, write_active(make_store(disk), records(1, 4, tags=TAGS)))
     assert (report.damage, report.notes, report.files) == ([], [], 2)

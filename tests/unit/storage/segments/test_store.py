@@ -370,9 +370,12 @@ def test_what_indexes_take_is_known_and_deletes_need_none_loaded(disk: SimDisk) 
 
 def test_new_names_of_a_dropped_topic_are_still_to_be_synced(disk: SimDisk) -> None:
     store = make_store(disk)
+    other = write_sealed(store, records(1, 4, topic_id=99), topic_id=99)
+    store.idx(99, other)
     store.unsynced_dirs = {layout.topic_dir(DATA_DIR, TOPIC), layout.topic_dir(DATA_DIR, 99)}
     store.retired(TOPIC)
     assert store.unsynced_dirs == {
         layout.deleted_topic_dir(DATA_DIR, TOPIC),
         layout.topic_dir(DATA_DIR, 99),
     }
+    assert store.tier_of(99, other) == HOT

@@ -21,7 +21,7 @@ from topics.storage.checksum import h64
 from topics.storage.findings import Report
 from topics.storage.frames import encode_append
 from topics.storage.wal import checking
-from topics.storage.wal.files import BEACON_SIZE, HEADER_SIZE
+from topics.storage.wal.files import HEADER_SIZE, Beacons
 from topics.storage.wal.follow import follow
 from topics.testing import SimDisk
 
@@ -123,10 +123,10 @@ def test_damage_below_a_proof_of_durability_is_damage() -> None:
 
 def test_a_beacon_of_another_file_proves_nothing_about_this_one() -> None:
     disk = closed(large=8)
-    first, newest = log_files(disk)[0], log_files(disk)[-1]
+    newest = log_files(disk)[-1]
     end = ends_at(disk, newest)
-    last_beacon = disk.peek(first)[-BEACON_SIZE:]
-    disk.poke(newest, end, b"torn" + last_beacon)
+    foreign = Beacons(identity.store_mark(STORE_ID)).frame(1, end + 1)
+    disk.poke(newest, end, b"torn" + foreign)
     report = checked(disk)
     assert report.damage == []
     assert "torn bytes" in report.notes[0]

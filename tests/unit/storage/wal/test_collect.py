@@ -175,3 +175,11 @@ def test_names_that_are_no_text_are_not_understood(kind: type[Collector]) -> Non
     with pytest.raises(ForeignFrame) as refusal:
         collect(kind, [append(1, 1), bytes(frame)])
     assert refusal.value.offset == len(append(1, 1))
+
+
+@pytest.mark.parametrize("kind", COLLECTORS)
+def test_beacons_alone_are_no_facts_but_the_last_is_known(kind: type[Collector]) -> None:
+    collector = kind(MARK)
+    collector.add(beacon() + beacon(), [0, len(beacon())], 1)
+    assert collector.entries(SOURCE) == []
+    assert collector.last_beacon == len(beacon())

@@ -378,7 +378,7 @@ def test_a_buffered_write_with_nobody_before_it_is_done_when_submitted() -> None
         assert owner.inbox.empty()
 
 
-def test_a_durable_write_is_left_to_the_thread_and_what_follows_keeps_its_place() -> None:
+def test_a_sync_is_left_to_the_thread_and_what_follows_it_keeps_its_place() -> None:
     with running(SimDisk(), at_once=True) as owner:
         with stalled(owner) as held:
             behind = owner.submit(b"1", durable=False)
@@ -503,3 +503,77 @@ def test_a_write_that_finds_the_file_busy_is_left_to_the_thread() -> None:
         owner.settle(first)
         assert first.error is None
         assert owner.committer.position(0).lfn == first.last_lfn
+
+
+def test_durable_writes_of_the_owner_share_the_syncs_of_the_thread() -> None:
+    with running(SimDisk(), at_once=True) as owner:
+        with stalled(owner) as held:
+            waiting = [owner.submit(b"%d" % number) for number in range(20)]
+            assert owner.committer.position(0).lfn == waiting[-1].last_lfn, "written, not queued"
+            assert owner.committer.queued(0) == 0
+            assert not any(submission.done for submission in waiting)
+        owner.settle(held, *waiting)
+        assert owner.order == [held, *waiting]
+        assert all(submission.synced_ns > 0 for submission in waiting)
+        assert owner.committer.stats(0).syncs == 2
+        assert owner.committer.synced(0).lfn == waiting[-1].last_lfn
+
+
+def test_what_the_owner_wrote_behind_a_failed_sync_fails_with_it() -> None:
+    with running(SimDisk(), at_once=True) as owner:
+        with stalled(owner) as held:
+            owner.log.faults.fail("fdatasync", errno.EIO, path=WAL_FILES)
+            behind = [owner.submit(b"2", durable=number % 2 == 0) for number in range(6)]
+            assert not any(submission.done for submission in behind)
+        owner.settle(held, *behind)
+        assert owner.order == [held, *behind]
+        assert held.error is None
+        assert all(isinstance(submission.error, LogFailed) for submission in behind)
+        assert isinstance(owner.append(b"3", durable=False).error, LogFailed)
+
+
+def test_behind_a_write_that_failed_the_owner_writes_nothing_before_all_is_answered() -> None:
+    with running(SimDisk(), at_once=True) as owner:
+        with stalled(owner) as held:
+            fine = owner.submit(b"1", durable=False)
+            owner.log.faults.fail("pwrite", errno.ENOSPC, path=WAL_FILES)
+            failing = owner.submit(b"2", durable=False)
+            owner.log.faults.clear()
+            owner.log.shards[0].try_heal()
+            late = [owner.submit(b"3", durable=durable) for durable in (False, True)]
+        owner.settle(held, fine, failing, *late)
+        assert owner.order == [held, fine, failing, *late]
+        assert held.error is fine.error is None
+        assert all(isinstance(submission.error, LogFull) for submission in (failing, *late))
+        assert owner.append(b"2").error is None
+
+
+def test_a_write_made_while_another_is_answered_comes_after_it() -> None:
+    with running(SimDisk(), at_once=True) as owner:
+        inner: list[Submission] = []
+        outer = owner.log.submission(b"1", durable=False, topic=TOPIC)
+        outer.on_done = lambda _: inner.append(owner.submit(b"2", durable=False))
+        owner.committer.submit(outer)
+        assert outer.done
+        assert not inner[0].done, "answered on a later turn, not inside the answer before it"
+        owner.settle(*inner)
+        assert outer.last_lfn < inner[0].last_lfn
+        assert owner.committer.in_flight(0) == 0
+
+
+def test_the_owner_writes_again_as_soon_as_the_thread_has_written_its_part() -> None:
+    with running(SimDisk(), at_once=True) as owner:
+        (shard,) = owner.log.shards
+        with shard.turn:
+            left = threading.Thread(target=lambda: owner.submit(b"1", durable=False))
+            left.start()
+            left.join()  # it found the file busy
+            assert owner.committer.queued(0) <= 1
+        delivered = owner.inbox.get(timeout=30)
+        (first,) = delivered
+        second = owner.submit(b"2", durable=False)
+        assert not second.done, "the first is not answered yet"
+        assert owner.committer.position(0).lfn == second.last_lfn > first.last_lfn
+        owner.committer.finish(delivered)
+        assert owner.order == [first, second]
+        assert owner.submit(b"3", durable=False).done
