@@ -9,6 +9,7 @@ from tests.crash.stores import DATA_DIR, Contents, contents, opened
 
 from topics.embedded import Log
 from topics.engine.verification import verify
+from topics.storage.crashpoints import installed
 from topics.storage.findings import Report
 from topics.storage.sources import WalSource
 from topics.testing import SimDisk
@@ -38,6 +39,11 @@ def filled(disk: SimDisk) -> Log:
     return open_log(disk)
 
 
+def give_up(point: str) -> None:
+    if point == "ckpt.idx":
+        raise OSError("not now")
+
+
 def check(shown: Contents, *, beyond: int = 0) -> None:
     """Everything is there but the third record, which is announced alone."""
     assert sorted(shown.records) == [*LIVE, *range(6, 6 + beyond)]
@@ -65,21 +71,24 @@ def test_a_record_that_rots_in_the_log_does_not_keep_checkpoints_from_completing
         assert sorted(contents(again)["t"].records) == [2, 4, 6, 7]
 
 
-def test_a_record_that_rotted_in_the_log_is_named_by_a_verification_and_can_be_mended() -> None:
+def test_what_is_left_of_a_rotten_record_is_put_aside_once_and_never_copied_on() -> None:
     disk = SimDisk()
     with filled(disk) as log:
         disk.flip(*place(disk, ".log"))
+        for _ in range(2):
+            with installed(give_up), pytest.raises(OSError, match="not now"):
+                log.checkpoint()
         log.checkpoint()
     disk.kill()
+    (kept,) = [path for path in disk.paths() if "/quarantine/" in path]
+    assert kept.endswith("-3.frame")
+    assert WORDS[1:] in disk.peek(kept)
+    with pytest.raises(AssertionError, match="no "):
+        place(disk, ".data")
     report = Report(disk)
     verify(report, DATA_DIR, None)
-    path, at = place(disk, ".data")
-    in_segments = [finding for finding in report.damage if finding.file == path]
-    assert [(finding.topic, finding.seq) for finding in in_segments] == [("t", 3)]
-    disk.flip(path, at)
-    with open_log(disk) as again:
-        shown = contents(again)["t"]
-        assert (sorted(shown.records), shown.tombstones) == ([1, 2, 3, 4, 5], [])
+    named = [(finding.topic, finding.seq) for finding in report.damage if finding.seq]
+    assert named == [("t", 3)]
 
 
 def test_a_log_file_that_lost_its_end_costs_the_records_in_it_and_no_checkpoint() -> None:

@@ -30,8 +30,10 @@ from topics.engine.tail_reading import fetch_slots
 from topics.engine.trimming import Trimmer
 from topics.storage import layout
 from topics.storage.crashpoints import crashpoint
+from topics.storage.frames import verify
 from topics.storage.fs import TMP_SUFFIX, File, Fs
 from topics.storage.segments.flips import flip
+from topics.storage.segments.repair import put_aside
 from topics.storage.segments.segment import AnySegment, SegmentSettings
 from topics.storage.segments.store import SegmentStore
 from topics.storage.segments.writer import Slice, Written, append_records, sync_written
@@ -276,19 +278,23 @@ class Checkpointer:
         piece = run(fetch_slots(self._kernel.sources, topic.id, tail, (a, b), ALL_BYTES))
         slots = zip(range(a, b), piece.bufs, piece.offsets, tail.lengths[a:b], strict=True)
         return [
-            self._read_again(tail, slot) if start is None else buf[start : start + length]
+            self._read_again(topic, tail, slot) if start is None else buf[start : start + length]
             for slot, buf, start, length in slots
         ]
 
-    def _read_again(self, tail: Tail, slot: int) -> bytes:
-        """A record that failed its checksum, as the log has it now: sound, or rotten for good.
+    def _read_again(self, topic: Topic, tail: Tail, slot: int) -> bytes:
+        """A record that failed its checksum, if it is sound now; zeros for one that is rotten.
 
-        A rotten one moves as it is. Its checksum moves along, so readers are told of its loss as
-        before, and one bad record does not keep all others in the log for ever.
+        Zeros are no record, so readers of the segment are told of its loss as readers of the log
+        were, and one bad record does not keep all others in the log for ever.
         """
+        seq, length = tail.first + slot, tail.lengths[slot]
         source_id, offset = split_location(tail.locations[slot])
-        length = tail.lengths[slot]
-        return self._kernel.sources.get(source_id).pread(offset, length).ljust(length, b"\0")
+        frame = self._kernel.sources.get(source_id).pread(offset, length)
+        if verify(frame, 0, length, topic_id=topic.id, seq=seq):
+            return frame
+        put_aside(self._store, topic.id, seq, frame, ts=tail.times[slot])
+        return bytes(length)
 
     # Mark and snapshot
 

@@ -50,11 +50,20 @@ def trim(store: SegmentStore, topic_id: int, seg: AnySegment) -> bool:
 
 def _quarantine(store: SegmentStore, topic_id: int, path: str, *, now_ms: int) -> None:
     """Keep a copy for the operator; a copy, since a rename cannot leave the cold file system."""
-    if not store.fs.exists(path):
-        return
+    if store.fs.exists(path):
+        name = f"{layout.topic_name(topic_id)}-{path.rsplit('/', 1)[-1]}"
+        _keep(store, layout.quarantine_name(name, now_ms=now_ms), read_file(store.fs, path))
+
+
+def put_aside(store: SegmentStore, topic_id: int, seq: int, frame: bytes, *, ts: int) -> None:
+    """Keep what is left of a rotten record for the operator, under its own time: once, however
+    often it is found."""
+    name = f"{layout.topic_name(topic_id)}-{seq}.frame"
+    _keep(store, layout.quarantine_name(name, now_ms=ts), frame)
+
+
+def _keep(store: SegmentStore, name: str, data: bytes) -> None:
     directory = f"{store.data_dir}/{layout.QUARANTINE}"
     for created in store.fs.mkdirs(directory):
         store.fs.sync_dir(parent_of(created))
-    name = f"{layout.topic_name(topic_id)}-{path.rsplit('/', 1)[-1]}"
-    kept = layout.quarantine_name(name, now_ms=now_ms)
-    replace_file(store.fs, f"{directory}/{kept}", read_file(store.fs, path))
+    replace_file(store.fs, f"{directory}/{name}", data)
