@@ -32,9 +32,11 @@ CONTROL_BYTES = 1024
 class FactSubmission(Submission):
     """Facts on their way through the log, to be applied in one step."""
 
-    __slots__ = ("facts",)
+    __slots__ = ("facts", "then")
 
     facts: Sequence[Fact]
+    then: Callable[[FactSubmission], None]
+    """Called once they are applied, or known not to be."""
 
 
 class Kernel:
@@ -111,11 +113,25 @@ class Kernel:
             raise submission.error
         return submission
 
-    def submit(self, facts: Sequence[Fact], *, topic_id: int, durable: bool) -> FactSubmission:
+    def submit(
+        self,
+        facts: Sequence[Fact],
+        *,
+        topic_id: int,
+        durable: bool,
+        then: Callable[[FactSubmission], None] | None = None,
+    ) -> FactSubmission:
         """Hand facts to the log without waiting."""
-        return self.submit_to(self.committer.shard_of(topic_id), facts, durable=durable)
+        return self.submit_to(self.committer.shard_of(topic_id), facts, durable=durable, then=then)
 
-    def submit_to(self, shard: int, facts: Sequence[Fact], *, durable: bool) -> FactSubmission:
+    def submit_to(
+        self,
+        shard: int,
+        facts: Sequence[Fact],
+        *,
+        durable: bool,
+        then: Callable[[FactSubmission], None] | None = None,
+    ) -> FactSubmission:
         last = len(facts) - 1
         frames = b"".join(
             [encode(fact, durable=durable, cont=i < last) for i, fact in enumerate(facts)]
@@ -128,6 +144,7 @@ class Kernel:
             on_done=self._apply,
         )
         submission.facts = facts
+        submission.then = then or _note_nothing
         self.committer.submit(submission)
         return submission
 
@@ -173,14 +190,14 @@ class Kernel:
 
     def _apply(self, submission: Submission) -> None:
         assert isinstance(submission, FactSubmission)
-        if submission.error is not None:
-            return
-        self.applied[submission.shard] = submission.last_lfn
-        for fact in submission.facts:
-            self.catalog.apply(fact, generation=self.generation)
-            topic_id = getattr(fact, "topic_id", 0)
-            if topic_id:
-                self.dirty.add(topic_id)
+        if submission.error is None:
+            self.applied[submission.shard] = submission.last_lfn
+            for fact in submission.facts:
+                self.catalog.apply(fact, generation=self.generation)
+                topic_id = getattr(fact, "topic_id", 0)
+                if topic_id:
+                    self.dirty.add(topic_id)
+        submission.then(submission)
 
     # Retention
 

@@ -18,7 +18,7 @@ from topics.core.topic import Topic
 from topics.engine.arenas import Arenas
 from topics.engine.caps import due_to_caps
 from topics.engine.effects import Op, Sleep
-from topics.engine.kernel import Kernel
+from topics.engine.kernel import CONTROL_BYTES, FactSubmission, Kernel
 from topics.engine.lifecycle import Lifecycle
 from topics.errors import HeadMismatch, Throttled, TopicNotFound
 from topics.storage.frames import encode, encode_append
@@ -29,6 +29,7 @@ RESERVE_BLOCK = 256
 MAX_RESERVE_BLOCK = 4096
 EPHEMERAL_BLOCK = 65_536
 FAST_BLOCK_MS = 100
+NEVER = 1 << 64
 RESERVING = ("disk", "ephemeral")
 """Classes whose seqs are reserved ahead, so that none is given out twice after a crash."""
 MAX_ROOM_WAIT_MS = 5000
@@ -89,6 +90,8 @@ class Appender:
         self._lifecycle = lifecycle
         self._arenas = arenas
         self._blocks: dict[int, tuple[int, int]] = {}  # topic id -> (block size, when taken)
+        self._half_used: dict[int, int] = {}  # topic id -> the seq at which more is reserved
+        self._reserving: dict[int, Submission] = {}  # topic id -> the reservation under way
         self._keys_under_way: dict[tuple[int, str], AppendSubmission] = {}
 
     def append(
@@ -269,11 +272,43 @@ class Appender:
         return nbytes
 
     def reserve(self, topic: Topic, last: int) -> Op[None]:
-        """Make a ceiling above `last` durable."""
+        """Make a ceiling above `last` durable, or wait for the one that is on its way.
+
+        Afterwards the caller looks again: that one may have been for less.
+        """
+        under_way = self._reserving.get(topic.id)
+        if under_way is None:
+            self._kernel.require_room(topic.id, CONTROL_BYTES)
+            under_way = self._begin_reserving(topic, last)
+        if not under_way.done:
+            yield under_way
+        if under_way.error is not None:
+            raise under_way.error
+
+    def _begin_reserving(self, topic: Topic, last: int) -> Submission:
         klass = topic.config.durability
-        ceiling = last + (EPHEMERAL_BLOCK if klass == "ephemeral" else self._block(topic))
-        fact = HeadReserved(topic.id, max(self._kernel.clock.now_ms(), topic.last_ts), ceiling)
-        yield from self._kernel.commit([fact], topic_id=topic.id, durable=True)
+        block = EPHEMERAL_BLOCK if klass == "ephemeral" else self._block(topic)
+        fact = HeadReserved(topic.id, max(self._kernel.clock.now_ms(), topic.last_ts), last + block)
+        submission = self._kernel.submit(
+            [fact], topic_id=topic.id, durable=True, then=self._reserved
+        )
+        if not submission.done:
+            self._reserving[topic.id] = submission
+        self._half_used[topic.id] = last + block // 2
+        return submission
+
+    def _reserved(self, submission: FactSubmission) -> None:
+        (fact,) = submission.facts
+        assert isinstance(fact, HeadReserved)
+        self._reserving.pop(fact.topic_id, None)
+
+    def _reserve_ahead(self, topic: Topic) -> None:
+        """Half of what was reserved is used: ask for more before somebody has to wait for it."""
+        committer = self._kernel.committer
+        del self._half_used[topic.id]
+        is_wanted = topic.config.durability in RESERVING and topic.id not in self._reserving
+        if is_wanted and committer.room(committer.shard_of(topic.id), CONTROL_BYTES):
+            self._begin_reserving(topic, topic.handed_out)
 
     def _block(self, topic: Topic) -> int:
         """The next block: twice the last one while blocks are used up faster than 100 ms."""
@@ -328,6 +363,8 @@ class Appender:
             self._arenas.take(submission, topic.id, frames, last)
             submission.lead = 0
             kernel.finish_unlogged(submission)
+        if last >= self._half_used.get(topic.id, NEVER) and kernel.log_is_queued:
+            self._reserve_ahead(topic)
         return submission
 
     def _published(self, submission: Submission) -> None:

@@ -1,0 +1,67 @@
+"""Seqs of a `disk` topic are reserved durably, and early enough that a server does not wait."""
+
+from __future__ import annotations
+
+from tests.unit.engine.test_admission import DATA, Slow
+
+from topics.core.batch import RecordBatch
+from topics.core.topic import Topic
+from topics.engine.effects import run
+from topics.engine.writing import RESERVE_BLOCK
+
+
+def queued() -> tuple[Slow, Topic]:
+    """A log with a queue, as a server has, and a topic that has just begun a block."""
+    slow = Slow()
+    slow.engine.kernel.log_is_queued = True
+    run(slow.engine.put("t", {"durability": "disk"}))
+    topic = slow.engine.kernel.topic("t")
+    slow.write(topic.reserved + 1)  # beyond what a new topic has
+    assert topic.reserved == topic.handed_out + RESERVE_BLOCK
+    return slow, topic
+
+
+def test_the_next_block_is_asked_for_when_half_of_one_is_used() -> None:
+    slow, topic = queued()
+    ceiling = topic.reserved
+    slow.write(RESERVE_BLOCK // 2 - 1)
+    assert topic.reserved == ceiling
+    slow.write()
+    assert topic.reserved > ceiling
+
+
+def test_writes_go_on_below_the_ceiling_while_the_next_block_is_on_its_way() -> None:
+    slow, topic = queued()
+    ceiling = topic.reserved
+    slow.write(RESERVE_BLOCK // 2 - 1)
+    slow.log.is_holding = True
+    within = [slow.write(), slow.write(RESERVE_BLOCK // 4)]
+    above = [slow.write(RESERVE_BLOCK), slow.write(RESERVE_BLOCK)]
+    assert topic.handed_out <= ceiling == topic.reserved, "nothing beyond what is durable"
+    slow.log.is_holding = False
+    slow.let_go()
+    assert all(task.result.last_seq <= ceiling for task in within)
+    assert all(task.result.last_seq <= topic.reserved for task in above)
+
+
+def test_those_who_wait_at_the_ceiling_share_one_reservation() -> None:
+    slow = Slow()
+    slow.engine.kernel.log_is_queued = True
+    run(slow.engine.put("t", {"durability": "disk"}))
+    slow.write(RESERVE_BLOCK)
+    slow.log.is_holding = True
+    waiting = [slow.write() for _ in range(10)]
+    assert len(slow.log.held) == 1
+    slow.log.is_holding = False
+    slow.let_go()
+    assert sorted(task.result.last_seq for task in waiting) == list(range(257, 267))
+
+
+def test_a_log_without_a_queue_reserves_only_at_the_ceiling() -> None:
+    slow = Slow()
+    run(slow.engine.put("t", {"durability": "disk"}))
+    slow.write(RESERVE_BLOCK + 1)
+    topic = slow.engine.kernel.topic("t")
+    ceiling = topic.reserved
+    run(slow.engine.append("t", RecordBatch([DATA] * (ceiling - topic.handed_out))))
+    assert topic.reserved == ceiling == topic.handed_out
