@@ -29,7 +29,7 @@ Done = Callable[[Any, TopicsError | None], None]
 class Finisher(Protocol):
     """The part of a grouped committer that answers on the owner's thread."""
 
-    def finish(self, settled: Sequence[Submission]) -> None: ...
+    def finish(self, settled: Sequence[Submission]) -> Sequence[Submission]: ...
 
 
 class _Task:
@@ -75,10 +75,9 @@ class Driver:
         self._wake_sent = False
         assert self.committer is not None
         while self._settled:
-            settled = self._settled.popleft()
-            self.committer.finish(settled)
+            answered = self.committer.finish(self._settled.popleft())
             if self._waiting:
-                for submission in settled:
+                for submission in answered:
                     for task in self._waiting.pop(submission, ()):
                         self._resume(task, None)
 

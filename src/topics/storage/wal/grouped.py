@@ -5,9 +5,11 @@ while the disk was busy, writes it at once, syncs if anybody needs it and hands 
 with one call of `deliver`. The owner then passes that list to `finish` on its own thread, which
 answers each submission in log order.
 
-- A write that needs no sync and finds nobody before it can be done by the owner itself (`at_once`):
-  a hand-over to the thread and back costs more than the write. It goes to the thread after all when
-  there is more to it, such as a new file, or when the disk was slow a moment ago.
+- With `at_once` the owner writes itself, and the thread is left the syncs: a hand-over to it and
+  back costs more than a write. A write that needs no sync and finds nobody before it is then done
+  when `submit` returns; one that follows writes which wait for a sync is answered right behind
+  them. A write goes to the thread after all when there is more to it, such as a new file, or when
+  the disk was slow a moment ago, and then so does every other until the thread has written it.
 - A durable write that comes alone is synced at once. Only when others were already waiting does the
   thread collect a little longer, for as long as every slice of the window brings more.
 - A write that fails takes everything queued behind it with it: their seqs follow from it, and a
@@ -22,6 +24,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from queue import Empty, SimpleQueue
@@ -45,6 +48,8 @@ _CALM_WINDOW_MS = 1.0
 _SLOW_WRITE_NS = 20_000_000
 _DISTRUST_NS = 200_000_000
 """After a slow write the owner leaves writing to the thread for so long."""
+_TURN_S = 0.002
+"""How long the owner waits for a thread that is looking at the tail."""
 
 
 class _Signal(Enum):
@@ -71,12 +76,13 @@ _Item: TypeAlias = Submission | _Barrier | _Signal
 class _Batch:
     """What one turn of the loop works on."""
 
-    __slots__ = ("barriers", "bytes", "heal", "stop", "submissions")
+    __slots__ = ("barriers", "bytes", "heal", "stop", "submissions", "unwritten")
 
     def __init__(self) -> None:
         self.submissions: list[Submission] = []
         self.barriers: list[_Barrier] = []
         self.bytes = 0
+        self.unwritten = 0
         self.stop = False
         self.heal = False
 
@@ -84,6 +90,7 @@ class _Batch:
         if isinstance(item, Submission):
             self.submissions.append(item)
             self.bytes += len(item.frames)
+            self.unwritten += not item.written
         elif isinstance(item, _Barrier):
             self.barriers.append(item)
         else:
@@ -116,9 +123,13 @@ class _Lane:
         self.dead: Internal | None = None
         self.submitted = 0  # owner
         self.answered = 0  # owner
-        self.taken = 0  # thread
-        self.submitted_bytes = 0  # owner
+        self.handed = 0  # owner: submissions left to the thread to write
+        self.taken = 0  # thread: those of them that left the queue
+        self.wrote = 0  # thread: those of them that were written, or never will be
+        self.handed_bytes = 0  # owner
         self.taken_bytes = 0  # thread
+        self._open: deque[Submission] = deque()  # owner: not answered, in log order
+        self._failing: Internal | None = None  # owner: what everything behind a failure gets
         self._distrusted_until_ns = 0  # owner
         self._ticked = False  # whether a tick waits in the queue
         name = f"topics-wal-{shard.writer.shard}"
@@ -135,11 +146,51 @@ class _Lane:
 
     @property
     def queued(self) -> int:
-        return self.submitted - self.taken
+        return self.handed - self.taken
 
     @property
     def queued_bytes(self) -> int:
-        return self.submitted_bytes - self.taken_bytes
+        return self.handed_bytes - self.taken_bytes
+
+    def submit(self, submission: Submission, *, at_once: bool) -> None:
+        """Write it here or leave it to the thread; answer it if nothing is to be waited for."""
+        is_alone = self.submitted == self.answered
+        self.submitted += 1
+        if not at_once or self.handed != self.wrote or not self._write_at_once(submission):
+            self._open.append(submission)
+            self.handed += 1
+            self.handed_bytes += len(submission.frames)
+            self.put(submission)
+            return
+        submission.written = True
+        error = submission.error
+        if is_alone and (error is not None or not submission.durable):
+            self._answer(submission)
+            return
+        if error is not None:
+            self.refusing = error
+        submission.settled = error is not None or not submission.durable
+        has_leader = bool(self._open)
+        self._open.append(submission)
+        if not submission.settled or not has_leader:
+            self.put(submission)  # for a sync, or at least to come back from there
+
+    def release(self) -> list[Submission]:
+        """Answer whatever is settled and has nobody before it; returns what was answered.
+
+        Behind a failure everything fails, written or not: its seqs follow from what is missing.
+        """
+        answered = []
+        waiting = self._open
+        while waiting and waiting[0].settled:
+            submission = waiting.popleft()
+            if submission.error is not None:
+                self._failing = submission.error
+            elif self._failing is not None:
+                submission.error = self._failing
+            answered.append(submission)
+            self._answer(submission)
+        return answered
 
     def has_room(self, size: int) -> bool:
         if self.queued <= 0:
@@ -148,17 +199,18 @@ class _Lane:
         fits = self.queued_bytes + size <= settings.queue_bytes
         return fits and self.queued < settings.queue_submissions
 
-    def write_at_once(self, submission: Submission) -> bool:
+    def _write_at_once(self, submission: Submission) -> bool:
         """Write on the owner's thread; False when it has to go to the queue after all.
 
-        Nobody else may be on the way: answers come in the order of the log.
+        The thread must have nothing left to write: answers come in the order of the log.
         """
         shard = self.shard
         if not shard.takes_at_once(len(submission.frames)) or self.refusing is not None:
             return False
         if self._distrusted_until_ns and shard.clock() < self._distrusted_until_ns:
             return False
-        if self.dead is not None or not shard.turn.acquire(blocking=False):
+        # A sync takes its turn for moments only.
+        if self.dead is not None or not shard.turn.acquire(timeout=_TURN_S):
             return False
         try:
             was_dirty = shard.is_dirty
@@ -176,12 +228,13 @@ class _Lane:
         self._distrusted_until_ns = 0
         if shard.wrote_ns > _SLOW_WRITE_NS:
             self._distrusted_until_ns = shard.clock() + _DISTRUST_NS
-        if (not was_dirty or shard.sync_is_due) and not self._ticked:
+        is_old = not was_dirty or shard.sync_is_due
+        if is_old and not submission.durable and not self._ticked:
             self._ticked = True
             self._queue.put(_Signal.TICK)
         return True
 
-    def answer(self, submission: Submission) -> None:
+    def _answer(self, submission: Submission) -> None:
         """Tell a submission what became of it.
 
         When the last open submission of a shard that failed is answered, the shard takes writes
@@ -193,7 +246,7 @@ class _Lane:
         finally:
             self.answered += 1
         if self.answered == self.submitted:
-            self.refusing = None
+            self.refusing = self._failing = None
 
     # The thread's side
 
@@ -218,9 +271,10 @@ class _Lane:
             self.shard.try_heal()
         if batch.submissions:
             self._commit(batch)
+            self.wrote += batch.unwritten
         else:
             self.shard.tick()
-        self._answer(batch)
+        self._return(batch)
         self.shard.prepare_spare()
         return batch.stop
 
@@ -242,7 +296,7 @@ class _Lane:
         batch.add(item)
         if item is _Signal.TICK:
             self._ticked = False  # before the clock is looked at: what comes later ticks again
-        elif isinstance(item, Submission):
+        elif isinstance(item, Submission) and not item.written:
             self.taken += 1
             self.taken_bytes += len(item.frames)
 
@@ -284,8 +338,9 @@ class _Lane:
         try:
             if self.refusing is not None:
                 raise self.refusing
-            with self.shard.turn:
-                self.shard.write_batch(batch.submissions)
+            if batch.unwritten:
+                with self.shard.turn:
+                    self.shard.write_batch([s for s in batch.submissions if not s.written])
             if batch.needs_sync or self.shard.sync_is_due:
                 self.shard.sync()
                 for submission in batch.submissions:
@@ -295,7 +350,7 @@ class _Lane:
             for submission in batch.submissions:
                 submission.error = error
 
-    def _answer(self, batch: _Batch) -> None:
+    def _return(self, batch: _Batch) -> None:
         """Barriers hold whatever became of the batch: they speak of what was written."""
         for barrier in batch.barriers:
             try:
@@ -349,20 +404,19 @@ class GroupedCommitter:
 
     def submit(self, submission: Submission) -> None:
         """Queue a submission. Ask `room` first: this does not refuse for want of it."""
-        lane = self._lanes[submission.shard]
-        is_alone = lane.submitted == lane.answered
-        lane.submitted += 1
-        if self._at_once and is_alone and not submission.durable and lane.write_at_once(submission):
-            lane.taken += 1  # the thread has none and will not count one meanwhile
-            lane.answer(submission)
-            return
-        lane.submitted_bytes += len(submission.frames)
-        lane.put(submission)
+        self._lanes[submission.shard].submit(submission, at_once=self._at_once)
 
-    def finish(self, settled: Sequence[Submission]) -> None:
-        """Answer what `deliver` brought; on the owner's thread."""
+    def finish(self, settled: Sequence[Submission]) -> list[Submission]:
+        """Answer what `deliver` brought and what waited behind it; on the owner's thread.
+
+        Returns what was answered, in log order.
+        """
+        shards = []
         for submission in settled:
-            self._lanes[submission.shard].answer(submission)
+            submission.settled = True
+            if submission.shard not in shards:
+                shards.append(submission.shard)
+        return [answered for shard in shards for answered in self._lanes[shard].release()]
 
     def room(self, shard: int, size: int) -> bool:
         """Whether the queue takes `size` more bytes; an empty queue takes anything."""

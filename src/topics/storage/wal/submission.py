@@ -36,9 +36,11 @@ class Submission:
         "last_lfn",
         "offset",
         "on_done",
+        "settled",
         "shard",
         "source_id",
         "synced_ns",
+        "written",
         "wrote_ns",
     )
 
@@ -62,6 +64,8 @@ class Submission:
         self.offset = 0
         self.last_lfn = 0
         self.error: Internal | None = None
+        self.written = False  # the owner has put its frames into the log itself
+        self.settled = False  # its outcome is known
         self.done = False
         self.wrote_ns = 0
         self.synced_ns = 0
