@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import subprocess
 import sys
 from pathlib import Path
@@ -21,11 +22,15 @@ PATIENCE_S = 280
 def tortured(
     tmp_path: Path, *flags: str, cycles: int, path: str = ""
 ) -> subprocess.CompletedProcess[str]:
-    seed = () if GIVEN is None else ("--seed", GIVEN)
+    if "--seed" not in flags:
+        flags = ("--seed", GIVEN or str(secrets.randbelow(1 << 31)), *flags)
+    print(
+        f"again: .venv/bin/topics torture --cycles {cycles} {' '.join(flags)}"
+    )  # shown if it fails
     command = [sys.executable, "-m", "topics.cli", "torture", "--json", "--dir", str(tmp_path)]
     env = {name: value for name, value in os.environ.items() if not name.startswith("TOPICS_")}
     return subprocess.run(
-        [*command, "--cycles", str(cycles), *seed, *flags],
+        [*command, "--cycles", str(cycles), *flags],
         env=env | {"PYTHONPATH": path},
         capture_output=True,
         text=True,

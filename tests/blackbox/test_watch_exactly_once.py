@@ -114,7 +114,7 @@ def test_every_record_is_seen_once_or_accounted_for(
     server: ServerProcess, capsys: pytest.CaptureFixture[str]
 ) -> None:
     seed = int(os.environ.get(SEED_VARIABLE) or random.randrange(1 << 32))
-    print(f"replay with {SEED_VARIABLE}={seed} pytest {__file__}")
+    print(f"again: {SEED_VARIABLE}={seed} .venv/bin/python -m pytest {__file__}")
     put(server, "t")
     world = World(server, seed)
     watchers = [Watcher(world, number) for number in range(WATCHERS)]

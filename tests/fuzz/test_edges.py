@@ -27,6 +27,7 @@ from tests.fuzz.mutation import mutated, pieces
 
 SECONDS = float(os.environ.get("TOPICS_FUZZ_SECONDS", "20")) / 4
 SEED = int(os.environ.get("TOPICS_FUZZ_SEED") or secrets.randbits(32))
+AGAIN = f"TOPICS_FUZZ_SEED={SEED} .venv/bin/python -m pytest tests/fuzz/test_edges.py"
 PATIENCE_S = 15.0
 LINGER_S = 0.003
 MAX_GROWTH_MIB = 64
@@ -101,7 +102,7 @@ def test_rubbish_neither_kills_nor_hangs_nor_grows_the_server(
         except (AssertionError, OSError) as error:
             kept = tmp_path / "input"
             kept.write_bytes(data)
-            pytest.fail(f"{error!r} after input {count} of seed {SEED}, kept in {kept}")
+            pytest.fail(f"{error!r} after input {count}, kept in {kept}; again: {AGAIN}")
         if not settled_mib and time.monotonic() > warm_until:
             settled_mib = resident_mib(server)
     check_health(server)
@@ -111,8 +112,8 @@ def test_rubbish_neither_kills_nor_hangs_nor_grows_the_server(
             f"\n{edge.__name__}: seed {SEED}, {count} inputs, resident {settled_mib:.0f} MiB "
             f"after the first quarter, {grown:.0f} MiB at the end"
         )
-    assert grown - settled_mib < MAX_GROWTH_MIB
-    assert "Traceback" not in server.stderr, server.stderr[-3000:]
+    assert grown - settled_mib < MAX_GROWTH_MIB, f"again: {AGAIN}"
+    assert "Traceback" not in server.stderr, f"{server.stderr[-3000:]}\nagain: {AGAIN}"
     assert " ERROR " not in server.stderr, server.stderr[-3000:]
 
 
