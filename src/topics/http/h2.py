@@ -20,28 +20,15 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from h2 import events
 from h2.errors import ErrorCodes
-from h2.events import (
-    ConnectionTerminated,
-    DataReceived,
-    Event,
-    PingReceived,
-    PriorityUpdated,
-    RemoteSettingsChanged,
-    RequestReceived,
-    StreamEnded,
-    StreamReset,
-    TrailersReceived,
-    UnknownFrameReceived,
-    WindowUpdated,
-)
 from h2.exceptions import ProtocolError
 
-from topics.http import refusals
 from topics.http.h2_engine import Engine, PlainData, PlainRequest
 from topics.http.h2_exchange import H2Exchange
 from topics.http.h2_fields import Fields, request_of
 from topics.http.h2_output import Output
+from topics.http.h2_waits import Waits
 from topics.http.hub import Hub, log
 from topics.http.messages import Request
 from topics.http.patience import Patience
@@ -65,18 +52,16 @@ class H2Connection(asyncio.Protocol):
         "_engine",
         "_exchanges",
         "_going",
-        "_heard",
         "_held",
         "_holds",
         "_in_turn",
         "_output",
         "_patience",
         "_peer",
-        "_pinged",
         "_scheduled",
-        "_since",
         "_transport",
         "_waiting",
+        "_waits",
         "hub",
     )
 
@@ -94,9 +79,7 @@ class H2Connection(asyncio.Protocol):
         self._going = False  # no new streams; close after the last one
         self._in_turn = False
         self._scheduled = False
-        self._heard = True
-        self._pinged = False
-        self._since: float | None = None
+        self._waits = Waits(self)
         self._patience = Patience(burst=limits.h2_nuisance_burst, per_s=limits.h2_nuisance_per_s)
         self._engine = Engine(limits)
         self._output = Output(self, self._engine)
@@ -107,7 +90,7 @@ class H2Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Handle the frames in `data`, some now and the rest in later turns of the loop."""
-        self._heard = True
+        self._waits.heard = True
         if self._deaf:
             return
         if self._holds:
@@ -137,8 +120,7 @@ class H2Connection(asyncio.Protocol):
 
     def _take_slice(self, data: bytes) -> None:
         try:
-            events = self._engine.receive_data(data)
-            for event in events:
+            for event in self._engine.receive_data(data):
                 handler = _HANDLERS.get(type(event))
                 if handler is not None:
                     handler(self, event)
@@ -152,7 +134,7 @@ class H2Connection(asyncio.Protocol):
 
     # Events of the library
 
-    def _on_request(self, event: RequestReceived) -> None:
+    def _on_request(self, event: events.RequestReceived) -> None:
         if not event.headers or not event.headers[0][0].startswith(b":"):
             self._violated()  # a request begins with its pseudo-headers
             return
@@ -185,7 +167,7 @@ class H2Connection(asyncio.Protocol):
         exchange.begin(has_body)
         return exchange
 
-    def _on_trailers(self, event: TrailersReceived) -> None:
+    def _on_trailers(self, event: events.TrailersReceived) -> None:
         if any(name.startswith(b":") for name, _ in event.headers or ()):
             self._violated()
 
@@ -198,7 +180,7 @@ class H2Connection(asyncio.Protocol):
         headers = [(b":status", b"100")]
         self._try(exchange, lambda: self._engine.send_headers(exchange.stream_id, headers))
 
-    def _on_data(self, event: DataReceived) -> None:
+    def _on_data(self, event: events.DataReceived) -> None:
         size = event.flow_controlled_length
         if size:
             self._engine.acknowledge_received_data(size, event.stream_id)
@@ -239,7 +221,7 @@ class H2Connection(asyncio.Protocol):
         unfinished = (other for other in self._exchanges.values() if not other.read)
         return next(unfinished, None) is exchange
 
-    def _on_end(self, event: StreamEnded) -> None:
+    def _on_end(self, event: events.StreamEnded) -> None:
         exchange = self._exchanges.get(event.stream_id)
         if exchange is not None:
             self._finish(exchange)
@@ -264,27 +246,21 @@ class H2Connection(asyncio.Protocol):
                 self._uncount(exchange)
                 exchange.run()
 
-    def _on_reset(self, event: StreamReset) -> None:
+    def _on_reset(self, event: events.StreamReset) -> None:
         self._annoyed(_OTHER_COST)
         exchange = self._exchanges.get(event.stream_id)
         if exchange is not None:
             self._forget(exchange)
             exchange.leave()
 
-    def _on_window(self, _event: Event) -> None:
+    def _on_window(self, _event: events.Event) -> None:
         self._schedule()
 
-    def _on_settings(self, _event: Event) -> None:
+    def _on_settings(self, _event: events.Event) -> None:
         self._annoyed(_SETTINGS_COST)
         self._schedule()
 
-    def _on_ping(self, _event: Event) -> None:
-        self._annoyed(_PING_COST)
-
-    def _on_nuisance(self, _event: Event) -> None:
-        self._annoyed(_OTHER_COST)
-
-    def _on_goodbye(self, _event: Event) -> None:
+    def _on_goodbye(self, _event: events.Event) -> None:
         # The library sends nothing after a GOAWAY, so unfinished answers cannot be saved.
         self._deaf = True
         self.flush()
@@ -414,7 +390,7 @@ class H2Connection(asyncio.Protocol):
             return
         self._deaf = True
         self._held = b""
-        self._since = None
+        self._waits.start_linger()
         self.flush()
         self._leave_all()
         if self._transport.is_closing():
@@ -487,61 +463,35 @@ class H2Connection(asyncio.Protocol):
     def tick(self, now: float) -> None:
         """Ping a silent peer, and give up on one that has kept us waiting too long."""
         if self._deaf:
-            self._check_linger(now)
+            self._waits.check_linger(now)
             return
         self._engine.decoder.forget()
         for exchange in tuple(self._exchanges.values()):
-            self._check_exchange(exchange, now)
-        if self._heard or self._holds & _HOLD_OUTPUT or self._since is None:
-            self._heard = self._pinged = False
-            self._since = now
-        elif now - self._since > self.hub.limits.h2_ping_s:
-            self._check_silence(now)
+            self._waits.check_exchange(exchange, now)
+        self._waits.check_silence(now)
 
-    def _check_silence(self, now: float) -> None:
-        if self._pinged:
-            self._transport.abort()
-            return
-        self._pinged = True
-        self._since = now
+    def ping(self) -> None:
+        """Ask the peer for a word."""
         self._engine.ping(_PING)
         self.flush()
 
-    def _check_linger(self, now: float) -> None:
-        if self._since is None:
-            self._since = now
-        elif now - self._since > self.hub.limits.linger_s:
-            self._transport.abort()
-
-    def _check_exchange(self, exchange: H2Exchange, now: float) -> None:
-        limits = self.hub.limits
-        sending = exchange.answered
-        progress = exchange.pending_bytes if sending else exchange.received
-        if exchange.since is None or (sending and (progress != exchange.mark or not progress)):
-            exchange.since, exchange.mark = now, progress
-            return
-        waited = now - exchange.since
-        if sending:
-            if waited > limits.stall_timeout_s and exchange.opened is None:
-                self._reset(exchange, ErrorCodes.CANCEL)
-        elif not exchange.read and waited > limits.body_timeout_s:
-            if progress - exchange.mark < limits.min_body_rate * waited:
-                exchange(refusals.too_slow("request body"))
-            exchange.since, exchange.mark = now, progress
+    def cancel(self, exchange: H2Exchange) -> None:
+        """Give up on an answer nobody takes."""
+        self._reset(exchange, ErrorCodes.CANCEL)
 
 
-_HANDLERS: dict[type[Event], Callable[[H2Connection, Any], None]] = {
+_HANDLERS: dict[type[events.Event], Callable[[H2Connection, Any], None]] = {
     PlainRequest: H2Connection._on_plain_request,
     PlainData: H2Connection._on_plain_data,
-    RequestReceived: H2Connection._on_request,
-    TrailersReceived: H2Connection._on_trailers,
-    DataReceived: H2Connection._on_data,
-    StreamEnded: H2Connection._on_end,
-    StreamReset: H2Connection._on_reset,
-    WindowUpdated: H2Connection._on_window,
-    RemoteSettingsChanged: H2Connection._on_settings,
-    PingReceived: H2Connection._on_ping,
-    PriorityUpdated: H2Connection._on_nuisance,
-    UnknownFrameReceived: H2Connection._on_nuisance,
-    ConnectionTerminated: H2Connection._on_goodbye,
+    events.RequestReceived: H2Connection._on_request,
+    events.TrailersReceived: H2Connection._on_trailers,
+    events.DataReceived: H2Connection._on_data,
+    events.StreamEnded: H2Connection._on_end,
+    events.StreamReset: H2Connection._on_reset,
+    events.WindowUpdated: H2Connection._on_window,
+    events.RemoteSettingsChanged: H2Connection._on_settings,
+    events.PingReceived: lambda connection, _: connection._annoyed(_PING_COST),
+    events.PriorityUpdated: lambda connection, _: connection._annoyed(_OTHER_COST),
+    events.UnknownFrameReceived: lambda connection, _: connection._annoyed(_OTHER_COST),
+    events.ConnectionTerminated: H2Connection._on_goodbye,
 }
