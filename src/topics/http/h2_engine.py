@@ -1,21 +1,22 @@
 """The `h2` library as our side of an HTTP/2 connection, with a short way for plain requests.
 
 Theory of operation. The library takes every frame through two state machines, three objects and a
-dozen checks. Nearly all frames of a working connection need none of that: a head that was seen
-before opens a new stream, its body follows and ends it, and one answer closes it. Frames of that
+dozen checks. Nearly all frames of a working connection need none of that: a head opens a new
+stream, its body follows and ends it, and one answer closes it. Frames of that
 kind take the short way: a look whether everything is as usual, and then the few changes to the
 library's own state that it would have made itself. Whatever is not as usual goes to the library
 untouched, and so does every refusal. The two ways can be mixed frame by frame, since there is only
 one state.
 
-The short way knows the library from the inside. `tests/unit/http/test_h2_engine.py` holds it
-against the library frame by frame, and names the versions it was written for.
+The short way knows the library from the inside, so it is taken with the versions it was written for
+only. `tests/unit/http/test_h2_engine.py` holds it against the library frame by frame.
 """
 
 from functools import lru_cache
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
+import h2
 from h2.config import H2Configuration
 from h2.connection import ConnectionState, H2Connection
 from h2.errors import ErrorCodes
@@ -43,6 +44,9 @@ _CONFIG = H2Configuration(
     normalize_inbound_headers=False,
 )
 
+KNOWS_THE_LIBRARY = h2.__version__.startswith("4.4.")
+"""Any other version may keep its state elsewhere: it is used as it is, at its own pace."""
+
 _PREFACE_BYTES = 24
 
 # A frame starts with its size, type and flags in five bytes, and its stream in four.
@@ -54,12 +58,14 @@ _MAX_SHAPES = 4096
 _HEADERS, _DATA = 0x1, 0x0
 _END_HEADERS, _END_STREAM = 0x4, 0x1
 
+_OPEN = (ConnectionState.IDLE, ConnectionState.SERVER_OPEN)
+
 _TIDY_AT = 32
 """Streams, closed ones included, from which on it is worth looking which can be forgotten."""
 
 
 class PlainRequest(Event):
-    """A stream was opened by a head that was seen before.
+    """A stream was opened by a plain head.
 
     `body` is all of it when it followed in one piece; its window has been given back already.
     """
@@ -170,10 +176,11 @@ class Engine(H2Connection):
     def _take_long_way(self, events: list[Event], frame: bytes) -> None:
         self._is_settled = False
         events += super().receive_data(frame)
+        if not KNOWS_THE_LIBRARY:
+            return
         self._peer_window = self.remote_settings.initial_window_size
         self._is_settled = (
-            self.state_machine.state is ConnectionState.SERVER_OPEN
-            and not self.incoming_buffer._headers_buffer
+            self.state_machine.state in _OPEN and not self.incoming_buffer._headers_buffer
         )
 
     def close_connection(
@@ -202,21 +209,24 @@ class Engine(H2Connection):
     # The short way in: False, and nothing done, when a frame is for the library
 
     def _take_head(self, events: list[Event], stream_id: int, block: bytes, ends: bool) -> bool:
-        known = self.decoder.plain(block)
-        if known is None or not stream_id & 1 or stream_id <= self.highest_inbound_stream_id:
+        if not stream_id & 1 or stream_id <= self.highest_inbound_stream_id:
             return False
         if len(self.streams) >= self._tidy_at and not self._tidied():
             return False
+        plain = self.decoder.plain(block)
+        if plain is None:
+            return False
         stream = H2Stream(stream_id, self.config, self._stream_window, self._peer_window)
         stream.max_outbound_frame_size = self.max_outbound_frame_size
-        stream._expected_content_length = known.length
+        stream._expected_content_length = plain.length
         machine = stream.state_machine
         machine.state = StreamState.HALF_CLOSED_REMOTE if ends else StreamState.OPEN
         machine.client = False
         machine.headers_received = True
         self.streams[stream_id] = stream
         self.highest_inbound_stream_id = stream_id
-        events.append(PlainRequest(stream_id, known.request, ends))
+        self.state_machine.state = ConnectionState.SERVER_OPEN
+        events.append(PlainRequest(stream_id, plain.request, ends))
         return True
 
     def _tidied(self) -> bool:
@@ -277,7 +287,7 @@ class Engine(H2Connection):
             or size > self.max_outbound_frame_size
             or size > stream.outbound_flow_control_window
             or size > self.outbound_flow_control_window
-            or self.state_machine.state is not ConnectionState.SERVER_OPEN
+            or not self._is_settled
             or self.encoder.table_size_changes
         ):
             return False

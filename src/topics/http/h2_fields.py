@@ -15,8 +15,9 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from h2.exceptions import ProtocolError
 from h2.utilities import HeaderValidationFlags, validate_headers
-from hpack import Decoder, Encoder, HeaderTuple, NeverIndexedHeaderTuple
+from hpack import Decoder, Encoder, HeaderTuple, HPACKError, NeverIndexedHeaderTuple
 
 from topics.http.messages import Request
 
@@ -52,6 +53,9 @@ def request_of(fields: Iterable[tuple[str | bytes, str | bytes]], peer: str) -> 
     return Request(method, pseudo[b":path"], headers, version="2", peer=peer)
 
 
+_DECODING_ERRORS = (HPACKError, ProtocolError, IndexError, TypeError, UnicodeDecodeError)
+
+
 class PlainHead(NamedTuple):
     """A head that makes reading its request no more than taking the bytes that follow."""
 
@@ -69,36 +73,56 @@ class KnownHeads(Decoder):
     def __init__(self) -> None:
         super().__init__()
         self._known: dict[bytes, list[HeaderTuple]] = {}
-        self._plain: dict[bytes, PlainHead] = {}
+        self._plain: dict[bytes, PlainHead | None] = {}  # of those that are known
+        self._ahead: tuple[bytes, list[HeaderTuple] | Exception] | None = None
+
+    def plain(self, data: bytes) -> PlainHead | None:
+        """What a block says if it is the head of a plain request.
+
+        If it is not, `decode` has to be called with it next. Nothing is decoded twice, since that
+        changes the table: what was found, or what was wrong, is kept for that call.
+        """
+        if data in self._plain:
+            return self._plain[data]
+        headers = self._known.get(data)
+        if headers is None:
+            try:
+                headers = self._read(data)
+            except _DECODING_ERRORS as error:
+                self._ahead = data, error
+                return None
+        plain = _plain_head(headers)
+        if data in self._known:
+            self._plain[data] = plain
+        elif plain is None:
+            self._ahead = data, headers
+        return plain
 
     def decode(self, data: bytes, raw: bool = False) -> Iterable[HeaderTuple]:
         """The headers of a block, checked; raises as the library does."""
-        known = self._known.get(data)
-        if known is not None:
-            return known
+        assert raw, "headers are bytes here"
+        ahead, self._ahead = self._ahead, None
+        if ahead is None:
+            return self._known.get(data) or self._read(data)
+        assert ahead[0] == data, "a block was read ahead and then left out"
+        if isinstance(ahead[1], Exception):
+            raise ahead[1]
+        return ahead[1]
+
+    def _read(self, data: bytes) -> list[HeaderTuple]:
         count, newest, size = self._table_state()
-        headers = list(super().decode(data, raw))
-        is_request = any(header[0][:1] in (b":", ":") for header in headers)
+        headers = list(super().decode(data, raw=True))
+        is_request = any(header[0][:1] == b":" for header in headers)
         for _ in validate_headers(headers, _REQUEST if is_request else _TRAILERS):
             pass  # it raises for the first that is wrong
         count_now, newest_now, size_now = self._table_state()
         if newest_now is not newest or (count_now, size_now) != (count, size):
             self.forget()
         elif len(data) <= _MAX_HEAD_BYTES:
-            self._remember(bytes(data), headers)
+            if len(self._known) >= _MAX_HEADS:
+                self.forget()
+            self._known[data] = headers
         return headers
-
-    def plain(self, data: bytes) -> PlainHead | None:
-        """What a block that was decoded before means, if it is a plain request."""
-        return self._plain.get(data)
-
-    def _remember(self, data: bytes, headers: list[HeaderTuple]) -> None:
-        if len(self._known) >= _MAX_HEADS:
-            self.forget()
-        self._known[data] = headers
-        plain = _plain_head(headers)
-        if plain is not None:
-            self._plain[data] = plain
 
     def _table_state(self) -> tuple[int, object, int]:
         """Another one after every change of the table: entries come in at the front.

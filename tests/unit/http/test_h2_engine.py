@@ -31,6 +31,7 @@ from hyperframe.frame import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from topics.http import h2_engine
 from topics.http.h2_engine import Engine, PlainData, PlainRequest
 from topics.http.h2_fields import request_of
 from topics.http.limits import Limits
@@ -398,6 +399,15 @@ def a_head_on_a_stream_that_is_over(twins: Twins) -> None:
     twins.request(stream_id)
 
 
+def a_head_that_cannot_be_decoded(twins: Twins) -> None:
+    frame = HeadersFrame(twins.next_id, b"\xff\xff\xff\xff\x0f", flags=["END_HEADERS"])
+    twins.take(frame.serialize())
+
+
+def a_malformed_head(twins: Twins) -> None:
+    opened(twins, (b"connection", b"close"))
+
+
 def a_stream_of_ours(twins: Twins) -> None:
     twins.request(twins.next_id + 1)
 
@@ -449,6 +459,8 @@ def a_head_after_goodbye(twins: Twins) -> None:
         data_within_a_head,
         a_second_head,
         a_head_on_a_stream_that_is_over,
+        a_head_that_cannot_be_decoded,
+        a_malformed_head,
         a_stream_of_ours,
         a_stream_below_the_last,
         data_after_the_end,
@@ -551,6 +563,14 @@ def test_a_request_seen_before_takes_the_short_way_in_and_out() -> None:
         assert not twins.short.engine.streams
 
 
+def test_the_first_request_of_a_connection_takes_the_short_way_too() -> None:
+    twins = Twins()
+    stream_id = opened(twins)
+    twins.take(DataFrame(stream_id, b"123", flags=["END_STREAM"]).serialize())
+    assert twins.short.short == 2
+    assert twins.answer(stream_id, b"{}")
+
+
 def test_input_may_be_cut_anywhere() -> None:
     twins = warmed()
     engine, size = twins.short.engine, 100
@@ -620,7 +640,18 @@ def increments(data: bytes) -> list[int]:
 
 
 def test_the_short_way_was_written_for_these_versions() -> None:
-    """Another one may keep its state elsewhere: let the tests above judge it, then name it here."""
-    assert version("h2").startswith("4.4.")
+    """Others may keep their state elsewhere: let the tests above judge them, then name them."""
+    assert h2_engine.KNOWS_THE_LIBRARY
     assert version("hpack").startswith("4.2.")
     assert version("hyperframe").startswith("6.1.")
+
+
+def test_another_version_of_the_library_is_taken_the_long_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(h2_engine, "KNOWS_THE_LIBRARY", False)
+    twins = Twins()
+    for _ in range(3):
+        stream_id = opened(twins, ends=True)
+        assert not twins.answer(stream_id, b"{}")
+    assert twins.short.short == 0

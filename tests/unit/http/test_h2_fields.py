@@ -116,6 +116,29 @@ def test_only_a_plain_request_is_remembered_as_one() -> None:
         assert (decoder.plain(data) is not None) == is_plain, headers
 
 
+def test_a_block_that_was_looked_at_is_not_decoded_again() -> None:
+    """It would go into the table twice."""
+    encoder, decoder, plain = Encoder(), KnownHeads(), Decoder()
+    for headers in (
+        [*REQUEST, (b"expect", b"100-continue")],
+        [(b"sum", b"1")],
+        [*REQUEST, (b"expect", b"100-continue")],
+    ):
+        data = encoder.encode(headers)
+        assert decoder.plain(data) is None
+        assert list(decoder.decode(data, raw=True)) == headers
+        plain.decode(data, raw=True)
+        assert decoder.header_table.dynamic_entries == plain.header_table.dynamic_entries
+
+
+def test_what_was_wrong_with_a_block_is_said_when_it_is_decoded() -> None:
+    decoder = KnownHeads()
+    data = Encoder().encode(REQUEST[1:])
+    assert decoder.plain(data) is None
+    with pytest.raises(ProtocolError):
+        decoder.decode(data, raw=True)
+
+
 def test_what_is_remembered_of_a_request_is_what_it_says() -> None:
     encoder, decoder = Encoder(), KnownHeads()
     for _ in range(2):
