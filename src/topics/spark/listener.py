@@ -4,6 +4,10 @@ Spark tells a source that a batch is done only when it plans the next one: of th
 source never hears. A listener does. It learns a query's options from its plan when the query
 starts, and reports every finished batch to the cursor named there. The log then knows the lag, in
 records and in seconds, and shows it to whoever asks.
+
+PySpark's own listeners get every event as Python objects, field by field, for which Python calls
+the JVM back some hundred times, for every batch of every query. This one listens as they do, but
+asks for what it needs, and of queries without a cursor for nothing.
 """
 
 from __future__ import annotations
@@ -12,9 +16,7 @@ import json
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-from pyspark.sql.streaming.listener import StreamingQueryListener
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from topics.spark import offsets
 from topics.spark.log import TopicLog, Where
@@ -23,12 +25,6 @@ from topics.spark.source import report_position
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming.listener import (
-        QueryIdleEvent,
-        QueryProgressEvent,
-        QueryStartedEvent,
-        QueryTerminatedEvent,
-    )
 
 _log = logging.getLogger("topics.spark")
 _SHORT_PATIENCE_S = 1.0
@@ -43,51 +39,64 @@ class _Reported:
     options: ReadOptions
     log: TopicLog
 
-    def covers(self, stored: object) -> bool:
-        return isinstance(stored, dict) and bool(stored) and all(map(self.options.wants, stored))
+    def covers(self, stored: Mapping[str, object]) -> bool:
+        return bool(stored) and all(map(self.options.wants, stored))
 
 
-class CursorReporter(StreamingQueryListener):
-    """Reports what queries have finished reading. One per session is enough."""
+class CursorReporter:
+    """Reports what queries have finished reading. One per session is enough.
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
+    Its methods are called by the JVM with events of Spark's as they are there. No error leaves
+    them: a query must not fail for want of a report.
+    """
+
+    class Java:
+        implements: ClassVar = ["org.apache.spark.sql.streaming.PythonStreamingQueryListener"]
+
+    def __init__(self, queries: Any) -> None:  # noqa: ANN401 - of the JVM
+        self._running = queries
         self._queries: dict[str, list[_Reported]] = {}
 
-    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
+    def onQueryStarted(self, event: Any) -> None:  # noqa: ANN401, N802
         try:
-            found = [_opened(options) for options in self._sources(str(event.id))]
-        except Exception as error:  # a query must not fail for want of a report
-            _log.warning("the position of query %s will not be reported: %s", event.id, error)
+            found = [_opened(options) for options in self._sources(event.id())]
+            if found:
+                self._queries[event.runId().toString()] = found
+        except Exception as error:
+            _log.warning("the position of a query will not be reported: %s", error)
+
+    def onQueryProgress(self, event: Any) -> None:  # noqa: ANN401, N802
+        if not self._queries:
             return
-        if found:
-            self._queries[str(event.runId)] = found
+        try:
+            progress = json.loads(event.progress().json())
+            for source in progress["sources"]:
+                if isinstance(source["endOffset"], dict):  # as those of topics are
+                    self._report(progress["runId"], source["endOffset"])
+        except Exception as error:
+            _log.warning("the position of a query is not up to date: %s", error)
 
-    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
-        for source in event.progress.sources:
-            try:
-                stored = json.loads(source.endOffset)
-                for reported in self._queries.get(str(event.progress.runId), ()):
-                    if reported.covers(stored):
-                        cursor = reported.options.cursor
-                        assert cursor is not None
-                        report_position(reported.log, cursor, offsets.decode(stored))
-            except Exception as error:
-                _log.warning("the position of a query is not up to date: %s", error)
+    def _report(self, run: str, stored: Mapping[str, object]) -> None:
+        for reported in self._queries.get(run, ()):
+            if reported.covers(stored):
+                cursor = reported.options.cursor
+                assert cursor is not None
+                report_position(reported.log, cursor, offsets.decode(stored))
 
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
+    def onQueryIdle(self, event: Any) -> None:  # noqa: ANN401, N802
         """Nothing was read: the position is where it was."""
 
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        for reported in self._queries.pop(str(event.runId), ()):
-            reported.log.close()
+    def onQueryTerminated(self, event: Any) -> None:  # noqa: ANN401, N802
+        if self._queries:
+            for reported in self._queries.pop(event.runId().toString(), ()):
+                reported.log.close()
 
-    def _sources(self, query_id: str) -> Iterator[ReadOptions]:
+    def _sources(self, query_id: Any) -> Iterator[ReadOptions]:  # noqa: ANN401
         """The options of those sources of a query that are topics and have a cursor."""
-        query = self._spark.streams.get(query_id)
+        query = self._running.get(query_id)
         if query is None:
             return
-        leaves = query._jsq.streamingQuery().analyzedPlan().collectLeaves()
+        leaves = query.streamingQuery().analyzedPlan().collectLeaves()
         for at in range(leaves.size()):
             leaf = leaves.apply(at)
             if leaf.getClass().getSimpleName() != "StreamingRelationV2":
@@ -109,6 +118,13 @@ def _opened(options: ReadOptions) -> _Reported:
 def report_cursors(spark: SparkSession) -> None:
     """Have this session report positions; `topics.spark.session` does so by itself."""
     application = str(spark.sparkContext.applicationId)
-    if application not in _reporting:
-        spark.streams.addListener(CursorReporter(spark))
-        _reporting.add(application)
+    if application in _reporting:
+        return
+    from pyspark.java_gateway import ensure_callback_server_started  # noqa: PLC0415
+
+    context: Any = spark.sparkContext
+    ensure_callback_server_started(context._gateway)  # type: ignore[no-untyped-call]  # PySpark's
+    running = spark.streams._jsqm
+    wrapper = context._jvm.org.apache.spark.sql.streaming.PythonStreamingQueryListenerWrapper
+    running.addListener(wrapper(CursorReporter(running)))
+    _reporting.add(application)
