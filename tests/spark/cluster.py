@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tests.spark.conftest import QUICK_JVM
 from tests.spark.pages import CLUSTER_PAGE, blocks_of
 from tests.spark.servers import lasting_port
 
@@ -49,7 +50,7 @@ class Cluster:
             "SPARK_HOME": str(spark_home()),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_DAEMON_JAVA_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+            "SPARK_DAEMON_JAVA_OPTS": QUICK_JVM,
             "SPARK_WORKER_DIR": str(self._work / "executors"),
         }
         with self._words.open("wb") as words:

@@ -17,7 +17,7 @@ import pytest
 from tests.blackbox.conftest import ServerProcess
 from tests.docs.pages import fits
 from tests.spark.cluster import WORKERS, Cluster
-from tests.spark.conftest import CONF
+from tests.spark.conftest import CONF, QUICK_JVM
 from tests.spark.copying_world import ROWS, Copy, World
 from tests.spark.pages import run_console
 from tests.spark.proxy import Request
@@ -25,7 +25,7 @@ from tests.spark.proxy import Request
 _STAGE = re.compile(r"/v0/stages/[^/]+/\d+/(\d+)/\d+")
 _CONF = CONF | {
     "spark.executor.memory": "512m",
-    "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    "spark.executor.extraJavaOptions": QUICK_JVM,
 }
 
 pytestmark = pytest.mark.timeout(1500)
