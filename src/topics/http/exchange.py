@@ -105,7 +105,7 @@ class Exchange(ABC):
         self._take_turn(response.status)
         if self.gone:
             return
-        size = len(response.body)
+        size = response.size
         if size < self._hub.limits.gzip_min_bytes or not self._may_compress(response):
             self._send_response(response)
         elif size < self._hub.limits.gzip_aside_bytes:

@@ -11,7 +11,7 @@ from topics.http.h1_wire import (
     stream_head,
     whole,
 )
-from topics.http.messages import Request, Response, Stream, Upgrade
+from topics.http.messages import Request, Response, Spliced, Stream, Upgrade
 
 if TYPE_CHECKING:
     from topics.http.h1 import H1Connection
@@ -91,14 +91,17 @@ class H1Exchange(Exchange):
         if not self.read or self._hub.draining:
             self._settle_connection()
         fields = self.added_fields(response)
-        body = response.body
-        if not body or self.request.method == "HEAD" or response.status == 304:
+        size = response.size
+        if not size or self.request.method == "HEAD" or response.status == 304:
             self.connection.send_last(self, head_only(response, fields))
-        elif len(body) <= _JOINED_BYTES:
+        elif size <= _JOINED_BYTES:
             self.connection.send_last(self, whole(response, fields))
         else:
             self.connection.send(self, head_only(response, fields))
-            self.connection.send_last(self, body)
+            parts = response.parts if isinstance(response, Spliced) else (response.body,)
+            for part in parts[:-1]:
+                self.connection.send(self, part)
+            self.connection.send_last(self, parts[-1])
 
     def _open_stream(self, head: Response) -> Stream:
         chunked = self.request.version == "1.1"

@@ -51,7 +51,7 @@ def head_only(response: Response, fields: bytes) -> bytes:
     opening = _opening(response.status, response.content_type)
     if response.status in _BODILESS:
         return b"%b%b\r\n" % (opening, fields)
-    return b"%bcontent-length: %d\r\n%b\r\n" % (opening, len(response.body), fields)
+    return b"%bcontent-length: %d\r\n%b\r\n" % (opening, response.size, fields)
 
 
 def stream_head(response: Response, fields: bytes, *, chunked: bool) -> bytes:

@@ -17,6 +17,7 @@ from topics.errors import Forbidden, TopicsError
 from topics.http.auth import Scope
 from topics.http.call import Call
 from topics.http.known_pages import KnownPage
+from topics.http.messages import Spliced
 from topics.http.routing import Endpoint, Resource, Routes
 from topics.values import Ack, DeleteResult, Page
 from topics.wire import requests, responses
@@ -132,7 +133,7 @@ def diff(call: Call) -> None:
             records_scanned=page.records_scanned,
             cold_segments_read=page.cold_segments_read,
         )
-        call.answer(responses.diff_page(page, rendered, spent))
+        call.reply(Spliced(responses.diff_page(page, rendered, spent)))
 
     wait_ms = min(sent.wait_ms, MAX_WAIT_MS)
     if not wait_ms:
@@ -170,7 +171,7 @@ def _answer_known(call: Call, topic: Topic, known: KnownPage) -> None:
     page = Page(
         topic.name, (), reached, head, topic.earliest, reached == head, None, head - reached
     )
-    call.answer(responses.diff_page(page, known.records, spent))
+    call.reply(Spliced(responses.diff_page(page, known.records, spent)))
 
 
 def delete(call: Call) -> None:
