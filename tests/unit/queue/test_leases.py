@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-from time import perf_counter
 
 import pytest
 from tests.unit.queue.builders import QUEUE, Shop
@@ -296,9 +295,7 @@ def test_a_claim_costs_the_same_after_many_jobs(shop: Shop) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(type(shop.topic), "is_live", counted)
-        start = perf_counter()
         assert len(shop.claim(most=10)) == 10
-        assert perf_counter() - start < 0.05
     assert visited <= 10
 
 

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -171,12 +170,7 @@ def test_readers_never_meet_half_of_a_rewrite(env: Env) -> None:
         assert writer.stdout is not None
         writer.stdout.readline()
         try:
-            until = time.monotonic() + 0.5
-            seen = [
-                state.find("totals", env).batch
-                for _ in iter(lambda: time.monotonic() < until, False)
-            ]
+            seen = [state.find("totals", env).batch for _ in range(300)]
         finally:
             writer.send_signal(signal.SIGKILL)
-    assert seen
     assert None not in seen
