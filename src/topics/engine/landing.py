@@ -307,6 +307,8 @@ class Lander:
     def _due_to_caps(self, landing: Landing) -> Iterator[Evicted]:
         """What caps take for these records, as far as replay could not tell."""
         for topic in landing.topics:
+            if not topic.counts_volatile:
+                continue  # as good as always
             batches = [piece.batch for piece in landing.pieces if piece.topic is topic]
             count, nbytes = sum(map(len, batches)), sum(batch.nbytes for batch in batches)
             loss = due_to_caps(self._kernel, topic, count=count, nbytes=nbytes)
