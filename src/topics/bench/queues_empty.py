@@ -28,7 +28,10 @@ def answer(body: bytes) -> bytes:
     ) % (len(body), body)
 
 
-JOBS = [(1 + at, at, 1 << 40, 1 << 40, 1, stored(payload()), None, None) for at in range(CLAIM)]
+JOBS = [
+    responses.job_members((1 + at, at, 1 << 40, 1 << 40, 1, stored(payload()), None, None))
+    for at in range(CLAIM)
+]
 CLAIMED = answer(responses.claimed("jobs", JOBS, SPENT, ready=0))
 NOTHING = answer(responses.claimed("jobs", [], SPENT, ready=0))
 ACKED = answer(b'{"topic":"jobs","acked":8,"skipped":[],"ready":0,"in_flight":0}')

@@ -71,6 +71,15 @@ def decode(buf: bytes, offset: int) -> Record:
     return Record(seq, ts, node, tag, buf[at:meta_at], buf[meta_at:end] or None)
 
 
+def plain_job(buf: bytes, offset: int) -> tuple[int, bytes] | None:
+    """Time and data of a record that has neither names nor meta; None when it has."""
+    _, ts, node_len, tag_len, blob_len, data_len = _JOB.unpack_from(buf, offset)
+    if node_len or tag_len or blob_len != data_len + 4:
+        return None
+    at = offset + _DATA_START + 4
+    return ts, buf[at : at + data_len]
+
+
 def job_fields(buf: bytes, offset: int) -> tuple[int, bytes, str | None, bytes | None]:
     """Time, data, tag and meta of the record whose trusted frame begins at `offset`."""
     flags, ts, node_len, tag_len, blob_len, data_len = _JOB.unpack_from(buf, offset)

@@ -29,8 +29,8 @@ def claim(call: Call) -> None:
     )
 
     def answer(done: Claimed) -> None:
-        rows = done.jobs.rows()
-        call.answer(responses.claimed(name, rows, call.spent(), ready=done.ready))
+        jobs = done.jobs.rendered()
+        call.answer(responses.claimed(name, jobs, call.spent(), ready=done.ready))
 
     _run(call, op, answer, presence)
 

@@ -1,4 +1,7 @@
-"""Claimed jobs as they lie in their frames: columns, from which a job is made when looked at."""
+"""Claimed jobs as they lie in their frames: columns, from which a job is made when looked at.
+
+An answer over HTTP needs no jobs at all: it is spliced from the frames.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,9 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, overload
 
 from topics.core.leases import Lease
-from topics.engine.pages import job_fields
+from topics.engine.pages import job_fields, plain_job
 from topics.values import Job, JobRow
+from topics.wire.responses import PLAIN_JOB, job_members, job_middle
 
 
 class Jobs(Sequence[Job]):
@@ -33,21 +37,35 @@ class Jobs(Sequence[Job]):
     def lease_ids(self) -> list[int]:
         return [lease.lease_id for lease in self._leases]
 
-    def rows(self) -> list[JobRow]:
-        """The jobs as tuples, for whoever renders them."""
-        rows: list[JobRow] = []
-        for seq, lease, deliveries, buf, offset in zip(
-            self.seqs, self._leases, self._deliveries, self._bufs, self._offsets, strict=True
+    def rendered(self) -> list[bytes]:
+        """Each job as `wire.responses.job_members` has it."""
+        texts: list[bytes] = []
+        middle, shared = b"", (0, 0, 0)
+        for at, (seq, lease, buf, offset) in enumerate(
+            zip(self.seqs, self._leases, self._bufs, self._offsets, strict=True)
         ):
-            ts, raw, tag, meta = job_fields(buf, offset)
-            rows.append((seq, lease.lease_id, lease.deadline_ms, ts, deliveries, raw, tag, meta))
-        return rows
+            plain = plain_job(buf, offset)
+            if plain is None:
+                texts.append(job_members(self._row(at)))
+                continue
+            ts, raw = plain
+            common = lease.deadline_ms, ts, self._deliveries[at]
+            if common != shared:
+                middle, shared = job_middle(*common), common
+            texts.append(PLAIN_JOB % (seq, lease.lease_id, middle, raw))
+        return texts
+
+    def _row(self, at: int) -> JobRow:
+        lease = self._leases[at]
+        ts, raw, tag, meta = job_fields(self._bufs[at], self._offsets[at])
+        held = self.seqs[at], lease.lease_id, lease.deadline_ms
+        return (*held, ts, self._deliveries[at], raw, tag, meta)
 
     def __len__(self) -> int:
         return len(self.seqs)
 
     def __iter__(self) -> Iterator[Job]:
-        return iter([Job(*row) for row in self.rows()])
+        return (Job(*self._row(at)) for at in range(len(self.seqs)))
 
     @overload
     def __getitem__(self, index: int) -> Job: ...
@@ -56,18 +74,7 @@ class Jobs(Sequence[Job]):
     def __getitem__(self, index: int | slice) -> Job | list[Job]:
         if isinstance(index, slice):
             return list(self)[index]
-        lease = self._leases[index]
-        ts, raw, tag, meta = job_fields(self._bufs[index], self._offsets[index])
-        return Job(
-            self.seqs[index],
-            lease.lease_id,
-            lease.deadline_ms,
-            ts,
-            self._deliveries[index],
-            raw,
-            tag,
-            meta,
-        )
+        return Job(*self._row(index))
 
     def __eq__(self, other: object) -> bool:
         return list(self) == list(other) if isinstance(other, Sequence) else NotImplemented

@@ -175,16 +175,18 @@ def _tombstone(tombstone: Tombstone | None) -> bytes:
 # Jobs
 
 
-_PLAIN_JOB = (
-    b'"$seq":%%d,"lease_id":"%b","deadline":%%d,"$ts":%%d,"deliveries":%%d,"data":%%b' % LEASE_TOKEN
-)
+PLAIN_JOB = b'"$seq":%d,"lease_id":"' + LEASE_TOKEN + b"%b%b"
+"""The members of a job without tag and meta: seq, lease, `job_middle`, data."""
+
+
+def job_middle(deadline_ms: int, ts: int, deliveries: int) -> bytes:
+    """What jobs of one claim that were written together have in common."""
+    return b'","deadline":%d,"$ts":%d,"deliveries":%d,"data":' % (deadline_ms, ts, deliveries)
 
 
 def job_members(job: JobRow) -> bytes:
     """The members of a job between its braces. Who wrote it stays hidden."""
     seq, lease_id, deadline_ms, ts, deliveries, raw, tag, meta = job
-    if tag is None and meta is None:
-        return _PLAIN_JOB % (seq, lease_id, deadline_ms, ts, deliveries, raw)
     return b'"$seq":%d,"lease_id":"%b","deadline":%d,"$ts":%d,%b"deliveries":%d,"data":%b%b' % (
         seq,
         LEASE_TOKEN % lease_id,
@@ -197,11 +199,11 @@ def job_members(job: JobRow) -> bytes:
     )
 
 
-def claimed(topic: str, jobs: Sequence[JobRow], spent: bytes, *, ready: int) -> bytes:
-    """Jobs handed to a worker, perhaps none."""
+def claimed(topic: str, jobs: Sequence[bytes], spent: bytes, *, ready: int) -> bytes:
+    """Jobs handed to a worker, perhaps none; each as `job_members` has it."""
     return b'{"topic":%b,"claimed":[%b],"count":%d,"ready":%d,"performance":%b}' % (
         _encode(topic),
-        b"{%b}" % b"},{".join(map(job_members, jobs)) if jobs else b"",
+        b"{%b}" % b"},{".join(jobs) if jobs else b"",
         len(jobs),
         ready,
         spent,

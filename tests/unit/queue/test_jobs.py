@@ -12,6 +12,7 @@ from topics.queue import Jobs
 from topics.queue.jobs import NO_JOBS
 from topics.storage.frames import encode_append
 from topics.values import Job
+from topics.wire.responses import job_members
 
 TS = 1_790_000_000_500
 ROWS = [
@@ -36,8 +37,25 @@ def claimed() -> Jobs:
     return Jobs([7, 8, 9, 10], leases, [row[4] for row in ROWS], [frames] * 4, offsets)
 
 
-def test_rows_have_the_fields_of_each_job_and_not_its_writer() -> None:
-    assert claimed().rows() == ROWS
+def test_jobs_are_rendered_as_one_by_one() -> None:
+    assert claimed().rendered() == [job_members(row) for row in ROWS]
+
+
+def test_plain_jobs_share_only_what_they_have_in_common() -> None:
+    rows = [
+        (1, 1, 900, TS, 1, b"1", None, None),
+        (2, 2, 900, TS, 1, b"2", None, None),
+        (3, 3, 900, TS + 1, 1, b"3", None, None),
+        (4, 4, 900, TS + 1, 2, b"4", None, None),
+        (5, 5, 901, TS + 1, 2, b"5", None, None),
+    ]
+    bufs = [
+        encode_append(1, row[0], row[3], RecordBatch([row[5]]), durable=False)[0] for row in rows
+    ]
+    leases = [Lease(row[1], "w", row[2]) for row in rows]
+    jobs = Jobs([row[0] for row in rows], leases, [row[4] for row in rows], bufs, [0] * 5)
+    assert jobs.rendered() == [job_members(row) for row in rows]
+    assert list(jobs) == [Job(*row) for row in rows]
 
 
 def test_jobs_are_a_list_to_whoever_looks() -> None:
@@ -49,7 +67,7 @@ def test_jobs_are_a_list_to_whoever_looks() -> None:
     assert jobs != 4
     assert repr(jobs) == repr(wanted)
     assert (jobs.seqs, jobs.lease_ids) == ([7, 8, 9, 10], [10, 11, 12, 13])
-    assert (list(NO_JOBS), NO_JOBS.rows(), bool(NO_JOBS)) == ([], [], False)
+    assert (list(NO_JOBS), NO_JOBS.rendered(), bool(NO_JOBS)) == ([], [], False)
 
 
 def _twice() -> Op[list[object]]:

@@ -12,6 +12,7 @@ from topics.wire.responses import (
     error_body,
     health,
     holes,
+    job_members,
     performance,
     present,
     ready,
@@ -133,12 +134,12 @@ def test_a_topic_shows_its_state() -> None:
 
 
 def test_a_claim_shows_each_job_without_its_writer() -> None:
-    jobs = [
+    rows = [
         (1, 10, 1790000030500, 1790000000500, 1, b'{"order":771}', "order:771", None),
         (2, 31, 5, 4, 2, b"null", None, b"{}"),
         (3, 32, 5, 4, 1, b"7", None, None),
     ]
-    assert claimed("shop", jobs, SPENT, ready=3) == (
+    assert claimed("shop", list(map(job_members, rows)), SPENT, ready=3) == (
         b'{"topic":"shop","claimed":[{"$seq":1,"lease_id":"lease_a","deadline":1790000030500,'
         b'"$ts":1790000000500,"$tag":"order:771","deliveries":1,"data":{"order":771}},'
         b'{"$seq":2,"lease_id":"lease_1f","deadline":5,"$ts":4,"deliveries":2,"data":null,'
@@ -267,7 +268,10 @@ def test_a_shape_is_sent_compact_in_field_order(shape: msgspec.Struct, body: byt
         (topic_state(state(values.QueueCounts(1, 2, 3)), SPENT), shapes.TopicStateBody),
         (topic_configured(values.Created("a", True, CONFIG), SPENT), shapes.TopicConfigured),
         (holes(values.Holes("a", 1, 2, [], 3, 4), SPENT), shapes.HolesPage),
-        (claimed("q", [(1, 2, 3, 4, 5, b"1", "t", b"{}")], SPENT, ready=0), shapes.Claimed),
+        (
+            claimed("q", [job_members((1, 2, 3, 4, 5, b"1", "t", b"{}"))], SPENT, ready=0),
+            shapes.Claimed,
+        ),
     ],
 )
 def test_a_spliced_body_has_exactly_the_fields_of_its_shape(
