@@ -70,6 +70,7 @@ class StreamSink:
         self.last_output = monotonic()
         self._stream = stream
         self._session = session
+        self._is_single = len(session.places) == 1  # topics leave a session, none joins it
         self._monotonic = monotonic
         self._bounds = bounds
         self._queue: deque[_Queued] = deque()
@@ -97,7 +98,8 @@ class StreamSink:
     def show(self, sub: Subscription, page: Rendered, *, caught_up: bool) -> bool:
         place = sub.place
         first_read = sub.first_read and page.tombstone is not None
-        fits = (first_read, caught_up, place.cursor, self._session.others(sub.name))
+        others = () if self._is_single else self._session.others(sub.name)
+        fits = (first_read, caught_up, place.cursor, others)
         known = page.spelled.get("sse")
         if known is not None and known[0] == fits:
             chunk = known[1]
@@ -105,7 +107,10 @@ class StreamSink:
         else:
             chunk = self._spell(sub, page, first_read=first_read, caught_up=caught_up)
             page.spelled["sse"] = (fits, chunk)
-        return self._put(chunk, place)
+        if self._behind:
+            return self._put(chunk, place)
+        self._hand(chunk.data)
+        return True
 
     def _spell(
         self, sub: Subscription, page: Rendered, *, first_read: bool, caught_up: bool

@@ -170,7 +170,8 @@ class Feed:
     def wake(self, name: str) -> None:
         if name in self._subs:
             self._marked.add(name)
-            self._ask_turn()
+            if not self._has_turn:
+                self._ask_turn()
 
     def close(self) -> None:
         """The connection is gone or about to go."""

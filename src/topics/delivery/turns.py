@@ -61,7 +61,8 @@ class Turns:
     def add(self, callback: Callback) -> None:
         """Run `callback` soon. Whoever adds the same twice gets it run twice."""
         self._waiting.append(callback)
-        self._ask()
+        if not self._scheduled:
+            self._ask()
 
     def run(self) -> None:
         """Do one slice now, the rest on later turns."""

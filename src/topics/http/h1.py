@@ -281,6 +281,16 @@ class H1Connection(asyncio.Protocol):
         else:
             exchange.early.append(data)
 
+    def push(self, exchange: H1Exchange, data: bytes) -> bool:
+        """Write a piece of a stream; returns whether the peer is behind with it."""
+        line = self._line
+        if self._corked is not None or not line or line[0] is not exchange:
+            self.send(exchange, data)
+            return self.backed_up(exchange)
+        if not self._transport.is_closing():
+            self._transport.write(data)
+        return bool(self._holds & _HOLD_OUTPUT)
+
     def send_last(self, exchange: H1Exchange, data: bytes) -> None:
         """Write the end of an answer; what comes next in line may move."""
         line = self._line

@@ -155,8 +155,11 @@ class H1Stream(Stream):
             return False
         connection = exchange.connection
         if data:  # an empty chunk would end the body
-            connection.send(exchange, connection.hub.chunked(data) if self._chunked else data)
-        if not self.behind and connection.backed_up(exchange):
+            wrapped = connection.hub.chunked(data) if self._chunked else data
+            is_behind = connection.push(exchange, wrapped)
+        else:
+            is_behind = connection.backed_up(exchange)
+        if is_behind:
             self.behind = True
         return not self.behind
 
