@@ -59,6 +59,7 @@ _HEADERS, _DATA = 0x1, 0x0
 _END_HEADERS, _END_STREAM = 0x4, 0x1
 
 _OPEN = (ConnectionState.IDLE, ConnectionState.SERVER_OPEN)
+_SENDING = (StreamState.OPEN, StreamState.HALF_CLOSED_REMOTE)
 
 _TIDY_AT = 32
 """Streams, closed ones included, from which on it is worth looking which can be forgotten."""
@@ -309,9 +310,45 @@ class Engine(H2Connection):
                 _HEADERS, _END_HEADERS | _END_STREAM, len(block), stream_id
             )
             self._data_to_send += block
+        self._forget(stream_id)
+        return True
+
+    def send_data(
+        self,
+        stream_id: int,
+        data: bytes | memoryview,
+        end_stream: bool = False,
+        pad_length: int | None = None,
+    ) -> None:
+        """Queue a piece of an answer; raises as the library does."""
+        stream = self.streams.get(stream_id)
+        size = len(data)
+        if (
+            stream is None
+            or stream.state_machine.state not in _SENDING
+            or pad_length is not None
+            or size > self.max_outbound_frame_size
+            or size > stream.outbound_flow_control_window
+            or size > self.outbound_flow_control_window
+            or not self._is_settled
+        ):
+            super().send_data(stream_id, data, end_stream, pad_length)
+            return
+        self._data_to_send += _start(_DATA, _END_STREAM if end_stream else 0, size, stream_id)
+        self._data_to_send += data
+        self.outbound_flow_control_window -= size
+        stream.outbound_flow_control_window -= size
+        if not end_stream:
+            return
+        if stream.state_machine.state is StreamState.OPEN:
+            stream.state_machine.state = StreamState.HALF_CLOSED_LOCAL
+        else:
+            self._forget(stream_id)
+
+    def _forget(self, stream_id: int) -> None:
+        """Both sides have ended a stream, we as the last."""
         del self.streams[stream_id]
         self._closed_streams[stream_id] = StreamClosedBy.SEND_END_STREAM
-        return True
 
 
 def _start(kind: int, flags: int, size: int, stream_id: int) -> bytes:

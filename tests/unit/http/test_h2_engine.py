@@ -56,6 +56,8 @@ LIMITS = Limits(h2_max_streams=6, h2_stream_window_bytes=70_000, h2_connection_w
 class LongWay(Engine):
     """The library alone, set up in the same way."""
 
+    send_data = H2Connection.send_data
+
     def receive_data(self, data: bytes) -> list[Event]:  # type: ignore[override]  # bytes will do
         return H2Connection.receive_data(self, data)
 
@@ -72,6 +74,7 @@ class Side:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.decoder = Decoder()
+        self.decoder.max_allowed_table_size = 65_535  # the most a client here ever asks for
         self.events: list[object] = []
         self.sent: list[object] = []
         self.short = 0
@@ -116,6 +119,15 @@ class Side:
             self.events.append(("window", event.stream_id, event.delta))
         else:
             self.events.append(type(event))
+
+    def send_piece(self, stream_id: int, body: bytes, *, with_head: bool, ends: bool) -> None:
+        try:
+            if with_head:
+                self.engine.send_headers(stream_id, ANSWER)
+            self.engine.send_data(stream_id, body, ends)
+        except (ProtocolError, KeyError):  # which, depends on when a stream was forgotten
+            self.events.append("refused")
+        self.collect_sent()
 
     def collect_sent(self) -> None:
         """Frames in the order sent. When window is given back is each way's own affair."""
@@ -245,12 +257,22 @@ def a_stream(twins: Twins, random: Random) -> int:
 
 def step(twins: Twins, random: Random) -> None:
     """One frame of a client, or a few, or one answer."""
-    kinds = (plain_request, answer, some_data, some_head, other_frame)
-    random.choices(kinds, (8, 2, 2, 2, 2))[0](twins, random)
+    kinds = (plain_request, answer, piece, some_data, some_head, other_frame)
+    random.choices(kinds, (8, 2, 2, 2, 2, 2))[0](twins, random)
 
 
 def answer(twins: Twins, random: Random) -> None:
     twins.answer(twins.next_id - 2, b"x" * random.choice((0, 3, 20_000)))
+
+
+def piece(twins: Twins, random: Random) -> None:
+    """Part of an answer that comes piece by piece."""
+    stream_id = random.choice((twins.next_id - 2, twins.next_id - 4))
+    body, ends = b"x" * random.choice((0, 1, 5000, 20_000)), random.random() < 0.3
+    with_head = random.random() < 0.5
+    for side in (twins.short, twins.long):
+        side.send_piece(stream_id, body, with_head=with_head, ends=ends)
+    twins.compare()
 
 
 def other_frame(twins: Twins, random: Random) -> None:
@@ -535,6 +557,29 @@ def test_an_answer_that_cannot_leave_at_once_is_left_to_the_library(
     twins = warmed()
     stream_id, body = situation(twins)
     assert not twins.answer(stream_id, body)
+
+
+@pytest.mark.parametrize(
+    "situation",
+    [
+        before_the_request_is_whole,
+        twice,
+        beyond_a_frame,
+        beyond_the_window_of_its_stream,
+        beyond_the_window_of_the_connection,
+        after_goodbye,
+    ],
+)
+def test_a_piece_is_sent_or_refused_as_the_library_would(
+    situation: Callable[[Twins], tuple[int, bytes]],
+) -> None:
+    twins = warmed()
+    stream_id, body = situation(twins)
+    for ends in (False, True, True):  # the last one in any case too late
+        for side in (twins.short, twins.long):
+            side.send_piece(stream_id, body, with_head=False, ends=ends)
+        twins.compare()
+    twins.take(DataFrame(stream_id, b"1", flags=["END_STREAM"]).serialize())
 
 
 def test_a_new_size_of_the_compression_table_is_confirmed_by_the_next_answer() -> None:
