@@ -16,7 +16,7 @@ from topics.http.errors import internal, refusal
 from topics.http.messages import Headers, Reply, Request, Response
 from topics.http.service import Service
 from topics.wire.query import NO_QUERY, Query, parse_query
-from topics.wire.responses import performance
+from topics.wire.responses import time_spent
 
 T = TypeVar("T")
 _JSON_TYPE = b"application/json"
@@ -81,7 +81,7 @@ class Call:
 
     def spent(self) -> bytes:
         """The `performance` object of a body that reports nothing but the time."""
-        return performance(self.elapsed_ms())
+        return time_spent(time.perf_counter_ns() - self.started_ns)
 
     def stop_counting(self) -> None:
         """Give back the place among requests in flight: a stream is not one of them."""

@@ -17,6 +17,7 @@ from topics.wire.responses import (
     present,
     ready,
     records_page,
+    time_spent,
     topic_configured,
     topic_state,
     write_ack,
@@ -131,6 +132,13 @@ def test_a_topic_shows_its_state() -> None:
     assert b'"queue":{"ready":5,"in_flight":0,"dead_lettered":0}' in topic_state(
         state(values.QueueCounts(5, 0, 0)), SPENT
     )
+
+
+@pytest.mark.parametrize("ns", [0, 499, 500, 1_499_500, 1_500_000, 10_000_000, 12_345_678_901])
+def test_the_time_alone_is_told_to_the_microsecond(ns: int) -> None:
+    shown = json.loads(time_spent(ns))
+    assert shown == {"server_total_ms": pytest.approx(ns / 1e6, abs=0.00051)}
+    assert time_spent(ns) == performance((ns + 500) // 1000 / 1000)
 
 
 def test_a_claim_shows_each_job_without_its_writer() -> None:
