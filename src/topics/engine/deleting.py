@@ -61,16 +61,21 @@ class Deleter:
 
     def delete_seqs(self, topic: Topic, seqs: Sequence[int]) -> Op[int]:
         """Remove exactly these records, as far as they live; returns how many did."""
-        kernel = self._kernel
-        if topic.id in kernel.sections.barred:
-            yield from kernel.sections.enter(topic.id)
-        if not any(map(topic.is_live, seqs)):
+        if topic.id in self._kernel.sections.barred:
+            yield from self._kernel.sections.enter(topic.id)
+        submission = self.submit_seqs(topic, tuple(seqs))
+        if submission is None:
             return 0
-        ts = max(kernel.clock.now_ms(), topic.last_ts)
-        submission = self._submit(topic, Deleted(topic.id, ts, seqs=tuple(seqs)))
         if not submission.done:
             yield submission
-        return _removed(submission)
+        return removed_by(submission)
+
+    def submit_seqs(self, topic: Topic, seqs: tuple[int, ...]) -> DeleteSubmission | None:
+        """The same, begun: the topic takes writes now. None when none of them lives."""
+        if not any(map(topic.is_live, seqs)):
+            return None
+        ts = max(self._kernel.clock.now_ms(), topic.last_ts)
+        return self._submit(topic, Deleted(topic.id, ts, seqs=seqs))
 
     def _delete(self, topic: Topic, fact: Deleted) -> Op[int]:
         if topic.needs_tags(fact.match):
@@ -80,7 +85,7 @@ class Deleter:
         submission = self._submit(topic, fact)
         if not submission.done:
             yield submission
-        return _removed(submission)
+        return removed_by(submission)
 
     def _submit(self, topic: Topic, fact: Deleted) -> DeleteSubmission:
         kernel = self._kernel
@@ -115,7 +120,7 @@ class Deleter:
         self._arenas.release(topic.id, topic.earliest)
 
 
-def _removed(submission: DeleteSubmission) -> int:
+def removed_by(submission: DeleteSubmission) -> int:
     """How many records a delete removed that is done; raises what became of it instead."""
     if submission.error is not None:
         raise submission.error

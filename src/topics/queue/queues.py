@@ -14,6 +14,7 @@ from topics.core.config import MAX_LEASE_MS, MIN_LEASE_MS
 from topics.core.facts import LeaseChanged
 from topics.core.leases import Lease, LeaseBook
 from topics.core.topic import Topic
+from topics.engine.deleting import DeleteSubmission, removed_by
 from topics.engine.effects import Gate, Op, Sleep
 from topics.engine.engine import Engine
 from topics.engine.leasing import Presence, log_leases, queue_counts, sweep_leases
@@ -196,24 +197,43 @@ class Queues:
         held, skipped = _held(leases, node, seqs, lease_ids)
         acked = 0
         if held:
-            acked = yield from self._finish(topic, leases, held)
+            try:
+                submission = self._begin_finish(topic, held)
+                if submission is not None and submission.done:
+                    acked = removed_by(submission)
+                else:
+                    acked = yield from self._finish(topic, leases, held, submission)
+            except TopicsError:
+                self.release(topic, {seq: lease.lease_id for seq, lease in held.items()})
+                raise
+            if topic.config.leases_durable:
+                log_leases(self._kernel, topic, LeaseChanged.ACKED, list(held.items()))
+            self.changed(topic)
         ready, in_flight = self.counts(topic)
         return Acked(name, acked, skipped, ready, in_flight)
 
-    def _finish(self, topic: Topic, leases: LeaseBook, held: Mapping[int, Lease]) -> Op[int]:
+    def _begin_finish(self, topic: Topic, held: Mapping[int, Lease]) -> DeleteSubmission | None:
+        """Give the delete of finished jobs to the log; None when the queue takes no writes now."""
+        if topic.id in self._kernel.sections.barred:
+            return None
+        return self._engine.submit_delete(topic, tuple(held))
+
+    def _finish(
+        self,
+        topic: Topic,
+        leases: LeaseBook,
+        held: Mapping[int, Lease],
+        submission: DeleteSubmission | None,
+    ) -> Op[int]:
+        """Wait for the delete; meanwhile neither the clock nor another call takes the jobs away."""
         leases.finishing.update(held)
         try:
-            acked = yield from self._engine.delete_seqs(topic, tuple(held))
-        except TopicsError:
-            leases.finishing.difference_update(held)
-            self.release(topic, {seq: lease.lease_id for seq, lease in held.items()})
-            raise
+            if submission is None:
+                return (yield from self._engine.delete_seqs(topic, tuple(held)))
+            yield submission
+            return removed_by(submission)
         finally:
             leases.finishing.difference_update(held)
-        if topic.config.leases_durable:
-            log_leases(self._kernel, topic, LeaseChanged.ACKED, list(held.items()))
-        self.changed(topic)
-        return acked
 
     def nack(
         self,
