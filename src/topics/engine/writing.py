@@ -75,7 +75,8 @@ def acked(submission: AppendSubmission, timing: Timing | None = None) -> Ack:
     if timing is not None:
         timing.note(submission, 0)
     run = submission.run
-    return Ack(submission.topic.name, run.first_seq, run.last_seq, run.last_seq, run.count)
+    last, count = run.last_seq, len(run.lengths)
+    return Ack(submission.topic.name, run.first_seq, last, last, count)
 
 
 def landed(submission: AppendSubmission, timing: Timing) -> Op[Ack]:

@@ -80,7 +80,7 @@ class H1Exchange(Exchange):
         """Every header of an answer but its type and length."""
         request = self.request
         fields = self._hub.date_field()
-        headers = response.headers + request.echo
+        headers = response.headers + request.echo if response.headers else request.echo
         if headers:
             fields = fields_of(headers) + fields
         if not self.keep_alive or request.version != "1.1":

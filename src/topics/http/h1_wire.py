@@ -26,6 +26,8 @@ def _opening(status: int, content_type: bytes | None) -> bytes:
 
 def fields_of(headers: Headers) -> bytes:
     """Headers as they go over the wire."""
+    if len(headers) == 1:
+        return b"%b: %b\r\n" % headers[0]
     return b"".join([b"%b: %b\r\n" % pair for pair in headers])
 
 

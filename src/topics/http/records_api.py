@@ -52,15 +52,17 @@ def write(call: Call) -> None:
     check_batch(batch, engine.kernel.settings, key=key)
     return_seqs = call.query.flag("return_seqs", default=True) if call.request.raw_query else True
     timing = Timing()
-    answer = partial(_answer_write, call, timing, return_seqs)
     if key is None and sent.expect_head is None and not sent.disable_backpressure:
         submission = engine.submit_plain(name, batch)
         if submission is not None and submission.done:
-            answer(acked(submission, timing))
+            _answer_write(call, timing, return_seqs, acked(submission, timing))
             return
-        if submission is not None:
-            call.run(landed(submission, timing), answer)
-            return
+    else:
+        submission = None
+    answer = partial(_answer_write, call, timing, return_seqs)
+    if submission is not None:
+        call.run(landed(submission, timing), answer)
+        return
     call.run(
         engine.append(
             name,
