@@ -141,14 +141,22 @@ class BulkReader:
 
     # Reading
 
-    def step(self, topic: Topic, seqs: Positions, work: Callable[[Frames], T]) -> Op[T]:
+    def step(
+        self,
+        topic: Topic,
+        seqs: Positions,
+        work: Callable[[Frames], T],
+        *,
+        nbytes: int = SLICE_BYTES,
+    ) -> Op[T]:
         """Apply `work`, on a pool thread, to the verified frames of the first of `seqs`.
 
-        How many those are the result has to tell: as many as lie together and make a slice.
+        How many those are the result has to tell: as many as lie together and make a slice, which
+        a reader that holds up nobody may want larger.
         """
         for attempt in range(1, _TRIES + 1):
             try:
-                fetch = self._locate(topic, seqs)
+                fetch = self._locate(topic, seqs, nbytes)
                 result: T = yield Io(lambda fetch=fetch: work(fetch()))  # type: ignore[misc]
             except _Rotten as rotten:
                 seq = int(seqs[rotten.position])
@@ -164,7 +172,7 @@ class BulkReader:
                 return result
         raise AssertionError("unreachable")
 
-    def _locate(self, topic: Topic, seqs: Positions) -> Fetch:
+    def _locate(self, topic: Topic, seqs: Positions, nbytes: int) -> Fetch:
         history, first = topic.history, int(seqs[0])
         if first <= history.last:
             assert isinstance(history, SegmentHistory)
@@ -175,13 +183,13 @@ class BulkReader:
             if not isinstance(part, Resident):
                 store = self._kernel.segments
                 assert store is not None
-                return _SegmentSlice(store, topic.id, part, seqs).fetch
+                return _SegmentSlice(store, topic.id, part, seqs, nbytes).fetch
             tail = part.tail
         else:
             tail = topic.tail
         if not tail.first <= first < tail.end:
             raise KeyError(first)
-        return _from_slots(self._kernel.sources, topic.id, tail, seqs)
+        return _from_slots(self._kernel.sources, topic.id, tail, seqs, nbytes)
 
 
 def slices(runs: list[tuple[int, int]], size: int = SLICE_RECORDS) -> Iterator[Positions]:
@@ -222,9 +230,9 @@ def _narrow(plan: BulkPlan, kept: RunSet, examined: int, last: int) -> BulkPage:
 # Bytes. These run on pool threads and touch no state of the engine.
 
 
-def _fitting(lengths: Positions) -> int:
+def _fitting(lengths: Positions, nbytes: int) -> int:
     """How many frames make a slice; one always does."""
-    return max(int(np.searchsorted(np.cumsum(lengths), SLICE_BYTES, "right")), 1)
+    return max(int(np.searchsorted(np.cumsum(lengths), nbytes, "right")), 1)
 
 
 def _spans(starts: Positions, lengths: Positions) -> list[tuple[int, int]]:
@@ -259,11 +267,12 @@ class _SegmentSlice(NamedTuple):
     topic_id: int
     part: AnySegment
     seqs: Positions
+    nbytes: int
 
     def fetch(self) -> Frames:
         entries = self.store.idx(self.topic_id, self.part).columns[self.seqs - self.part.first]
         lengths = entries["length"].astype(np.int64)
-        count = _fitting(lengths)
+        count = _fitting(lengths, self.nbytes)
         starts = entries["offset"][:count].astype(np.int64)
         frames = _together(starts, lengths[:count], self._read)
         bad = unreadable(frames, topic_id=self.topic_id, seqs=self.seqs[:count])
@@ -286,13 +295,13 @@ class _SegmentSlice(NamedTuple):
         return Frames(b"".join(whole), np.cumsum(sizes) - sizes, sizes)
 
 
-def _from_slots(sources: Sources, topic_id: int, tail: Tail, seqs: Positions) -> Fetch:
+def _from_slots(sources: Sources, topic_id: int, tail: Tail, seqs: Positions, nbytes: int) -> Fetch:
     """Reads slots of a tail; what it needs of the tail is copied now."""
     a, b = int(seqs[0]) - tail.first, min(int(seqs[-1]) + 1, tail.end) - tail.first
     slots = seqs[: int(np.searchsorted(seqs, tail.first + b, "left"))] - tail.first - a
     locations = np.array(tail.locations[a:b], np.int64)[slots]
     lengths = np.array(tail.lengths[a:b], np.int64)[slots]
-    count = _fitting(lengths)
+    count = _fitting(lengths, nbytes)
     # Sources may alternate: rebuilt records lie in memory, those between them in a log file.
     others = np.flatnonzero(locations[:count] >> OFFSET_BITS != locations[0] >> OFFSET_BITS)
     if len(others):

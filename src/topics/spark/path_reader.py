@@ -31,6 +31,7 @@ from topics.errors import Internal, InvalidRequest, TopicNotFound
 from topics.spark.coverage import Coverage, Page, Run
 from topics.spark.errors import InvalidOption
 from topics.spark.log import (
+    PAGE_BATCHES,
     PAGE_BYTES,
     UNREADABLE_RECORDS,
     DeadRuns,
@@ -47,6 +48,8 @@ from topics.wire.predicates import parse_match
 T = TypeVar("T")
 LOOKS: Final = 3
 POLL_S: Final = 0.05
+_SLICE_BYTES: Final = 8 << 20
+"""What is read and decoded at a time. A server does less, because others wait for it."""
 
 _log = logging.getLogger("topics.spark")
 _shared: dict[tuple[str, str | None, int], DirectoryLog] = {}
@@ -162,10 +165,11 @@ class DirectoryLog:
 
         batches: list[pa.RecordBatch] = []
         left: Positions
-        for left in slices(plan.runs):
+        for left in slices(plan.runs, query.rows // PAGE_BATCHES):
             at = left
             while len(at):
-                count, batch = run(self._engine.pages.bulk.step(plan.topic, at, work))
+                step = self._engine.pages.bulk.step(plan.topic, at, work, nbytes=_SLICE_BYTES)
+                count, batch = run(step)
                 batches.append(batch)
                 at = at[count:]
         return Page(plan.epoch, coverage, batches)

@@ -189,6 +189,9 @@ class PieceReader:
     def _records(self, piece: Piece, page: Page) -> Iterator[pa.RecordBatch]:
         if not page.coverage.records:
             return
-        table = pa.Table.from_batches(page.batches).combine_chunks()
-        for batch in table.to_batches(max_chunksize=self.batch_rows):
+        batches = page.batches
+        if len(batches) > PAGE_BATCHES:  # smaller ones than were asked for
+            table = pa.Table.from_batches(batches).combine_chunks()
+            batches = table.to_batches(max_chunksize=self.batch_rows)
+        for batch in batches:
             yield self.projection.of_records(batch, topic=piece.topic, epoch=piece.epoch)
