@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from topics.core.catalog import Catalog
-from topics.core.facts import Evicted, Fact
+from topics.core.facts import Evicted, Fact, LeaseChanged
 from topics.core.topic import Topic
 from topics.engine.arenas import Arenas
 from topics.engine.clock import Clock
@@ -19,6 +19,7 @@ from topics.engine.sections import Sections
 from topics.engine.settings import EngineSettings
 from topics.errors import Throttled, TopicNotFound
 from topics.storage.crashpoints import crashpoint
+from topics.storage.frame_leases import encode_leases
 from topics.storage.frames import encode, frame_count
 from topics.storage.segments.store import SegmentStore
 from topics.storage.sources import Sources
@@ -166,12 +167,12 @@ class Kernel:
         self.committer.submit(submission)
         return submission
 
-    def leave_trace(self, facts: Sequence[Fact], *, topic_id: int) -> None:
-        """Log facts that are already in the state and that nobody would miss."""
+    def leave_trace(self, facts: Sequence[LeaseChanged], *, topic_id: int) -> None:
+        """Log events that are already in the state and that nobody would miss."""
         submission = FactSubmission(
             shard=self.committer.shard_of(topic_id),
-            frames=b"".join([encode(fact) for fact in facts]),
-            count=sum(map(frame_count, facts)),
+            frames=encode_leases(facts),
+            count=len(facts),
             durable=False,
             on_done=_note_nothing,
         )
