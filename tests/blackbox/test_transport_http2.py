@@ -252,6 +252,45 @@ def test_a_client_that_sends_everything_first_still_reads_its_413() -> None:
         assert client.post("/size", content=b"x" * 100_000).content == b"100000"
 
 
+@pytest.mark.parametrize("length", [(), ("content-length: 101",)])
+def test_the_size_of_a_body_in_one_piece_is_judged_too(length: tuple[str, ...]) -> None:
+    with serving(Limits(max_body_bytes=100)) as served, served.connect() as wire:
+        peer = Peer(wire)
+        for stream_id, size in ((1, 101), (3, 100), (5, 101), (7, 100)):
+            peer.ask(stream_id, "/size", *(length if size > 100 else ()), method="POST", end=False)
+            peer.h2.send_data(stream_id, b"x" * size, end_stream=True)
+            status, body = peer.finish(stream_id)
+            assert status == (413 if size > 100 else 200)
+            assert (body == b"100") == (size == 100)
+
+
+def test_a_request_in_one_piece_waits_while_many_answers_are_unread() -> None:
+    with serving(Limits(h2_max_queued_bytes=100_000)) as served, served.connect() as wire:
+        peer = Peer(wire, window=200_000)
+        peer.ask(1, "/big?n=300000")
+        for stream_id in (3, 5):
+            peer.ask(stream_id, "/size", method="POST", end=False)
+            peer.h2.send_data(stream_id, b"x" * 1000, end_stream=True)
+        peer.read_until(lambda: len(peer.find(DataReceived)) > 3)
+        assert served.do(lambda: served.app.run == ["/big?n=300000"])
+        peer.h2.increment_flow_control_window(300_000)
+        peer.h2.increment_flow_control_window(300_000, 1)
+        assert peer.finish(3) == (200, b"1000")
+        assert peer.finish(5) == (200, b"1000")
+        assert peer.finish(1) == (200, b"x" * 300_000)
+
+
+def test_an_early_answer_to_a_request_in_one_piece_is_its_only_one(served: Served) -> None:
+    with served.connect() as wire:
+        peer = Peer(wire)
+        for stream_id in (1, 3, 5):
+            peer.ask(stream_id, "/forbidden", method="POST", end=False)
+            peer.h2.send_data(stream_id, b"x" * 10, end_stream=True)
+            assert peer.finish(stream_id)[0] == 403
+        peer.ask(7, "/ok")
+        assert peer.finish(7) == (200, b"{}")
+
+
 def test_a_refused_upload_is_cut_off_in_the_end() -> None:
     with serving(Limits(max_body_bytes=1000)) as served, served.connect() as wire:
         peer = Peer(wire)

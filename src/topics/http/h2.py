@@ -145,20 +145,19 @@ class H2Connection(asyncio.Protocol):
             self._send_continue(exchange)
 
     def _on_plain_request(self, event: PlainRequest) -> None:
-        request, body = event.alike.sibling(self._peer), event.body
-        is_all_here = event.ends and (body is None or self._may_run(body))
-        exchange = self._begin(event.stream_id, request, has_body=not is_all_here)
+        request, body = event.alike.sibling(self._peer), event.body or b""
+        runs_now = event.ends and self._may_run(body)
+        exchange = self._begin(event.stream_id, request, has_body=not runs_now)
         event.alike.standing = request.standing
-        if body is not None:
-            if is_all_here:
-                request.body = body
-            else:
-                self._feed(exchange, body, len(body))
+        if runs_now:
+            request.body = body
+        elif body:
+            self._feed(exchange, body, len(body))
         if event.ends and not exchange.gone:
             self._finish(exchange)
 
     def _may_run(self, body: bytes) -> bool:
-        """Whether a request whose body came in one piece can run before anything else happens."""
+        """Whether a request that came in one piece can run before anything else happens."""
         is_allowed = len(body) <= self.hub.limits.max_body_bytes
         return is_allowed and not self._waiting and self._output.has_room()
 
@@ -310,11 +309,13 @@ class H2Connection(asyncio.Protocol):
         """Send a whole answer; False, and nothing done, when it has to go piece by piece."""
         if self.blocked or not self._engine.send_answer(exchange.stream_id, headers, body):
             return False
-        self._schedule()
+        if not self._in_turn:
+            self._schedule()
         self._output.count(len(body))
         exchange.done = True
         self._exchanges.pop(exchange.stream_id, None)
-        self._uncount(exchange)
+        if exchange.counted:
+            self._uncount(exchange)
         exchange.over()
         return True
 

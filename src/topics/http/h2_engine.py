@@ -295,21 +295,15 @@ class Engine(H2Connection):
         block = self.encoder.encode(headers)
         if len(block) > self.max_outbound_frame_size:
             return False
+        length = len(block)
+        flags = _END_HEADERS if size else _END_HEADERS | _END_STREAM
+        start = _START.pack(length >> 8, length & 0xFF, _HEADERS, flags, stream_id)
         if size:
-            self._data_to_send += b"".join(
-                (
-                    _start(_HEADERS, _END_HEADERS, len(block), stream_id),
-                    block,
-                    _start(_DATA, _END_STREAM, size, stream_id),
-                    body,
-                )
-            )
+            data_start = _START.pack(size >> 8, size & 0xFF, _DATA, _END_STREAM, stream_id)
+            self._data_to_send += b"".join((start, block, data_start, body))
             self.outbound_flow_control_window -= size
         else:
-            self._data_to_send += _start(
-                _HEADERS, _END_HEADERS | _END_STREAM, len(block), stream_id
-            )
-            self._data_to_send += block
+            self._data_to_send += start + block
         self._forget(stream_id)
         return True
 
@@ -334,7 +328,8 @@ class Engine(H2Connection):
         ):
             super().send_data(stream_id, data, end_stream, pad_length)
             return
-        self._data_to_send += _start(_DATA, _END_STREAM if end_stream else 0, size, stream_id)
+        flags = _END_STREAM if end_stream else 0
+        self._data_to_send += _START.pack(size >> 8, size & 0xFF, _DATA, flags, stream_id)
         self._data_to_send += data
         self.outbound_flow_control_window -= size
         stream.outbound_flow_control_window -= size
@@ -349,7 +344,3 @@ class Engine(H2Connection):
         """Both sides have ended a stream, we as the last."""
         del self.streams[stream_id]
         self._closed_streams[stream_id] = StreamClosedBy.SEND_END_STREAM
-
-
-def _start(kind: int, flags: int, size: int, stream_id: int) -> bytes:
-    return _START.pack(size >> 8, size & 0xFF, kind, flags, stream_id)
