@@ -38,8 +38,13 @@ _PROFILE = "hypothesis_profile"
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Give Hypothesis a seed that is known, unless the caller did."""
-    if getattr(config.option, _SEED, None) is None:
+    """Give Hypothesis a seed that is known, unless the caller did.
+
+    Not for a soak: what it found after hours is had again at once from the examples it keeps,
+    which Hypothesis does only without a seed.
+    """
+    given = getattr(config.option, _SEED, None)
+    if given is None and getattr(config.option, _PROFILE, None) != "soak":
         setattr(config.option, _SEED, str(secrets.randbits(64)))
 
 
@@ -49,10 +54,11 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     if report.when == "call" and report.failed and is_hypothesis_test(getattr(item, "obj", None)):
-        options = [f"--hypothesis-seed={getattr(item.config.option, _SEED)}"]
-        profile = getattr(item.config.option, _PROFILE, None)
-        if profile is not None:
-            options.append(f"--hypothesis-profile={profile}")
-        command = f".venv/bin/python -m pytest {' '.join(options)} '{item.nodeid}'"
+        given = {
+            "--hypothesis-seed": getattr(item.config.option, _SEED, None),
+            "--hypothesis-profile": getattr(item.config.option, _PROFILE, None),
+        }
+        options = " ".join(f"{name}={value}" for name, value in given.items() if value is not None)
+        command = f".venv/bin/python -m pytest {options} '{item.nodeid}'"
         report.sections.append(("Again", command))
     return report
