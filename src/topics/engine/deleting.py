@@ -63,17 +63,15 @@ class Deleter:
         """Remove exactly these records, as far as they live; returns how many did."""
         if topic.id in self._kernel.sections.barred:
             yield from self._kernel.sections.enter(topic.id)
-        submission = self.submit_seqs(topic, tuple(seqs))
-        if submission is None:
+        if not any(map(topic.is_live, seqs)):
             return 0
+        submission = self.submit_seqs(topic, tuple(seqs))
         if not submission.done:
             yield submission
         return removed_by(submission)
 
-    def submit_seqs(self, topic: Topic, seqs: tuple[int, ...]) -> DeleteSubmission | None:
-        """The same, begun: the topic takes writes now. None when none of them lives."""
-        if not any(map(topic.is_live, seqs)):
-            return None
+    def submit_seqs(self, topic: Topic, seqs: tuple[int, ...]) -> DeleteSubmission:
+        """The same, begun, for who knows that the topic takes writes now and that some live."""
         ts = max(self._kernel.clock.now_ms(), topic.last_ts)
         return self._submit(topic, Deleted(topic.id, ts, seqs=seqs))
 

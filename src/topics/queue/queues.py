@@ -203,13 +203,14 @@ class Queues:
                     acked = removed_by(submission)
                 else:
                     acked = yield from self._finish(topic, leases, held, submission)
+                    sweep_leases(self._kernel, topic)
             except TopicsError:
                 self.release(topic, {seq: lease.lease_id for seq, lease in held.items()})
                 raise
             if topic.config.leases_durable:
                 log_leases(self._kernel, topic, LeaseChanged.ACKED, list(held.items()))
             self.changed(topic)
-        ready, in_flight = self.counts(topic)
+        ready, in_flight = queue_counts(topic)
         return Acked(name, acked, skipped, ready, in_flight)
 
     def _begin_finish(self, topic: Topic, held: Mapping[int, Lease]) -> DeleteSubmission | None:
@@ -385,6 +386,8 @@ def _nobody(topic: Topic) -> None:
 
 def check_node(node: str) -> None:
     """A worker needs a name, and not a long one."""
+    if 0 < len(node) <= MAX_NODE_BYTES // 4:
+        return  # no character has more than four bytes
     if not node or len(node.encode(errors="surrogatepass")) > MAX_NODE_BYTES:
         raise InvalidRequest(f"node must have 1 to {MAX_NODE_BYTES} bytes")
 
