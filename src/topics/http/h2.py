@@ -323,7 +323,7 @@ class H2Connection(asyncio.Protocol):
         """Send an answer's headers; with `ends` they are all of it."""
         stream_id = exchange.stream_id
         if self._deaf or not self._try(
-            exchange, lambda: self._engine.send_headers(stream_id, headers, ends)
+            exchange, lambda: self._engine.send_head(stream_id, headers, ends=ends)
         ):
             return
         self._schedule()

@@ -307,6 +307,26 @@ class Engine(H2Connection):
         self._forget(stream_id)
         return True
 
+    def send_head(self, stream_id: int, headers: Fields, *, ends: bool = False) -> None:
+        """Queue the headers of an answer, with `ends` all of it; raises as the library does."""
+        stream = self.streams.get(stream_id)
+        if (
+            not ends
+            and stream is not None
+            and stream.state_machine.state in _SENDING
+            and not stream.state_machine.headers_sent
+            and self._is_settled
+            and not self.encoder.table_size_changes
+        ):
+            block = self.encoder.encode(headers)
+            length = len(block)
+            if length <= self.max_outbound_frame_size:
+                start = _START.pack(length >> 8, length & 0xFF, _HEADERS, _END_HEADERS, stream_id)
+                self._data_to_send += start + block
+                stream.state_machine.headers_sent = True
+                return
+        self.send_headers(stream_id, headers, ends)
+
     def send_data(
         self,
         stream_id: int,

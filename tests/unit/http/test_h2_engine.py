@@ -33,7 +33,7 @@ from hypothesis import strategies as st
 
 from topics.http import h2_engine
 from topics.http.h2_engine import Engine, PlainData, PlainRequest
-from topics.http.h2_fields import request_of
+from topics.http.h2_fields import Fields, request_of
 from topics.http.limits import Limits
 from topics.http.messages import Request
 
@@ -58,10 +58,13 @@ class LongWay(Engine):
 
     send_data = H2Connection.send_data
 
+    def send_head(self, stream_id: int, headers: Fields, *, ends: bool = False) -> None:
+        self.send_headers(stream_id, headers, ends)
+
     def receive_data(self, data: bytes) -> list[Event]:  # type: ignore[override]  # bytes will do
         return H2Connection.receive_data(self, data)
 
-    def send_answer(self, stream_id: int, headers: list[tuple[bytes, bytes]], body: bytes) -> bool:
+    def send_answer(self, stream_id: int, headers: Fields, body: bytes) -> bool:
         self.send_headers(stream_id, headers, end_stream=not body)
         if body:
             self.send_data(stream_id, body, end_stream=True)
@@ -123,7 +126,7 @@ class Side:
     def send_piece(self, stream_id: int, body: bytes, *, with_head: bool, ends: bool) -> None:
         try:
             if with_head:
-                self.engine.send_headers(stream_id, ANSWER)
+                self.engine.send_head(stream_id, ANSWER)
             self.engine.send_data(stream_id, body, ends)
         except (ProtocolError, KeyError):  # which, depends on when a stream was forgotten
             self.events.append("refused")
@@ -559,9 +562,25 @@ def test_an_answer_that_cannot_leave_at_once_is_left_to_the_library(
     assert not twins.answer(stream_id, body)
 
 
+def after_a_new_table_size(twins: Twins) -> tuple[int, bytes]:
+    stream_id = opened(twins, ends=True)
+    twins.take(SettingsFrame(0, settings={SettingsFrame.HEADER_TABLE_SIZE: 100}).serialize())
+    return stream_id, b"{}"
+
+
+def after_we_gave_it_up(twins: Twins) -> tuple[int, bytes]:
+    stream_id = opened(twins, ends=True)
+    given_up(twins, Random())
+    return stream_id, b"{}"
+
+
+@pytest.mark.parametrize("with_head", [False, True])
 @pytest.mark.parametrize(
     "situation",
     [
+        after_its_headers,
+        after_a_new_table_size,
+        after_we_gave_it_up,
         before_the_request_is_whole,
         twice,
         beyond_a_frame,
@@ -571,15 +590,30 @@ def test_an_answer_that_cannot_leave_at_once_is_left_to_the_library(
     ],
 )
 def test_a_piece_is_sent_or_refused_as_the_library_would(
-    situation: Callable[[Twins], tuple[int, bytes]],
+    situation: Callable[[Twins], tuple[int, bytes]], with_head: bool
 ) -> None:
     twins = warmed()
     stream_id, body = situation(twins)
     for ends in (False, True, True):  # the last one in any case too late
         for side in (twins.short, twins.long):
-            side.send_piece(stream_id, body, with_head=False, ends=ends)
+            side.send_piece(stream_id, body, with_head=with_head and not ends, ends=ends)
         twins.compare()
+    assert twins.short.decoder.header_table_size == twins.long.decoder.header_table_size
     twins.take(DataFrame(stream_id, b"1", flags=["END_STREAM"]).serialize())
+
+
+def test_headers_larger_than_a_frame_are_sent_as_the_library_does() -> None:
+    twins = warmed()
+    headers = [*ANSWER, (b"x-long", b"x" * 20_000)]
+    after_id, before_id = opened(twins, ends=True), after_a_new_table_size(twins)[0]
+    for stream_id in (before_id, after_id):  # the new size is said
+        assert not twins.short.engine.send_answer(stream_id, headers, b"{}")
+        sent = []
+        for side in (twins.short, twins.long):
+            side.engine.send_head(stream_id, headers)
+            sent.append(side.engine.data_to_send())
+        assert sent[0] == sent[1]
+    twins.compare()
 
 
 def test_a_new_size_of_the_compression_table_is_confirmed_by_the_next_answer() -> None:
