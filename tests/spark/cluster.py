@@ -3,8 +3,8 @@
     with Cluster(tmp_path, url=server.url) as cluster:
         session(cluster.master, ...)
 
-It is not waited for: whoever asks its master for executors gets them when they are there. Each of
-its two workers has one core, so that a job of two tasks has an executor in each.
+Its workers are not waited for: whoever asks the master for executors gets them when they are there.
+Each of the two has one core, so that a job of two tasks has an executor in each.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -27,6 +29,7 @@ from topics.spark.starting import spark_home
 WORKERS = 2
 PAGE_PORT = "7077"
 PATIENCE_S = 180.0
+_POLL_S = 0.05
 
 
 class Cluster:
@@ -34,10 +37,10 @@ class Cluster:
 
     def __init__(self, work: Path, *, url: str) -> None:
         self._work = work
-        port = str(lasting_port())
-        self.master = f"spark://127.0.0.1:{port}"
+        self._port = lasting_port()
+        self.master = f"spark://127.0.0.1:{self._port}"
         self.blocks = [
-            block._replace(code=block.code.replace(PAGE_PORT, port))
+            block._replace(code=block.code.replace(PAGE_PORT, str(self._port)))
             for block in blocks_of(CLUSTER_PAGE, url=url)
         ]
         """The page, with the port of this cluster and the address of the server."""
@@ -74,6 +77,18 @@ class Cluster:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)  # daemons and executors are in its group
         self._process.wait(PATIENCE_S)
+
+    def wait_for_master(self) -> None:
+        """A driver does not wait for it very long."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            with socket.socket() as door:
+                if door.connect_ex(("127.0.0.1", self._port)) == 0:
+                    return
+            ended = self._process.poll()
+            assert ended is None, f"the cluster ended with {ended}:\n{self.words}"
+            assert time.monotonic() < deadline, f"the master does not listen yet:\n{self.words}"
+            time.sleep(_POLL_S)
 
     @property
     def _words(self) -> Path:

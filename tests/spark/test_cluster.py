@@ -71,6 +71,7 @@ def run_on(cluster: Cluster, world: World) -> Ran:
         patch.setenv("TOPICS_URL", world.server.url)
         patch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
         run_console(said["console"])
+    cluster.wait_for_master()
     stages = copy.proxy.hold(is_stage, answered=True)
     asked = world.asked(partitions=WORKERS)
     with world.driver(asked, master=cluster.master, conf=_CONF, code=said["python"]) as driver:
