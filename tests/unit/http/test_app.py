@@ -1,0 +1,90 @@
+"""The gate: what is judged once for a head, and what with every request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from topics.engine.engine import memory_engine
+from topics.engine.settings import EngineSettings
+from topics.errors import TopicsError
+from topics.http.app import App
+from topics.http.auth import Keyring, Scope
+from topics.http.messages import Request
+from topics.http.routing import Endpoint, Resource, Routes
+from topics.http.service import HttpLimits, Service
+from topics.testing import ManualClock
+
+
+class NoRunner:
+    """Nothing is run here."""
+
+    def start(self, op: Any, done: Callable[[Any, TopicsError | None], None]) -> None:  # noqa: ANN401 - never called
+        raise AssertionError
+
+
+@pytest.fixture
+def service() -> Service:
+    made = Service(
+        version="0",
+        clock=ManualClock(),
+        keyring=Keyring("secret:read"),
+        limits=HttpLimits(max_inflight_per_key=1),
+        runner=NoRunner(),
+    )
+    made.attach(memory_engine(EngineSettings()))
+    return made
+
+
+@pytest.fixture
+def app(service: Service) -> App:
+    routes = Routes()
+    reading = Endpoint(lambda call: None, Scope.READ)
+    writing = Endpoint(lambda call: None, Scope.WRITE)
+    routes.add("/v0/topics/*", Resource({"GET": reading, "POST": writing}, named=True))
+    return App(service, routes)
+
+
+def ask(method: str = "GET") -> Request:
+    headers = {b"authorization": b"Bearer secret"}
+    return Request(method, b"/v0/topics/t", headers, version="1.1", peer="")
+
+
+def status(app: App, request: Request) -> int | None:
+    refusal = app.begin(request)
+    return None if refusal is None else refusal.status
+
+
+def test_requests_with_one_head_share_the_verdict_but_not_the_slot(app: App) -> None:
+    first = ask()
+    assert status(app, first) is None
+    second = first.sibling("elsewhere")
+    assert second.standing is first.standing is not None
+    assert status(app, second) == 429, "the first still holds the only slot"
+    app.end(first, 200)
+    assert status(app, second) is None
+
+
+def test_a_verdict_falls_with_its_keys(app: App, service: Service) -> None:
+    first = ask()
+    assert status(app, first) is None
+    app.end(first, 200)
+    service.keyring = Keyring("another")
+    assert status(app, first.sibling("")) == 401
+
+
+def test_a_verdict_does_not_outlive_readiness(app: App, service: Service) -> None:
+    first = ask()
+    assert status(app, first) is None
+    app.end(first, 200)
+    service.draining = True
+    assert status(app, first.sibling("")) == 503
+
+
+def test_a_refusal_is_judged_each_time(app: App) -> None:
+    first = ask("POST")
+    for request in (first, first.sibling("")):
+        assert status(app, request) == 403
+        assert request.standing is None
