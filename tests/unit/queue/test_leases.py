@@ -52,6 +52,34 @@ def test_jobs_given_back_come_before_fresh_ones_lowest_first(shop: Shop) -> None
     assert shop.claim(most=3) == [2, 4, 5]
 
 
+def test_a_job_that_was_given_back_and_deleted_is_passed_over(shop: Shop) -> None:
+    shop.append(4)
+    shop.claim(most=2)
+    nack(shop, [1, 2])
+    run(shop.engine.delete(QUEUE, before=3, match=None))
+    assert shop.claim(most=3) == [3, 4]
+
+
+def test_fresh_jobs_are_handed_out_around_deleted_ones(shop: Shop) -> None:
+    shop.append(6)
+    run(shop.engine.delete_seqs(shop.topic, [2, 3, 5]))
+    assert (shop.claim(most=2), shop.claim(most=9), shop.claim()) == ([1, 4], [6], [])
+
+
+def test_an_ack_waits_for_a_queue_that_takes_no_writes_and_keeps_the_job(shop: Shop) -> None:
+    shop.append(2)
+    assert shop.claim() == [1]
+    sections = shop.engine.kernel.sections
+    gate = run(sections.close([shop.topic.id]))
+    acking = shop.loop.begin(shop.queues.ack(QUEUE, node="w", seqs=[1]))
+    shop.loop.advance(LEASE_MS + 1)
+    assert not acking.is_over
+    assert shop.claim("b", most=2) == [2], "neither the clock nor a claim takes it away"
+    sections.open(gate)
+    shop.loop.settle()
+    assert (acking.result.acked, acking.result.in_flight) == (1, 1)
+
+
 def test_a_lease_is_over_once_its_deadline_has_passed_not_at_it(shop: Shop) -> None:
     shop.append()
     assert shop.claim() == [1]
