@@ -161,9 +161,10 @@ def the_ceiling_is_not_durable_before_its_seqs() -> Iterator[None]:
         facts: Sequence[Fact],
         *,
         durable: bool,
+        then: Callable[[FactSubmission], None] | None = None,
     ) -> FactSubmission:
         is_ceiling = len(facts) == 1 and isinstance(facts[0], HeadReserved)
-        return original(kernel, shard, facts, durable=durable and not is_ceiling)
+        return original(kernel, shard, facts, durable=durable and not is_ceiling, then=then)
 
     return instead(Kernel, "submit_to", submit)
 
