@@ -217,6 +217,7 @@ class _Lane:
             shard.write_one(submission)
         except Internal as error:
             submission.error = error
+            self._tick()  # the thread looks for room from time to time, once it knows of the need
             return True
         except Exception as error:
             reason = f"writer stopped: {error!r}"
@@ -229,10 +230,15 @@ class _Lane:
         if shard.wrote_ns > _SLOW_WRITE_NS:
             self._distrusted_until_ns = shard.clock() + _DISTRUST_NS
         is_old = not was_dirty or shard.sync_is_due
-        if is_old and not submission.durable and not self._ticked:
+        if is_old and not submission.durable:
+            self._tick()
+        return True
+
+    def _tick(self) -> None:
+        """Have the thread look at the clock, and at how long it may sleep."""
+        if not self._ticked:
             self._ticked = True
             self._queue.put(_Signal.TICK)
-        return True
 
     def _answer(self, submission: Submission) -> None:
         """Tell a submission what became of it.

@@ -460,6 +460,20 @@ def test_a_write_that_fails_on_the_owners_thread_is_reported_and_undone() -> Non
         assert owner.committer.state(0) is ShardState.OPEN
 
 
+def test_a_shard_that_the_owner_found_full_heals_without_another_write() -> None:
+    settings = WalSettings(disk_sync_ms=600_000, probe_ms=1, cache_bytes=0)
+    with running(SimDisk(), settings=settings, at_once=True) as owner:
+        owner.append(b"1")  # synced: the thread has nothing to get up for
+        owner.log.faults.fail("pwrite", errno.ENOSPC, path=WAL_FILES)
+        assert isinstance(owner.submit(b"2").error, LogFull)
+        owner.log.faults.clear()
+        patience = time.monotonic() + 60
+        while owner.committer.state(0) is not ShardState.OPEN:
+            assert time.monotonic() < patience, "nobody looked for room again"
+            time.sleep(0.001)
+        assert owner.append(b"2").error is None
+
+
 def test_a_bug_in_a_write_of_the_owner_ends_the_shard_not_the_owner() -> None:
     def die() -> None:
         raise ZeroDivisionError
