@@ -107,6 +107,7 @@ class AccessLog:
         self._queue: deque[tuple[Any, ...]] = deque()
         self._max_queued = max_queued
         self._is_armed = False
+        self._is_closed = False
         self._unreported = 0
         self.dropped = 0
         self._write(b"")
@@ -139,10 +140,12 @@ class AccessLog:
             self._later(FLUSH_SECONDS, self._flush)
 
     def _flush(self) -> None:
-        self._pool.submit(self._write_all).add_done_callback(lambda done: done.exception())
+        if not self._is_closed:
+            self._pool.submit(self._write_all).add_done_callback(lambda done: done.exception())
 
     def close(self) -> None:
-        """Write what is left; on the caller's thread."""
+        """Write what is left, on the caller's thread; the pool is not used any more."""
+        self._is_closed = True
         self._write_all()
 
     def _write_all(self) -> None:

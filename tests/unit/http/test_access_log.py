@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -117,6 +117,16 @@ def test_the_rest_is_written_at_the_end(tmp_path: Path) -> None:
     log.add(request(), 200, started_ns=0, key_id=None)
     log.close()
     assert len(lines(path)) == 1
+
+
+def test_after_the_end_a_timer_that_goes_off_asks_nothing_of_the_pool(tmp_path: Path) -> None:
+    later, pool = Later(), ThreadPoolExecutor(1)
+    log = AccessLog(str(tmp_path / "log"), later=later, pool=pool)
+    log.add(request(), 200, 0, None)
+    log.close()
+    pool.shutdown()
+    later.go_off()
+    assert len(lines(tmp_path / "log")) == 1
 
 
 def test_the_file_may_be_moved_away(tmp_path: Path) -> None:
