@@ -1,19 +1,19 @@
-"""The package as people get it: the wheel, in an environment that holds nothing else of ours.
+"""The package as people get it: the wheel, in an environment that holds nothing else.
 
-Its dependencies are lent by the environment that runs the tests, through a path file; only `topics`
-itself is installed, so no index is needed.
+What it depends on comes from the index, as it would for them, in the versions of the lock file.
 """
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+BASE_LOCK = ROOT / "requirements" / "base.txt"
 IMPORT_CLIENT = """
 import sys, time
 started, worked = time.perf_counter(), time.process_time()
@@ -52,9 +52,10 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run(sys.executable, "-m", "venv", "--without-pip", scratch / "env", cwd=scratch)
     python = scratch / "env" / "bin" / "python"
     pip = (sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check")
-    run(*pip, "install", "--no-index", "--no-deps", wheel, cwd=scratch)
-    (packages,) = (scratch / "env" / "lib").glob("python*/site-packages")
-    (packages / "lent.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
+    pinned = re.findall(r"^[\w.-]+==[^\s;\\]+", BASE_LOCK.read_text(), re.MULTILINE)
+    constraints = scratch / "constraints.txt"
+    constraints.write_text("\n".join(pinned))
+    run(*pip, "install", "--no-compile", "-c", constraints, wheel, cwd=scratch)
     return python.parent
 
 
