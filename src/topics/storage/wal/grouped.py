@@ -341,19 +341,33 @@ class _Lane:
         return min(low + (high - low) * pressure, high)
 
     def _commit(self, batch: _Batch) -> None:
+        """Write what is not written yet, sync if anybody needs it.
+
+        What the owner wrote is in the log whatever becomes of those behind it: they fail alone.
+        Only a sync that fails takes it with it, and that is final.
+        """
+        if batch.unwritten:
+            self._write([s for s in batch.submissions if not s.written])
+        sound = [submission for submission in batch.submissions if submission.error is None]
         try:
-            if self.refusing is not None:
-                raise self.refusing
-            if batch.unwritten:
-                with self.shard.turn:
-                    self.shard.write_batch([s for s in batch.submissions if not s.written])
-            if batch.needs_sync or self.shard.sync_is_due:
+            if any(submission.durable for submission in sound) or self.shard.sync_is_due:
                 self.shard.sync()
-                for submission in batch.submissions:
+                for submission in sound:
                     submission.synced_ns = self.shard.synced_ns
         except Internal as error:
             self.refusing = error
-            for submission in batch.submissions:
+            for submission in sound:
+                submission.error = error
+
+    def _write(self, submissions: list[Submission]) -> None:
+        try:
+            if self.refusing is not None:
+                raise self.refusing
+            with self.shard.turn:
+                self.shard.write_batch(submissions)
+        except Internal as error:
+            self.refusing = error
+            for submission in submissions:
                 submission.error = error
 
     def _return(self, batch: _Batch) -> None:

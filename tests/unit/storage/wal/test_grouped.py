@@ -571,6 +571,38 @@ def test_behind_a_write_that_failed_the_owner_writes_nothing_before_all_is_answe
         assert owner.append(b"2").error is None
 
 
+def test_what_the_owner_wrote_does_not_fail_with_a_later_write_that_found_no_room() -> None:
+    """Its frames are in the log: called a failure, its seqs would be given out again."""
+    disk = SimDisk()
+    with running(disk, at_once=True, clock=brisk()) as owner:
+        with stalled(owner) as held:
+            written = [owner.submit(b"1"), owner.submit(b"2", durable=False)]
+            owner.log.faults.fail("pwrite", errno.ENOSPC, path=WAL_FILES)
+            failing = owner.submit(b"3")
+            owner.log.faults.clear()
+        owner.settle(held, *written, failing)
+        assert [submission.error for submission in written] == [None, None]
+        assert isinstance(failing.error, LogFull)
+    assert len(Log(disk).recovered[TOPIC]) == 3
+
+
+def test_what_the_owner_wrote_does_not_fail_with_one_the_thread_had_no_room_for() -> None:
+    disk = SimDisk()
+    handed: list[Submission] = []
+    with running(disk, at_once=True, clock=brisk()) as owner:
+        with stalled(owner) as held:
+            written = owner.submit(b"1")
+            with owner.log.shards[0].turn:
+                left = threading.Thread(target=lambda: handed.append(owner.submit(b"2")))
+                left.start()
+                left.join()  # it found the file busy
+            owner.log.faults.fail("pwrite", errno.ENOSPC, path=WAL_FILES)
+        owner.settle(held, written, *handed)
+        assert held.error is written.error is None
+        assert isinstance(handed[0].error, LogFull)
+    assert len(Log(disk).recovered[TOPIC]) == 2
+
+
 def test_a_write_made_while_another_is_answered_comes_after_it() -> None:
     with running(SimDisk(), at_once=True, clock=brisk()) as owner:
         inner: list[Submission] = []
