@@ -193,17 +193,16 @@ class Appender:
                 yield from kernel.sections.enter(topic.id)
             elif same_key is not None:
                 yield same_key
-            elif topic.config.discard == "reject" and kernel.due_eviction(topic) is not None:
-                yield from kernel.retain(topic)  # admission counts what TTL leaves
+            elif self._counts_before(topic) and kernel.due_eviction(topic) is not None:
+                yield from kernel.retain(topic)
             elif self._needs_ceiling(topic, topic.handed_out + len(batch)):
                 yield from self.reserve(topic, topic.handed_out + len(batch))
-            elif (
-                loss := due_to_caps(kernel, topic, count=len(batch), nbytes=batch.nbytes)
-            ) is not None:
-                durable = topic.config.durability == "fsync"
-                yield from kernel.commit([loss], topic_id=topic.id, durable=durable)
             else:
                 return topic, created
+
+    def _counts_before(self, topic: Topic) -> bool:
+        """Whether what TTL leaves matters before a write: to admission, or to what caps take."""
+        return topic.config.discard == "reject" or len(topic.volatile) > 0
 
     def _pace(self, name: str) -> Op[float]:
         """Let others go first while the server is busy; returns how long."""
@@ -325,6 +324,9 @@ class Appender:
     ) -> AppendSubmission:
         kernel = self._kernel
         evicted = kernel.due_eviction(topic) if topic.config.ttl_ms else None
+        if len(topic.volatile):
+            loss = due_to_caps(kernel, topic, count=len(batch.datas), nbytes=batch.nbytes)
+            evicted = loss or evicted  # what TTL takes besides is taken by the next look
         now_ms = kernel.clock.now_ms()
         ts = topic.last_ts = max(now_ms, topic.last_ts)
         first, count = topic.handed_out + 1, len(batch.datas)

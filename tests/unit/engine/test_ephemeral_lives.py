@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from tests.unit.engine.builders import Store
 
-from topics.errors import Internal
+from topics.errors import HeadMismatch, Internal
 from topics.storage.crashpoints import installed
 from topics.testing import FaultFs, SimDisk
 
@@ -179,4 +179,26 @@ def test_what_a_tighter_cap_took_while_an_ephemeral_life_counted_stays_gone(
     store.lose_power()
     assert store.log.audit("a").evict_floor == 5
     assert store.seqs("a") == [5, 6]
+    assert store.log.audit("a").adds_up
+
+
+@pytest.mark.parametrize("durability", ["memory", "disk", "fsync"])
+def test_a_repeated_write_takes_nothing_while_an_ephemeral_life_counts(durability: str) -> None:
+    store = after_an_ephemeral_life(durability, cap_records=10)
+    first = store.log.append("a", {"data": "new"}, idempotency_key="k")
+    again = store.log.append("a", {"data": "new"}, idempotency_key="k")
+    assert (again.deduped, again.last_seq) == (True, first.last_seq)
+    assert store.seqs("a") == list(range(1, 11))
+
+
+@pytest.mark.parametrize("durability", ["memory", "disk", "fsync"])
+def test_a_refused_write_takes_nothing_while_an_ephemeral_life_counts(durability: str) -> None:
+    store = after_an_ephemeral_life(durability, cap_records=9)
+    with pytest.raises(HeadMismatch):
+        store.log.append("a", {"data": "new"}, expect_head=3)
+    assert store.seqs("a") == list(range(1, 10))
+    store.log.append("a", {"data": "new"})
+    assert store.seqs("a") == list(range(2, 11))
+    store.kill()
+    assert store.log.state("a").earliest_seq >= 2
     assert store.log.audit("a").adds_up
