@@ -13,6 +13,8 @@ from topics.http.messages import Application
 from topics.http.sniff import Sniffer
 
 _BACKLOG = 4096
+CLOSE_SECONDS = 2.0
+"""How long `close` waits for aborted connections to report their end."""
 
 Address = tuple[str, int]
 
@@ -84,7 +86,8 @@ class Listener:
             for connection in tuple(self._hub.connections):
                 connection.abort()
             self._hub.stop()
-            await asyncio.sleep(0)  # lets the transports report their end
+            with suppress(TimeoutError):  # under TLS it takes some turns until the end is reported
+                await asyncio.wait_for(self._hub.all_gone.wait(), CLOSE_SECONDS)
 
 
 async def _bind_all(host: str, port: int) -> list[socket.socket]:
