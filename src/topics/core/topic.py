@@ -379,10 +379,11 @@ class Topic:
     def _cap_cut(self, over: int, over_bytes: int) -> int:
         """The seq through which the oldest must go."""
         if over_bytes <= 0 and self.earliest >= self.exact_from:
+            left = over
             for lo, hi in self.extents(self.earliest, self.head):
-                if hi - lo + 1 >= over:
-                    return lo + over - 1
-                over -= hi - lo + 1
+                if hi - lo + 1 >= left:
+                    return lo + left - 1
+                left -= hi - lo + 1
         cut = 0
         for seq, nbytes in self.sizes(self.earliest, self.head):
             cut = seq
