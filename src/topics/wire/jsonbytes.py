@@ -133,7 +133,8 @@ def compact(raw: bytes | bytearray | memoryview, max_depth: int = MAX_DEPTH) -> 
     except UnicodeDecodeError as error:
         raise InvalidRequest(f"the JSON is not valid UTF-8 at byte {error.start}") from error
     except msgspec.DecodeError as error:
-        raise InvalidRequest(f"the JSON is malformed: {error}") from error
+        flaw = str(error).removeprefix("JSON is malformed: ")
+        raise InvalidRequest(f"the JSON is malformed: {flaw}") from error
     return raw if raw.split(None, 1)[0] == raw else _tighten(raw)
 
 
