@@ -16,6 +16,7 @@ from typing import Self
 import pyte
 
 PATIENCE_S = 60.0
+AGAIN_S = 10.0
 ROWS, COLUMNS = 24, 100
 # The child makes the terminal its own, so that Ctrl-C reaches it as it would a user's program; and
 # heeds it, though whoever runs the tests in the background may have told them to ignore it.
@@ -71,6 +72,21 @@ class Terminal:
 
     def type(self, keys: str) -> None:
         os.write(self._master, keys.encode())
+
+    def interrupt(self) -> int:
+        """Press Ctrl-C, and again when nothing comes of it, as one does; the exit code.
+
+        Python notices a signal between two of its own steps, or in a system call that it breaks
+        off. One that comes just before a call that waits is noticed only when the call returns.
+        """
+        until = time.monotonic() + PATIENCE_S
+        while True:
+            self.type("\x03")
+            again = time.monotonic() + AGAIN_S
+            while self.process.poll() is None and time.monotonic() < again:
+                self._read(0.05)
+            if self.process.poll() is not None or again > until:
+                return self.wait()
 
     def wait(self) -> int:
         """The exit code, once it has ended; everything it wrote is then on the screen."""

@@ -59,8 +59,7 @@ def test_top_waits_for_a_server_that_went_away(server_factory: ServerFactory) ->
         screen.wait_for("0 topics")
         server.end()
         screen.wait_for("no answer from")
-        screen.type("\x03")
-        assert screen.wait() == 130
+        assert screen.interrupt() == 130
         assert screen.echoes
 
 
@@ -75,8 +74,7 @@ def test_tail_shows_losses_in_red_and_records_as_they_come(shared_server: Server
         assert screen.style_of("[eu]")[0] == "brown"  # what a terminal calls dark yellow
         topics("produce", "orders", "--batch", 10_000, *where, stdin="burst\n" * 5000)
         screen.wait_for("5006")
-        screen.type("\x03")
-        assert screen.wait() == 130
+        assert screen.interrupt() == 130
     with terminal("read", "orders", *where) as screen:
         assert screen.wait() == 0
         assert "LOST 5003 records: seq 1 to 5003" in screen.text
@@ -93,8 +91,7 @@ def test_a_question_waits_for_its_answer(data: Path) -> None:
     assert topics("describe", "orders", *where).code == 0
     with terminal("drop", "orders", *where) as screen:
         screen.wait_for("[y/N]")
-        screen.type("\x03")
-        assert screen.wait() == 130
+        assert screen.interrupt() == 130
     assert topics("describe", "orders", *where).code == 0
     with terminal("drop", "orders", *where) as screen:
         screen.wait_for("[y/N]")
