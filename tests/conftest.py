@@ -4,14 +4,14 @@ Hypothesis runs with the `quick` profile unless told otherwise; ask for more wit
 `pytest --hypothesis-profile=full tests/property`. Neither has a deadline per example: these tests
 touch real disks on shared machines, and a slow one is not a wrong one.
 
-Each run draws a seed of its own. A test that fails with it says by which command it fails again.
+A random test that fails says by which command, seed included, it fails again.
 """
 
-import secrets
 from collections.abc import Generator
 
 import pytest
 from hypothesis import HealthCheck, is_hypothesis_test, settings
+from tests.seeds import seed_for
 
 _NOT_A_BUG = (HealthCheck.too_slow, HealthCheck.data_too_large)
 
@@ -45,7 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     given = getattr(config.option, _SEED, None)
     if given is None and getattr(config.option, _PROFILE, None) != "soak":
-        setattr(config.option, _SEED, str(secrets.randbits(64)))
+        setattr(config.option, _SEED, str(seed_for("TOPICS_HYPOTHESIS_SEED")))
 
 
 @pytest.hookimpl(wrapper=True)

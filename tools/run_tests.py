@@ -8,6 +8,7 @@ A tier without tests fails, and so does a skipped test: what did not run has not
 """
 
 import argparse
+import os
 import re
 import subprocess
 import sys
@@ -110,9 +111,12 @@ _printing = threading.Lock()
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="only the tiers of `make check`")
+    parser.add_argument("--fresh", action="store_true", help="draw other random cases than always")
     parser.add_argument("tiers", nargs="*", help="only these tiers")
     arguments = parser.parse_args()
     lanes = choose(QUICK if arguments.quick else FULL, arguments.tiers)
+    if arguments.fresh:
+        os.environ["TOPICS_FRESH_SEEDS"] = "1"
     started = time.monotonic()
     with ThreadPoolExecutor(len(lanes)) as pool:
         list(pool.map(run_lane, lanes))

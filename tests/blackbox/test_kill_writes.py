@@ -8,8 +8,6 @@ prints it with the command that uses it again.
 from __future__ import annotations
 
 import json
-import os
-import secrets
 import subprocess
 import sys
 from pathlib import Path
@@ -18,15 +16,15 @@ from typing import Any
 
 import pytest
 from tests.blackbox.survivors import Line, Oracle
+from tests.seeds import seed_for
 
 import topics
 
 WRITER = Path(__file__).with_name("killed_writer.py")
-GIVEN = os.environ.get("TOPICS_KILL_SEED")
 ROUNDS = 6
 KILLS = 10
 """Per round; all rounds together are at least fifty."""
-SEEDS = [int(GIVEN)] if GIVEN else [secrets.randbelow(1 << 32) for _ in range(ROUNDS)]
+SEEDS = sorted({seed_for("TOPICS_KILL_SEED", number) for number in range(ROUNDS)})
 
 
 @pytest.mark.parametrize("number", range(len(SEEDS)))

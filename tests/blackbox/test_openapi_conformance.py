@@ -29,6 +29,7 @@ from schemathesis.checks import (
 from schemathesis.core.result import Ok
 from tests.blackbox.api_client import Api, good
 from tests.blackbox.conftest import ServerProcess
+from tests.seeds import seed_for
 
 from topics.wire.endpoint_parts import Endpoint
 from topics.wire.endpoints import ENDPOINTS
@@ -36,7 +37,7 @@ from topics.wire.openapi import document
 
 SERVER_ENV = {"TOPICS_MAX_BODY_BYTES": "200000", "TOPICS_TEST_MIN_HEARTBEAT_MS": "50"}
 EXAMPLES = int(os.environ.get("TOPICS_OPENAPI_EXAMPLES", "15"))
-SEED = int(os.environ.get("TOPICS_OPENAPI_SEED", "1"))
+SEED = seed_for("TOPICS_OPENAPI_SEED")
 STREAMS = {"openWebSocket", "streamJobs"}
 """They answer with something else than one body: other tests follow them."""
 BY_NAME = {endpoint.name: endpoint for endpoint in ENDPOINTS if endpoint.name not in STREAMS}

@@ -4,33 +4,29 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.seeds import seed_for
 
 from topics.storage.crashpoints import NAMES
 
 BUGS = Path(__file__).with_name("torture_bugs")
-GIVEN = os.environ.get("TOPICS_TORTURE_SEED")
 PATIENCE_S = 280
 
 
 def tortured(
-    tmp_path: Path, *flags: str, cycles: int, path: str = ""
+    tmp_path: Path, *flags: str, seed: int, cycles: int, path: str = ""
 ) -> subprocess.CompletedProcess[str]:
-    if "--seed" not in flags:
-        flags = ("--seed", GIVEN or str(secrets.randbelow(1 << 31)), *flags)
-    print(
-        f"again: .venv/bin/topics torture --cycles {cycles} {' '.join(flags)}"
-    )  # shown if it fails
+    flags = ("--cycles", str(cycles), "--seed", str(seed), *flags)
+    print(f"again: .venv/bin/topics torture {' '.join(flags)}")  # shown if it fails
     command = [sys.executable, "-m", "topics.cli", "torture", "--json", "--dir", str(tmp_path)]
     env = {name: value for name, value in os.environ.items() if not name.startswith("TOPICS_")}
     return subprocess.run(
-        [*command, "--cycles", str(cycles), *flags],
+        [*command, *flags],
         env=env | {"PYTHONPATH": path},
         capture_output=True,
         text=True,
@@ -39,8 +35,9 @@ def tortured(
     )
 
 
-def survived(tmp_path: Path, *flags: str, cycles: int) -> dict[str, Any]:
-    done = tortured(tmp_path, *flags, cycles=cycles)
+def survived(tmp_path: Path, *flags: str, cycles: int, number: int = 1) -> dict[str, Any]:
+    seed = seed_for("TOPICS_TORTURE_SEED", number)
+    done = tortured(tmp_path, *flags, seed=seed, cycles=cycles)
     assert done.returncode == 0, done.stderr
     figures: dict[str, Any] = json.loads(done.stdout)
     assert figures["losses"] == 0
@@ -51,12 +48,12 @@ def survived(tmp_path: Path, *flags: str, cycles: int) -> dict[str, Any]:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("half", ["first", "second"])
+@pytest.mark.parametrize("half", [1, 2])
 def test_pr05_pr06_pr07_st05_nothing_acknowledged_is_lost_wherever_a_server_is_killed(
-    tmp_path: Path, half: str
+    tmp_path: Path, half: int
 ) -> None:
-    figures = survived(tmp_path, cycles=50)
-    assert figures["ends"]["SIGKILL"] > 0, half
+    figures = survived(tmp_path, cycles=50, number=half)
+    assert figures["ends"]["SIGKILL"] > 0
     reached = set(figures["points_reached"])
     assert reached <= NAMES
     assert len(reached) >= 5, "servers died inside themselves too"
@@ -67,7 +64,7 @@ def test_pr05_pr06_pr07_st05_nothing_acknowledged_is_lost_wherever_a_server_is_k
 def test_a_server_that_breaks_a_promise_is_found_out_and_its_directory_kept(
     tmp_path: Path,
 ) -> None:
-    done = tortured(tmp_path, "--seed", "5", cycles=40, path=str(BUGS))
+    done = tortured(tmp_path, seed=5, cycles=40, path=str(BUGS))
     assert done.returncode == 1, done.stderr
     found = json.loads(done.stdout)
     assert found["losses"] == 1

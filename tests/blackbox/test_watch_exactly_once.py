@@ -8,7 +8,6 @@ lost.
 
 from __future__ import annotations
 
-import os
 import random
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -17,6 +16,7 @@ import httpx
 import pytest
 from tests.blackbox.conftest import PATIENCE_S, ServerProcess
 from tests.blackbox.event_client import Event, EventStream, put
+from tests.seeds import seed_for
 
 WRITERS, WRITES, BATCH = 2, 80, 4
 WATCHERS = 3
@@ -113,7 +113,7 @@ def check(world: World, watcher: Watcher, last: int, deleted: int) -> None:
 def test_every_record_is_seen_once_or_accounted_for(
     server: ServerProcess, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    seed = int(os.environ.get(SEED_VARIABLE) or random.randrange(1 << 32))
+    seed = seed_for(SEED_VARIABLE)
     print(f"again: {SEED_VARIABLE}={seed} .venv/bin/python -m pytest {__file__}")
     put(server, "t")
     world = World(server, seed)

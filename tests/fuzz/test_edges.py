@@ -11,7 +11,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import secrets
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -24,9 +23,10 @@ import pytest
 from tests.blackbox.conftest import ServerProcess
 from tests.fuzz import grammar
 from tests.fuzz.mutation import mutated, pieces
+from tests.seeds import seed_for
 
 SECONDS = float(os.environ.get("TOPICS_FUZZ_SECONDS", "20")) / 4
-SEED = int(os.environ.get("TOPICS_FUZZ_SEED") or secrets.randbits(32))
+SEED = seed_for("TOPICS_FUZZ_SEED")
 AGAIN = f"TOPICS_FUZZ_SEED={SEED} .venv/bin/python -m pytest tests/fuzz/test_edges.py"
 PATIENCE_S = 15.0
 LINGER_S = 0.003

@@ -6,6 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+from tests.seeds import FRESH, seed_for
+
 ROOT = Path(__file__).resolve().parents[2]
 RANDOM_TESTS = """
 from hypothesis import Phase, given, settings, strategies as st
@@ -60,3 +63,16 @@ def test_the_printed_command_draws_the_same_again(tmp_path: Path) -> None:
     assert drawn
     seed, profile, _ = commands[0]
     assert re.findall(r"drawn [\d ]+", failing(tmp_path, seed, profile)) == drawn
+
+
+def test_two_runs_draw_the_same_unless_new_draws_are_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv(FRESH, raising=False)
+    monkeypatch.delenv("TOPICS_SOME_SEED", raising=False)
+    assert seed_for("TOPICS_SOME_SEED") == seed_for("TOPICS_SOME_SEED")
+    assert seed_for("TOPICS_SOME_SEED", 1) != seed_for("TOPICS_SOME_SEED", 2)
+    monkeypatch.setenv(FRESH, "1")
+    assert len({seed_for("TOPICS_SOME_SEED") for _ in range(20)}) > 1
+    monkeypatch.setenv("TOPICS_SOME_SEED", "7")
+    assert {seed_for("TOPICS_SOME_SEED", number) for number in range(20)} == {7}
