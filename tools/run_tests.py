@@ -170,9 +170,9 @@ def run_watched(command: Sequence[str], label: str, words: Path) -> tuple[int, s
             try:
                 code = process.wait(NOTICE_EVERY_S)
             except subprocess.TimeoutExpired:
-                shares = re.findall(r"\[ *(\d+%)\]", words.read_text(errors="replace"))
-                share = shares[-1] if shares else "0%"
-                say(f"{label}: {share} after {time.monotonic() - started:.0f} s")
+                dots = re.findall(r"^[.FEsxX]+", words.read_text(errors="replace"), re.MULTILINE)
+                done = sum(map(len, dots))
+                say(f"{label}: {done} tests after {time.monotonic() - started:.0f} s")
             else:
                 return code, words.read_text(errors="replace")
 
