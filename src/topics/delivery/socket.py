@@ -57,6 +57,8 @@ class SocketSink:
             self._on_change()
 
     def show(self, sub: Subscription, page: Rendered, *, caught_up: bool) -> bool:
+        if not self.has_room:
+            return False
         fits = (caught_up, sub.place.cursor)
         known = page.spelled.get("ws")
         if known is not None and known[0] == fits:

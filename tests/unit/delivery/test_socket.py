@@ -184,3 +184,25 @@ def test_sockets_at_the_same_place_share_the_very_same_messages(world: World) ->
     world.append("orders", 1)
     assert world.delivery.pages.reads == reads + 1
     assert [id(m) for m in first.wire.sent[-2:]] == [id(m) for m in second.wire.sent[-2:]]
+
+
+def test_a_slow_socket_behind_a_quick_one_queues_four_messages_at_most(
+    world: World, client: Client
+) -> None:
+    slow = Client(world)
+    for each in (client, slow):
+        each.subscribe("orders")
+        each.wire.messages()
+    slow.wire.stalled = True
+    for n in range(20):
+        world.append("orders", n)
+        assert slow.wire.queued_messages <= MAX_MESSAGES
+    assert client.wire.ops() == ["record", "caught_up"] * 20
+    slow.wire.catch_up()
+    world.settle()
+    assert [
+        record["$seq"]
+        for message in slow.wire.messages()
+        if message["op"] == "record"
+        for record in message["records"]
+    ] == list(range(1, 21))
