@@ -109,3 +109,13 @@ def test_produce_counts_on_a_terminal_and_takes_typed_lines(tmp_path: Path) -> N
         screen.type("second\n\x04")
         assert screen.wait() == 0
         assert "appended 2 records to typed, seq 1 to 2" in screen.text
+
+
+def test_torture_counts_on_a_terminal_and_leaves_nothing_behind_on_ctrl_c(tmp_path: Path) -> None:
+    place = tmp_path / "disk"
+    place.mkdir()
+    with terminal("torture", "--cycles", 1000, "--dir", place) as screen:
+        screen.wait_for("/1000 cycles")
+        assert screen.interrupt() == 130
+        assert "Traceback" not in screen.text
+    assert list(place.iterdir()) == []

@@ -13,6 +13,7 @@ import pytest
 from tests.seeds import seed_for
 
 from topics.storage.crashpoints import NAMES
+from topics.torture.server import Nursery, Server
 
 BUGS = Path(__file__).with_name("torture_bugs")
 PATIENCE_S = 280
@@ -71,3 +72,17 @@ def test_a_server_that_breaks_a_promise_is_found_out_and_its_directory_kept(
     assert "ended by itself" not in found["complaint"], "it was found by comparing"
     assert Path(found["directory"], "data", "FORMAT").exists()
     assert f"topics torture --seed {found['seed']} --cycles 20" in done.stderr
+
+
+class Absent(Nursery):
+    """A nursery that never had a server, and must not be asked about one."""
+
+    def __init__(self) -> None:
+        pass
+
+    def wait(self, pid: int, seconds: float = 0.0) -> int | None:
+        raise AssertionError("nobody ends who never began")
+
+
+def test_a_server_that_never_began_is_not_waited_for(tmp_path: Path) -> None:
+    assert Server(Absent(), tmp_path).kill() is False

@@ -38,6 +38,8 @@ class Nursery:
             env={**inherited, **calm, **env},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            # Ctrl-C is for us: who has to tell of servers that end must outlive them.
+            start_new_session=True,
         )
         self._pids: queue.Queue[int] = queue.Queue()
         self._codes: dict[int, int] = {}
@@ -159,11 +161,12 @@ class Server:
         return self._words.read_text(errors="replace")[-4000:] if self._words.exists() else ""
 
     def kill(self) -> bool:
-        """SIGKILL: nothing is flushed, nothing is said. False if it was dead already."""
-        was_running = self.is_running
+        """SIGKILL: nothing is flushed, nothing is said. False if there was nobody to kill."""
+        if not self.is_running:
+            return False
         self._signal(signal.SIGKILL)
         self.wait()
-        return was_running
+        return True
 
     def terminate(self) -> None:
         """Ask it to stop."""
