@@ -12,9 +12,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from topics.delivery.feed import Feed, Live, Place, Subscription
+from topics.delivery.feed import Feed, Live
 from topics.delivery.pages import Rendered
 from topics.delivery.sessions import Session
+from topics.delivery.subscriptions import Place, Subscription
 from topics.delivery.turns import Timer
 from topics.wire import sse
 from topics.wire.sse import GoneReason, ThrottleReason

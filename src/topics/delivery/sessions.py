@@ -10,8 +10,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from topics.delivery.feed import Place
 from topics.delivery.pages import Options
+from topics.delivery.subscriptions import Place
 from topics.engine.clock import Clock
 from topics.errors import Throttled
 from topics.wire import cursors

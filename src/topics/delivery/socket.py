@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from topics.delivery.feed import Subscription
 from topics.delivery.pages import Rendered
+from topics.delivery.subscriptions import Subscription
 from topics.wire import ws
 from topics.wire.sse import ThrottleReason
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from topics.delivery.feed import Place
+from topics.delivery.subscriptions import Place
 from topics.engine.effects import Op
 from topics.engine.engine import Engine
 from topics.errors import TopicNotFound

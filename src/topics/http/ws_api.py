@@ -11,10 +11,11 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from topics.delivery.feed import Feed, Subscription
+from topics.delivery.feed import Feed
 from topics.delivery.pages import Options
 from topics.delivery.socket import SocketSink
 from topics.delivery.starting import Started, resolve
+from topics.delivery.subscriptions import Subscription
 from topics.engine.drafts import check_batch
 from topics.engine.effects import Op
 from topics.engine.writing import Timing

@@ -3,8 +3,8 @@
 import pytest
 from tests.unit.delivery.builders import Peer, World
 
-from topics.delivery.feed import Place
 from topics.delivery.pages import Options
+from topics.delivery.subscriptions import Place
 from topics.engine.effects import PAUSE, Op
 from topics.engine.reading import Query
 from topics.errors import Internal

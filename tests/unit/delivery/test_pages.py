@@ -3,8 +3,8 @@
 from tests.unit.delivery.builders import World
 
 from topics.core.facts import Match
-from topics.delivery.feed import Place
 from topics.delivery.pages import Options, Rendered, SharedPages, cut
+from topics.delivery.subscriptions import Place
 from topics.engine.effects import run
 from topics.engine.reading import Query
 from topics.values import Page, Record, Tombstone

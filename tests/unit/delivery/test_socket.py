@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from tests.unit.delivery.builders import World
 
-from topics.delivery.feed import Feed, Subscription
+from topics.delivery.feed import Feed
 from topics.delivery.pages import Options
 from topics.delivery.socket import MAX_MESSAGES, SocketSink
 from topics.delivery.starting import resolve
+from topics.delivery.subscriptions import Subscription
 from topics.engine.effects import run
 from topics.wire.requests import Start
 
