@@ -22,6 +22,7 @@ Status codes and headers belong to the HTTP layer and must not appear here.
 """
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, Literal, Self, get_args
 
 import msgspec
@@ -534,7 +535,7 @@ class DirectoryLocked(RefusedToOpen):
     ) -> None:
         holder = "another process" if pid is None else f"process {pid}"
         where = "" if host is None else f" on {host}"
-        since = "" if since_ms is None else f" since {since_ms} (ms since 1970)"
+        since = "" if since_ms is None else f" since {_moment(since_ms)}"
         super().__init__(
             "locked",
             message=(
@@ -546,6 +547,13 @@ class DirectoryLocked(RefusedToOpen):
         self.pid = pid
         self.host = host
         self.since_ms = since_ms
+
+
+def _moment(ms: int) -> str:
+    try:
+        return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    except (OverflowError, ValueError, OSError):  # no year people have a name for
+        return f"{ms} ms after 1970"
 
 
 class InvalidSetting(TopicsError):

@@ -227,9 +227,12 @@ def test_a_throttled_caller_learns_when_to_come_back() -> None:
 
 
 def test_a_locked_directory_says_who_holds_it() -> None:
-    message = str(DirectoryLocked("f", pid=42, host="box", since_ms=17))
-    assert "process 42 on box" in message
-    assert "17" in message
+    message = str(DirectoryLocked("f", pid=42, host="box", since_ms=1_790_000_000_000))
+    assert "process 42 on box has this directory open since 2026-09-21 14:13:20 UTC" in message
+
+
+def test_a_lock_from_an_impossible_time_is_still_an_answer() -> None:
+    assert f"since {10**18} ms after 1970" in str(DirectoryLocked("f", pid=1, since_ms=10**18))
 
 
 def test_a_bad_setting_is_named_with_its_value_and_what_is_allowed() -> None:
