@@ -189,7 +189,7 @@ def test_a_loss_is_shown_where_it_happened(cli: Cli, name: str) -> None:
     cli("create", name, "cap_records=2")
     cli("produce", name, stdin="1\n2\n3\n4\n5\n")
     shown = lines(cli("read", name))
-    assert shown[0] == "!!! LOST 3 records: seq 1 to 3, the topic's cap !!!"
+    assert shown[0] == "!!! LOST 3 records: seq 1 to 3, by the topic's cap, a crash or damage !!!"
     assert len(shown) == 3
     first = cli("read", name, "--json").json_lines[0]
     assert (first["tombstone"]["gap_to"], first["tombstone"]["reason"]) == (3, "cap")
@@ -417,7 +417,7 @@ def test_explain_tells_what_a_consumer_missed(cli: Cli, name: str) -> None:
     cli("cursor", "set", name, "slow", 1)
     story = cli("explain", f"{name}/slow").out
     assert "slow has consumed" in story
-    assert "seq 2 to 3 is gone (cap)" in story
+    assert "seq 2 to 3 is gone (by the topic's cap, a crash or damage)" in story
     assert f"Try: topics cursor set {name} slow 3 --" in story
     cli("cursor", "set", name, "slow", 4)
     assert "1 records wait, the first is seq 5" in cli("explain", f"{name}/slow").out

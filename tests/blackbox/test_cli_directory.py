@@ -149,6 +149,18 @@ def test_verify_names_what_is_damaged(store: Path, tmp_path: Path) -> None:
     assert facts["damage"][0]["topic"] == "orders"
 
 
+def test_explain_does_not_call_a_damaged_record_readable(tmp_path: Path) -> None:
+    with topics.open(tmp_path) as log:
+        log.append("t", [{"data": "one"}, {"data": "two"}])
+        log.checkpoint()
+    (path,) = tmp_path.glob("topics/*/*.data")
+    path.write_bytes(path.read_bytes().replace(b"two", b"TWO"))
+    told = run("explain", "t#2", "--dir", tmp_path).stdout
+    assert told.startswith("Seq 2 of t is damaged on disk.\n")
+    assert told.endswith(f"Try: topics verify {tmp_path}\n")
+    assert "Readers get it." in run("explain", "t#1", "--dir", tmp_path).stdout
+
+
 def test_the_tools_read_beside_a_running_owner(tmp_path: Path) -> None:
     with topics.open(tmp_path / "data") as log:
         log.append("t", {"data": 1})

@@ -13,7 +13,8 @@ from topics.values import Record, Tombstone
 from topics.wire.rendering import EVERYTHING, render_records, rows_of
 
 _REASONS = {
-    "cap": "the topic's cap",
+    # Readers are told `cap` for these three alike; the ledger tells them apart.
+    "cap": "by the topic's cap, a crash or damage",
     "ttl": "its time to live",
     "mixed": "the topic's cap and time to live",
     "source_trim": "the source lost them before they were copied",
@@ -83,9 +84,14 @@ class Lines:
 
 def tombstone_line(lost: Tombstone) -> str:
     """A loss in words that nobody overlooks."""
-    reason = _REASONS.get(lost.reason, lost.reason)
+    reason = why(lost)
     if lost.reason == "recreated":
         return f"!!! LOST: {reason}; reading starts again at seq {lost.earliest_seq} !!!"
     count = lost.missed_estimate
     records = "record" if count == 1 else "records"
     return f"!!! LOST {count} {records}: seq {lost.gap_from} to {lost.gap_to}, {reason} !!!"
+
+
+def why(lost: Tombstone) -> str:
+    """What may have caused a loss, as far as its notice says."""
+    return _REASONS.get(lost.reason, lost.reason)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from topics.cli import _output as out
+from topics.cli._records import why
 from topics.cli.queue import DEAD_SEQ, dead_letters, records_after
 from topics.values import Audit, CursorState, Hole, Record, TopicState
 
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 
 LOOK_AROUND = 4_999
 """How far to each side of a dead seq its run is looked for: one answer holds 10 000 runs."""
+
+VERIFY = "topics verify"
+"""Advice that ends with a data directory, and not with options that name a log."""
 
 _KINDS = {
     "deleted": "deleted on purpose",
@@ -228,7 +232,7 @@ def of_cursor(log: AnyLog, topic: str, name: str) -> Story:
         story.add(
             9,
             f"Its next read begins with a loss: seq {lost.gap_from} to {lost.gap_to} is gone "
-            f"({lost.reason}).",
+            f"({why(lost)}).",
             since_ms=cursor.updated_ts,
             command=f"topics cursor set {topic} {name} {lost.gap_to}",
         )
@@ -262,15 +266,17 @@ def of_seq(log: AnyLog, topic: str, seq: int) -> Story:
             command=f"topics tail {topic}",
         )
         return story
+    page = log.read(topic, after=seq - 1, limit=1)
     run = _run_around(log, topic, seq, state.head_seq)
-    if run is None:
-        return _of_live(log, state, seq)
-    return _of_dead(log, state, seq, run)
+    if run is not None:
+        return _of_dead(log, state, seq, run)
+    if page.tombstone is not None and page.tombstone.gap_from == seq:
+        return _of_damaged(topic, seq)
+    return _of_live(state, seq, next(iter(page.records), None))
 
 
-def _of_live(log: AnyLog, state: TopicState, seq: int) -> Story:
+def _of_live(state: TopicState, seq: int, record: Record | None) -> Story:
     topic = state.topic
-    record = _first_after(log, topic, seq - 1)
     story = Story(f"{topic}#{seq}", f"Seq {seq} of {topic} is there.")
     if record is not None and record.seq == seq:
         tag = "" if record.tag is None else f", tag {record.tag}"
@@ -286,6 +292,17 @@ def _of_live(log: AnyLog, state: TopicState, seq: int) -> Story:
         )
     else:
         story.add(0, "Readers get it.", command=f"topics read {topic} --after {seq - 1} --limit 1")
+    return story
+
+
+def _of_damaged(topic: str, seq: int) -> Story:
+    """Nothing has removed it, and yet a read announces it as lost."""
+    story = Story(f"{topic}#{seq}", f"Seq {seq} of {topic} is damaged on disk.")
+    story.add(
+        2,
+        "Readers are told that it is lost, until a good copy of its file is back.",
+        command=VERIFY,
+    )
     return story
 
 

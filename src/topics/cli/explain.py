@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 import click
@@ -34,15 +35,25 @@ def explain(where: Where, *, subject: str, as_json: bool) -> int:
         story = _told(log, subject)
     if as_json:
         facts = story.to_dict()
-        facts["command"] = f"{story.command}{where.spelled()}" if story.command else None
+        facts["command"] = _advice(story, where)
         out.print_json(facts)
         return OK
     print(out.safe(story.opening))
     for finding in sorted(story.findings, key=lambda finding: -finding.weight):
         print(f"- {out.safe(str(finding))}")
-    if story.command:
-        print(f"Try: {out.style(story.command + where.spelled(), 'bold')}")
+    advice = _advice(story, where)
+    if advice is not None:
+        print(f"Try: {out.style(advice, 'bold')}")
     return OK
+
+
+def _advice(story: Story, where: Where) -> str | None:
+    """The one command that helps, to be typed as it is where the directory is known."""
+    from topics.cli._stories import VERIFY  # noqa: PLC0415 - as below
+
+    if story.command == VERIFY:
+        return f"{VERIFY} {shlex.quote(where.target().path or 'DATA_DIR')}"
+    return f"{story.command}{where.spelled()}" if story.command else None
 
 
 def _told(log: AnyLog, subject: str) -> Story:
