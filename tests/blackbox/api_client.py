@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 JSON_TYPE = "application/json"
 VERSIONS = ("HTTP/1.1", "HTTP/2")
-_PATIENCE_S = 40.0
+_PATIENCE_S = 90.0
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from topics.client.aio import AsyncRemoteLog
 
-PATIENCE_S = 60.0
+PATIENCE_S = 90.0
 
 
 class LoopThread:

@@ -26,7 +26,8 @@ from pathlib import Path
 import pytest
 from tests.blackbox.api_client import Api
 
-PATIENCE_S = 30.0
+PATIENCE_S = 90.0
+"""What has to happen happens in less, also on a machine that is busy with other things."""
 _POLL_S = 0.01
 _numbers = itertools.count(1)
 _COMPILED = Path(tempfile.gettempdir()) / f"topics-compiled-{os.getuid()}"

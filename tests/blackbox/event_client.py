@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import httpx
 from tests.blackbox.conftest import ServerProcess
 
-PATIENCE_S = 30.0
+PATIENCE_S = 90.0
 
 
 class Event(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.blackbox.api_client import Api, Refusal, good, plain, refused
-from tests.blackbox.conftest import Connect, ServerFactory, ServerProcess
+from tests.blackbox.conftest import PATIENCE_S, Connect, ServerFactory, ServerProcess
 from tests.blackbox.event_client import EventStream
 
 SERVER_ENV = {
@@ -259,6 +259,7 @@ def session(shared_server: ServerProcess, boss: Api) -> str:
         f"{shared_server.url}/v0/watch",
         json={"topics": {"t": {}}},
         headers={"authorization": "Bearer read-1"},
+        timeout=PATIENCE_S,
     )
     path: str = answer.json()["stream_url"]
     return path
@@ -308,8 +309,10 @@ def test_a_session_made_without_keys_opens_with_its_id_alone(
     server_factory: ServerFactory,
 ) -> None:
     server = server_factory()
-    httpx.put(f"{server.url}/v0/topics/t").raise_for_status()
-    made = httpx.post(f"{server.url}/v0/watch", json={"topics": {"t": {}}}).json()
+    httpx.put(f"{server.url}/v0/topics/t", timeout=PATIENCE_S).raise_for_status()
+    made = httpx.post(
+        f"{server.url}/v0/watch", json={"topics": {"t": {}}}, timeout=PATIENCE_S
+    ).json()
     for headers in ({}, {"authorization": "Bearer anything"}):
         with EventStream(server, made["stream_url"], headers) as stream:
             assert stream.status == 200
@@ -347,7 +350,7 @@ def test_no_secret_is_repeated_in_a_log_an_answer_or_a_metric(
         flags=["--access-log", "access.log"],
     )
     answers: list[Any] = []
-    with httpx.Client(base_url=server.url) as client:
+    with httpx.Client(base_url=server.url, timeout=PATIENCE_S) as client:
         for secret in [*secrets, "s3cret-guess"]:
             headers = {"authorization": f"Bearer {secret}"}
             paths = (

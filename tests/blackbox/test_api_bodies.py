@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.blackbox.api_client import Api, Refusal, good, plain, refused
-from tests.blackbox.conftest import Connect, ServerFactory, ServerProcess
+from tests.blackbox.conftest import PATIENCE_S, Connect, ServerFactory, ServerProcess
 
 LIMIT = 5000
 SERVER_ENV = {
@@ -137,7 +137,7 @@ def test_a_chunked_body_is_measured_too(shared_server: ServerProcess) -> None:
 
 def _chunked(server: ServerProcess, path: str, headers: dict[str, str], sent: bytes) -> int:
     lines = [f"POST {path} HTTP/1.1", "host: x", *(f"{n}: {v}" for n, v in headers.items())]
-    with socket.create_connection((server.host, server.port), timeout=10) as peer:
+    with socket.create_connection((server.host, server.port), timeout=PATIENCE_S) as peer:
         peer.sendall("\r\n".join(lines).encode() + b"\r\n\r\n" + sent)
         return int(peer.recv(65536).split(b" ", 2)[1])
 
@@ -224,6 +224,8 @@ def test_a_refused_upload_need_not_be_sent(shared_server: ServerProcess) -> None
         b"expect: 100-continue\r\n%b\r\n"
     )
     for more, status in ((b"", b"401"), (b"authorization: Bearer boss\r\n", b"100")):
-        with socket.create_connection((shared_server.host, shared_server.port), timeout=10) as peer:
+        with socket.create_connection(
+            (shared_server.host, shared_server.port), timeout=PATIENCE_S
+        ) as peer:
             peer.sendall(head % more)
             assert peer.recv(65536).split(b" ", 2)[1] == status

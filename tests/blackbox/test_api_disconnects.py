@@ -16,7 +16,7 @@ import h2.config
 import h2.connection
 import pytest
 from tests.blackbox.api_client import Api, eventually
-from tests.blackbox.conftest import ServerProcess
+from tests.blackbox.conftest import PATIENCE_S, ServerProcess
 from tests.blackbox.event_client import watch
 
 BODY = b'{"records":[{"data":{"some":"thing"},"tag":"t"}]}'
@@ -91,7 +91,7 @@ def sockets(server: ServerProcess) -> int:
 
 
 def leave(server: ServerProcess, sent: bytes, *, how: str, listen: bool = False) -> None:
-    with socket.create_connection((server.host, server.port), timeout=10) as peer:
+    with socket.create_connection((server.host, server.port), timeout=PATIENCE_S) as peer:
         peer.sendall(sent)
         if listen:
             peer.recv(10)

@@ -11,7 +11,7 @@ from contextlib import closing
 import httpx
 import pytest
 from tests.blackbox.api_client import Api, datas, eventually, good, plain, refused, seqs
-from tests.blackbox.conftest import Connect, ServerFactory, ServerProcess
+from tests.blackbox.conftest import PATIENCE_S, Connect, ServerFactory, ServerProcess
 from tests.blackbox.event_client import EventStream, watch
 
 
@@ -42,7 +42,7 @@ def test_every_acknowledged_record_survives_a_kill_under_load(
 
     with ThreadPoolExecutor(4) as pool:
         writers = [pool.submit(write, number) for number in range(4)]
-        assert enough.wait(30)
+        assert enough.wait(PATIENCE_S)
         server.kill()
         acked = [writer.result() for writer in writers]
     server.start()
@@ -99,10 +99,10 @@ def test_a_session_ends_with_its_server_and_is_not_found_later(
     server_factory: ServerFactory,
 ) -> None:
     server = server_factory()
-    httpx.put(f"{server.url}/v0/topics/t").raise_for_status()
+    httpx.put(f"{server.url}/v0/topics/t", timeout=PATIENCE_S).raise_for_status()
     made = watch(server, "t")
     server.restart()
-    assert httpx.get(server.url + made["stream_url"]).status_code == 404
+    assert httpx.get(server.url + made["stream_url"], timeout=PATIENCE_S).status_code == 404
 
 
 def test_topics_configs_and_routers_are_the_same_after_a_kill(
@@ -173,7 +173,7 @@ def _begin(
     server: ServerProcess, path: str, body: bytes, *, upto: int | None = None
 ) -> http.client.HTTPConnection:
     """A request on its way, perhaps without the end of its body."""
-    connection = http.client.HTTPConnection(server.host, server.port, timeout=20)
+    connection = http.client.HTTPConnection(server.host, server.port, timeout=PATIENCE_S)
     connection.putrequest("POST", path)
     connection.putheader("authorization", "Bearer busy")
     connection.putheader("content-type", "application/json")

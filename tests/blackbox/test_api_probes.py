@@ -11,7 +11,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.blackbox.api_client import Api, burst, eventually, good, plain
-from tests.blackbox.conftest import Connect, ServerFactory, ServerProcess
+from tests.blackbox.conftest import PATIENCE_S, Connect, ServerFactory, ServerProcess
 from tests.blackbox.event_client import EventStream, watch
 from tests.programs import promtool
 
@@ -162,7 +162,7 @@ def test_promtool_has_nothing_to_say(api: Api, topic: str) -> None:
     busy(api, topic)
     command = [promtool(), "check", "metrics"]
     judged = subprocess.run(
-        command, input=text(api), capture_output=True, text=True, check=False, timeout=30
+        command, input=text(api), capture_output=True, text=True, check=False, timeout=120
     )
     complaints = [
         line
@@ -298,7 +298,7 @@ def test_the_access_log_has_a_line_for_each_request(server_factory: ServerFactor
         env={"TOPICS_API_KEYS": "first,second:read", "TOPICS_ACCESS_LOG": "access.log"}
     )
     wid = ""
-    with httpx.Client(base_url=server.url) as client:
+    with httpx.Client(base_url=server.url, timeout=PATIENCE_S) as client:
         client.headers["authorization"] = "Bearer first"
         client.put("/v0/topics/t", headers={"x-request-id": "mine"})
         client.post("/v0/topics/t", json={"records": [{"data": "private-data", "tag": "t"}]})

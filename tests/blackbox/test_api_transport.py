@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 from tests.blackbox.api_client import Api, Refusal, good, plain, refused
-from tests.blackbox.conftest import Connect, ServerProcess
+from tests.blackbox.conftest import PATIENCE_S, Connect, ServerProcess
 from tests.blackbox.event_client import EventStream, watch
 
 METHODS: dict[str, set[str]] = {
@@ -111,7 +111,9 @@ def test_curl_is_answered_in_the_version_it_speaks(
     for extra, status in ([], "404"), (write, "201"), ([], "200"):
         url = f"{shared_server.url}/v0/topics/curl-{version}{flags[0]}"
         command = ["curl", "-sS", *flags, *shown, *extra, url]
-        found = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20)
+        found = subprocess.run(
+            command, capture_output=True, text=True, check=True, timeout=PATIENCE_S
+        )
         body, last = found.stdout.rsplit("\n", 1)
         assert last == f"{version} {status} application/json"
         json.loads(body)

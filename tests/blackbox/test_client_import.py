@@ -38,7 +38,7 @@ def test_importing_the_client_loads_neither_server_nor_numpy(
         env=child_environment(),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=True,
     )
     took, modules = ran.stdout.split("\n", 1)
@@ -56,6 +56,6 @@ def test_importing_the_client_loads_neither_server_nor_numpy(
 def test_the_blocking_client_does_without_asyncio() -> None:
     code = 'import sys, topics; topics.open("http://127.0.0.1:1"); print("asyncio" in sys.modules)'
     ran = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
     )
     assert ran.stdout.strip() == "False"

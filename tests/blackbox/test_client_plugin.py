@@ -76,7 +76,7 @@ def test_the_plugin_costs_nothing_until_a_fixture_is_used() -> None:
         "print([m for m in sys.modules if m.startswith(('topics.', 'numpy'))])"
     )
     ran = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
     )
     loaded = ran.stdout
     assert "topics.testing.plugin" in loaded

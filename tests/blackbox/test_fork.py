@@ -69,7 +69,7 @@ def test_st08_every_call_in_a_forked_child_raises_and_the_parent_is_unharmed(
         capture_output=True,
         text=True,
         check=False,
-        timeout=30,
+        timeout=120,
     )
     assert (told.stdout, told.stderr, told.returncode) == ("", "", 0)
     with topics.open(tmp_path / "data") as log:

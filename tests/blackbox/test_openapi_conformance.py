@@ -28,7 +28,7 @@ from schemathesis.checks import (
 )
 from schemathesis.core.result import Ok
 from tests.blackbox.api_client import Api, good
-from tests.blackbox.conftest import ServerProcess
+from tests.blackbox.conftest import PATIENCE_S, ServerProcess
 from tests.seeds import seed_for
 
 from topics.wire.endpoint_parts import Endpoint
@@ -157,7 +157,7 @@ def test_no_generated_request_finds_the_description_wrong(
             aim(case, target)
         if isinstance(case.body, dict):
             case.body.pop("wait_ms", None)  # nobody waits here
-        answer = case.call_and_validate(checks=CHECKS, timeout=20)
+        answer = case.call_and_validate(checks=CHECKS, timeout=PATIENCE_S)
         _statuses.setdefault(name, set()).add(answer.status_code)
 
     run()

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from tests.blackbox.api_client import Api
-from tests.blackbox.conftest import Connect, ServerFactory, ServerProcess
+from tests.blackbox.conftest import PATIENCE_S, Connect, ServerFactory, ServerProcess
 
 WORKERS = 50
 JOBS = 20_000
@@ -125,7 +125,7 @@ class Floor:
         self.is_done = threading.Event()
 
     def connect(self) -> http.client.HTTPConnection:
-        return http.client.HTTPConnection(self.server.host, self.server.port, timeout=20)
+        return http.client.HTTPConnection(self.server.host, self.server.port, timeout=PATIENCE_S)
 
 
 def produce(api: Api) -> None:

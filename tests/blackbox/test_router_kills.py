@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.blackbox.api_client import Api, datas, good
-from tests.blackbox.conftest import Connect, ServerFactory, ServerProcess
+from tests.blackbox.conftest import PATIENCE_S, Connect, ServerFactory, ServerProcess
 
 KILLS = 5
 BATCH = 20
@@ -44,7 +44,7 @@ class Writer(threading.Thread):
         body = {"records": records, "idempotency_key": f"batch-{number}"}
         while True:
             try:
-                answer = httpx.post(self.server.url + "/v0/topics/a", json=body, timeout=20)
+                answer = httpx.post(self.server.url + "/v0/topics/a", json=body, timeout=PATIENCE_S)
             except httpx.HTTPError:
                 time.sleep(0.02)
                 continue

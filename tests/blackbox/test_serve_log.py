@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from tests.blackbox.conftest import ServerFactory, ServerProcess
+from tests.blackbox.conftest import PATIENCE_S, ServerFactory, ServerProcess
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -21,7 +21,7 @@ def test_every_request_is_logged_and_no_secret_is(
     env = {"TOPICS_ACCESS_LOG": str(path), "TOPICS_API_KEYS": "first,hush-hush"}
     server = server_factory(env=env)
     headers = {"authorization": "Bearer hush-hush", "x-request-id": "mine"}
-    with httpx.Client(base_url=server.url) as http:
+    with httpx.Client(base_url=server.url, timeout=PATIENCE_S) as http:
         created = http.put("/v0/topics/t", json={}, headers=headers)
         refused = http.get("/v0/topics?token=hush-hush")
         missing = http.get("/v0/topics/none", headers=headers)
@@ -43,7 +43,7 @@ def test_every_request_is_logged_and_no_secret_is(
 
 def test_the_log_can_go_to_stdout(server_factory: ServerFactory) -> None:
     server = server_factory(flags=["--access-log", "-"])
-    httpx.get(f"{server.url}/v0/health", headers={"x-request-id": "find-me"})
+    httpx.get(f"{server.url}/v0/health", headers={"x-request-id": "find-me"}, timeout=PATIENCE_S)
     assert server.stop() == 0
     assert '"request_id":"find-me"' in server.stderr, "the fixture joins both outputs"
 
@@ -57,7 +57,7 @@ def test_a_log_that_cannot_be_written_refuses_to_start(server_factory: ServerFac
 
 
 def test_every_answer_carries_a_request_id(shared_server: ServerProcess) -> None:
-    with httpx.Client(base_url=shared_server.url) as http:
+    with httpx.Client(base_url=shared_server.url, timeout=PATIENCE_S) as http:
         answers = [
             http.get("/v0/health"),
             http.get("/nowhere"),

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pyarrow as pa
 import pytest
-from tests.blackbox.conftest import ServerFactory, ServerProcess
+from tests.blackbox.conftest import PATIENCE_S, ServerFactory, ServerProcess
 
 ARROW = "application/vnd.apache.arrow.stream"
 COLUMNS = ["seq", "ts", "node", "tag", "data", "meta"]
@@ -20,7 +20,7 @@ COLUMNS = ["seq", "ts", "node", "tag", "data", "meta"]
 @pytest.fixture
 def http(shared_server: ServerProcess) -> Iterator[httpx.Client]:
     headers = {"accept-encoding": "identity"}
-    with httpx.Client(base_url=shared_server.url, headers=headers) as client:
+    with httpx.Client(base_url=shared_server.url, headers=headers, timeout=PATIENCE_S) as client:
         client.delete("/v0/topics/t").raise_for_status()
         yield client
 
@@ -190,12 +190,16 @@ def test_a_page_never_outlives_its_topic(http: httpx.Client) -> None:
 
 
 def test_a_page_outlives_a_restart(server: ServerProcess) -> None:
-    with httpx.Client(base_url=server.url, headers={"accept-encoding": "identity"}) as before:
+    with httpx.Client(
+        base_url=server.url, headers={"accept-encoding": "identity"}, timeout=PATIENCE_S
+    ) as before:
         write(before, numbered(20))
         full = page(before, limit=10)
     server.stop()
     server.start()
-    with httpx.Client(base_url=server.url, headers={"accept-encoding": "identity"}) as later:
+    with httpx.Client(
+        base_url=server.url, headers={"accept-encoding": "identity"}, timeout=PATIENCE_S
+    ) as later:
         tag = {"if-none-match": full.headers["etag"]}
         same = later.get("/v0/topics/t/records", params={"limit": 10}, headers=tag)
         assert same.status_code == 304
@@ -361,14 +365,14 @@ def test_pages_can_be_cut_at_to_seq_below_a_loss(http: httpx.Client) -> None:
 
 def test_records_in_segments_read_the_same(server_factory: ServerFactory) -> None:
     server = server_factory(env={"TOPICS_SEGMENT_MAX_EVENTS": "700"})
-    with httpx.Client(base_url=server.url) as http:
+    with httpx.Client(base_url=server.url, timeout=PATIENCE_S) as http:
         for _ in range(4):
             write(http, [{"data": {"n": n}, "tag": f"t{n % 7}"} for n in range(1000)])
         delete(http, match="t3")
         before, covered = arrow_page(http, limit=10_000)
     assert server.stop() == 0
     server.start()
-    with httpx.Client(base_url=server.url) as http:
+    with httpx.Client(base_url=server.url, timeout=PATIENCE_S) as http:
         after, covered_after = arrow_page(http, limit=10_000)
         assert after.equals(before)
         assert covered_after == covered
@@ -386,7 +390,9 @@ def test_head_of_an_arrow_page_has_no_body(http: httpx.Client) -> None:
 
 
 def test_an_arrow_page_comes_over_http2_too(shared_server: ServerProcess) -> None:
-    with httpx.Client(base_url=shared_server.url, http1=False, http2=True) as http:
+    with httpx.Client(
+        base_url=shared_server.url, http1=False, http2=True, timeout=PATIENCE_S
+    ) as http:
         http.delete("/v0/topics/t").raise_for_status()
         write(http, numbered(8000, size=200))
         table, _ = arrow_page(http, limit=10_000)
@@ -398,7 +404,7 @@ def test_without_pyarrow_arrow_is_not_acceptable(
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['pyarrow'] = None")
     server = server_factory(env={"PYTHONPATH": str(tmp_path)})
-    with httpx.Client(base_url=server.url) as http:
+    with httpx.Client(base_url=server.url, timeout=PATIENCE_S) as http:
         write(http, numbered(3))
         answer = http.get("/v0/topics/t/records", headers={"accept": ARROW})
         assert answer.status_code == 406

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pyarrow as pa
 import pytest
-from tests.blackbox.conftest import ServerFactory, ServerProcess
+from tests.blackbox.conftest import PATIENCE_S, ServerFactory, ServerProcess
 
 ARROW = "application/vnd.apache.arrow.stream"
 _apps = count()
@@ -18,7 +18,7 @@ _apps = count()
 
 @pytest.fixture
 def http(shared_server: ServerProcess) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=shared_server.url) as client:
+    with httpx.Client(base_url=shared_server.url, timeout=PATIENCE_S) as client:
         client.delete("/v0/topics/t").raise_for_status()
         client.delete("/v0/topics/u").raise_for_status()
         yield client
@@ -243,7 +243,9 @@ def test_a_key_needs_every_topic_of_a_stage_and_of_its_commit(
     server = server_factory(env={"TOPICS_API_KEYS": "all,mine:rw:mine.,reader:r"})
 
     def by(key: str) -> httpx.Client:
-        return httpx.Client(base_url=server.url, headers={"authorization": f"Bearer {key}"})
+        return httpx.Client(
+            base_url=server.url, headers={"authorization": f"Bearer {key}"}, timeout=PATIENCE_S
+        )
 
     with by("all") as root, by("mine") as limited, by("reader") as reader:
         refused = stage(limited, "app/1/0/0", row("mine.a", 1), row("other", 2))
@@ -261,7 +263,7 @@ def test_a_key_needs_every_topic_of_a_stage_and_of_its_commit(
 
 def test_stages_beyond_the_byte_limit_are_throttled(server_factory: ServerFactory) -> None:
     server = server_factory(env={"TOPICS_MAX_STAGE_BYTES": "100"})
-    with httpx.Client(base_url=server.url) as http:
+    with httpx.Client(base_url=server.url, timeout=PATIENCE_S) as http:
         stage(http, "app/1/0/0", row("t", "x" * 80)).raise_for_status()
         answer = stage(http, "app/1/1/0", row("t", "x" * 80))
         assert answer.status_code == 429
@@ -271,12 +273,12 @@ def test_stages_beyond_the_byte_limit_are_throttled(server_factory: ServerFactor
 
 
 def test_commits_and_stages_survive_a_kill(server: ServerProcess) -> None:
-    with httpx.Client(base_url=server.url) as http:
+    with httpx.Client(base_url=server.url, timeout=PATIENCE_S) as http:
         stage(http, "app/1/0/0", row("t", 1), row("u", 2)).raise_for_status()
         done = commit(http, "app/1", [0, 0]).json()
         stage(http, "app/2/0/0", row("t", 3)).raise_for_status()
     server.restart()
-    with httpx.Client(base_url=server.url) as http:
+    with httpx.Client(base_url=server.url, timeout=PATIENCE_S) as http:
         again = commit(http, "app/1", [0, 0]).json()
         assert again["deduped"] is True
         assert again["topics"] == done["topics"]

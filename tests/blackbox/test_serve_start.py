@@ -9,12 +9,12 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.blackbox.conftest import ServerFactory, ServerProcess, wait_until
+from tests.blackbox.conftest import PATIENCE_S, ServerFactory, ServerProcess, wait_until
 
 
 def write(server: ServerProcess, topic: str, count: int = 1, **config: object) -> dict[str, object]:
     body = {"records": [{"data": n} for n in range(count)], "config": config}
-    answer = httpx.post(f"{server.url}/v0/topics/{topic}", json=body)
+    answer = httpx.post(f"{server.url}/v0/topics/{topic}", json=body, timeout=PATIENCE_S)
     assert answer.status_code in (200, 201), answer.text
     found: dict[str, object] = answer.json()
     return found
@@ -25,7 +25,7 @@ def write(server: ServerProcess, topic: str, count: int = 1, **config: object) -
 
 def test_the_port_file_holds_the_bound_address(server: ServerProcess) -> None:
     assert server.port != 0
-    assert httpx.get(f"{server.url}/v0/health").json()["status"] == "ok"
+    assert httpx.get(f"{server.url}/v0/health", timeout=PATIENCE_S).json()["status"] == "ok"
 
 
 def test_a_start_without_keys_warns_loudly(server: ServerProcess) -> None:
@@ -43,7 +43,7 @@ def test_a_flag_wins_over_its_variable(server_factory: ServerFactory, tmp_path: 
 def test_a_switch_can_be_turned_off_by_a_flag(server_factory: ServerFactory) -> None:
     env = {"TOPICS_API_KEYS": "k", "TOPICS_PROBE_AUTH": "1"}
     server = server_factory(env=env, flags=["--no-probe-auth"])
-    assert httpx.get(f"{server.url}/v0/ready").status_code == 200
+    assert httpx.get(f"{server.url}/v0/ready", timeout=PATIENCE_S).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_pr11_requests_during_recovery_are_told_to_wait(
     server = server_factory(env=env, start=False, data_dir=first.data_dir)
     server.launch()
     server.wait_bound()
-    with httpx.Client(base_url=server.url) as http:
+    with httpx.Client(base_url=server.url, timeout=PATIENCE_S) as http:
         assert http.get("/v0/health").status_code == 200
         assert http.get("/v0/openapi.json").status_code == 200
         assert http.get("/v0/metrics").status_code == 200
@@ -156,8 +156,8 @@ def test_acked_records_are_there_after_a_restart(server: ServerProcess, how: str
     write(server, "safe", 5, durability="fsync")
     getattr(server, how)()
     server.start()
-    assert httpx.get(f"{server.url}/v0/topics/t").json()["count"] == 500
-    assert httpx.get(f"{server.url}/v0/topics/safe").json()["head_seq"] == 5
+    assert httpx.get(f"{server.url}/v0/topics/t", timeout=PATIENCE_S).json()["count"] == 500
+    assert httpx.get(f"{server.url}/v0/topics/safe", timeout=PATIENCE_S).json()["head_seq"] == 5
 
 
 # Shutdown
@@ -170,7 +170,7 @@ def test_a_signal_ends_it_cleanly_with_exit_code_0(server: ServerProcess) -> Non
 
 
 def test_an_idle_keep_alive_connection_does_not_hold_up_the_end(server: ServerProcess) -> None:
-    with httpx.Client(base_url=server.url) as http:
+    with httpx.Client(base_url=server.url, timeout=PATIENCE_S) as http:
         assert http.get("/v0/health").status_code == 200
         assert server.stop() == 0
 
@@ -178,27 +178,33 @@ def test_an_idle_keep_alive_connection_does_not_hold_up_the_end(server: ServerPr
 def test_pr12_a_running_request_finishes_while_new_ones_are_refused(server: ServerProcess) -> None:
     write(server, "t")
     body = b'{"records":[{"data":"late"}]}'
-    with socket.create_connection((server.host, server.port), timeout=10) as running:
+    with socket.create_connection((server.host, server.port), timeout=PATIENCE_S) as running:
         running.sendall(
             b"POST /v0/topics/t HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
             b"content-length: %d\r\n\r\n%b" % (len(body), body[:10])
         )
-        wait_until(lambda: httpx.get(f"{server.url}/v0/ready").status_code == 200, server)
+        wait_until(
+            lambda: httpx.get(f"{server.url}/v0/ready", timeout=PATIENCE_S).status_code == 200,
+            server,
+        )
         server.signal(signal.SIGTERM)
-        wait_until(lambda: httpx.get(f"{server.url}/v0/ready").status_code == 503, server)
-        refused = httpx.get(f"{server.url}/v0/topics")
+        wait_until(
+            lambda: httpx.get(f"{server.url}/v0/ready", timeout=PATIENCE_S).status_code == 503,
+            server,
+        )
+        refused = httpx.get(f"{server.url}/v0/topics", timeout=PATIENCE_S)
         assert refused.status_code == 503
         assert refused.json()["error"]["code"] == "shutting_down"
         assert refused.headers["retry-after"] == "1"
-        assert httpx.get(f"{server.url}/v0/health").status_code == 200
+        assert httpx.get(f"{server.url}/v0/health", timeout=PATIENCE_S).status_code == 200
         running.sendall(body[10:])
         assert b"200 OK" in running.recv(65536)
     assert server.wait() == 0
     server.start()
-    assert httpx.get(f"{server.url}/v0/topics/t").json()["count"] == 2
+    assert httpx.get(f"{server.url}/v0/topics/t", timeout=PATIENCE_S).json()["count"] == 2
 
 
 def test_sighup_without_tls_changes_nothing(server: ServerProcess) -> None:
     server.signal(signal.SIGHUP)
-    assert httpx.get(f"{server.url}/v0/health").status_code == 200
+    assert httpx.get(f"{server.url}/v0/health", timeout=PATIENCE_S).status_code == 200
     assert server.is_running

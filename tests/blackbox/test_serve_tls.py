@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.blackbox.conftest import ServerFactory, ServerProcess, wait_until
+from tests.blackbox.conftest import PATIENCE_S, ServerFactory, ServerProcess, wait_until
 
 
 def make_certificate(directory: Path, serial: int) -> None:
@@ -51,7 +51,7 @@ def connect(server: ServerProcess, *protocols: str) -> ssl.SSLSocket:
     context.verify_mode = ssl.CERT_NONE
     if protocols:
         context.set_alpn_protocols(list(protocols))
-    raw = socket.create_connection((server.host, server.port), timeout=10)
+    raw = socket.create_connection((server.host, server.port), timeout=PATIENCE_S)
     return context.wrap_socket(raw)
 
 
@@ -107,7 +107,7 @@ def test_curl_speaks_both_versions(tls_server: ServerProcess) -> None:
 
 
 def test_plain_text_gets_nothing_on_a_tls_port(tls_server: ServerProcess) -> None:
-    with socket.create_connection((tls_server.host, tls_server.port), timeout=10) as plain:
+    with socket.create_connection((tls_server.host, tls_server.port), timeout=PATIENCE_S) as plain:
         plain.sendall(b"GET /v0/health HTTP/1.1\r\nhost: x\r\n\r\n")
         assert b"HTTP/1.1 200" not in plain.recv(1000)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
-from tests.blackbox.transport_server import Served, serving
+from tests.blackbox.transport_server import WAIT_S, Served, serving
 
 from topics.http.limits import KIB, Limits
 from topics.http.messages import Response
@@ -55,7 +55,7 @@ def test_a_request_cut_at_any_byte_is_the_same_request(shared: Served) -> None:
 
 
 def test_a_connection_serves_many_requests(shared: Served) -> None:
-    with httpx.Client(base_url=shared.url) as client:
+    with httpx.Client(base_url=shared.url, timeout=WAIT_S) as client:
         for number in range(20):
             assert client.post("/echo", content=b"%d" % number).content == b"%d" % number
     assert shared.app.requests[-1].version == "1.1"
@@ -164,7 +164,7 @@ def test_a_flood_of_pipelined_requests_is_read_only_so_far_ahead(served: Served)
                 sent += wire.sock.send(flood[sent:])
             except BlockingIOError:
                 break
-        wire.sock.settimeout(20)
+        wire.sock.settimeout(WAIT_S)
         assert served.do(lambda: len(app.begun)) < 2000
         served.do(lambda: app.held[0](Response(200, b"go")))
         assert wire.read().body == b"go"
@@ -188,7 +188,7 @@ def test_a_chunked_body_with_extensions_and_trailers_is_read(shared: Served) -> 
 
 def test_a_large_chunked_body_is_read_whole(shared: Served) -> None:
     body = bytes(range(256)) * 4000
-    with httpx.Client(base_url=shared.url) as client:
+    with httpx.Client(base_url=shared.url, timeout=WAIT_S) as client:
         pieces = (body[at : at + 10_000] for at in range(0, len(body), 10_000))
         assert client.post("/echo", content=pieces).content == body
 
@@ -279,7 +279,7 @@ def test_a_chunked_body_is_refused_where_it_passes_the_limit(small: Served) -> N
 
 
 def test_a_client_that_sends_everything_first_still_reads_its_413(small: Served) -> None:
-    client = http.client.HTTPConnection(small.host, small.port, timeout=20)
+    client = http.client.HTTPConnection(small.host, small.port, timeout=WAIT_S)
     try:
         client.request("POST", "/size", body=b"x" * 30_000_000)
         answer = client.getresponse()

@@ -22,7 +22,7 @@ from h2.events import (
 from h2.settings import SettingCodes
 from hpack import Encoder
 from hyperframe.frame import HeadersFrame, SettingsFrame
-from tests.blackbox.transport_server import Served, Wire, serving
+from tests.blackbox.transport_server import WAIT_S, Served, Wire, serving
 
 from topics.http.limits import KIB, MIB, Limits
 from topics.http.messages import Response
@@ -95,7 +95,7 @@ class Peer:
 
     def farewell(self) -> ErrorCodes | int | None:
         """Read to the end of the connection; the code of its GOAWAY."""
-        self.wire.sock.settimeout(20)
+        self.wire.sock.settimeout(WAIT_S)
         while data := self.wire.sock.recv(1 << 16):
             self.events += self.h2.receive_data(data)
         (goaway,) = self.find(ConnectionTerminated)
@@ -122,7 +122,7 @@ def test_curl_with_prior_knowledge_is_answered_in_http2(shared: Served) -> None:
 
 
 def test_httpx_shares_one_connection_for_many_requests(served: Served) -> None:
-    with httpx.Client(base_url=served.url, http1=False, http2=True) as client:
+    with httpx.Client(base_url=served.url, http1=False, http2=True, timeout=WAIT_S) as client:
         for number in range(20):
             answer = client.post("/echo", content=b"%d" % number)
             assert (answer.http_version, answer.content) == ("HTTP/2", b"%d" % number)
@@ -174,7 +174,7 @@ def test_settings_advertise_streams_and_windows(shared: Served) -> None:
 
 def test_a_body_larger_than_all_windows_is_received(shared: Served) -> None:
     body = bytes(range(256)) * 40_000
-    with httpx.Client(base_url=shared.url, http1=False, http2=True, timeout=20) as client:
+    with httpx.Client(base_url=shared.url, http1=False, http2=True, timeout=WAIT_S) as client:
         assert client.post("/size", content=body).content == b"%d" % len(body)
 
 
@@ -225,7 +225,7 @@ def test_the_gate_answers_before_the_body(served: Served) -> None:
 
 
 def test_failures_of_the_application_are_500_and_the_connection_survives(shared: Served) -> None:
-    with httpx.Client(base_url=shared.url, http1=False, http2=True) as client:
+    with httpx.Client(base_url=shared.url, http1=False, http2=True, timeout=WAIT_S) as client:
         for path in ("/boom", "/broken-gate"):
             answer = client.get(path)
             assert answer.status_code == 500
@@ -234,7 +234,7 @@ def test_failures_of_the_application_are_500_and_the_connection_survives(shared:
 
 
 def test_head_and_no_content_have_no_body(shared: Served) -> None:
-    with httpx.Client(base_url=shared.url, http1=False, http2=True) as client:
+    with httpx.Client(base_url=shared.url, http1=False, http2=True, timeout=WAIT_S) as client:
         head = client.head("/big?n=5000", headers={"accept-encoding": "identity"})
         assert (head.headers["content-length"], head.content) == ("5000", b"")
         assert client.get("/none").status_code == 204
@@ -243,7 +243,7 @@ def test_head_and_no_content_have_no_body(shared: Served) -> None:
 def test_a_client_that_sends_everything_first_still_reads_its_413() -> None:
     with (
         serving(Limits(max_body_bytes=100_000)) as served,
-        httpx.Client(base_url=served.url, http1=False, http2=True, timeout=20) as client,
+        httpx.Client(base_url=served.url, http1=False, http2=True, timeout=WAIT_S) as client,
     ):
         answer = client.post("/size", content=b"x" * 150_000)
         assert answer.status_code == 413
@@ -388,7 +388,7 @@ def test_empty_data_frames_are_sent_away(touchy: Served) -> None:
 
 
 def test_a_busy_client_is_no_nuisance(touchy: Served) -> None:
-    with httpx.Client(base_url=touchy.url, http1=False, http2=True) as client:
+    with httpx.Client(base_url=touchy.url, http1=False, http2=True, timeout=WAIT_S) as client:
         for _ in range(300):
             assert client.get("/ok").status_code == 200
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.blackbox.transport_server import Script, Served, serving
+from tests.blackbox.transport_server import WAIT_S, Script, Served, serving
 
 from topics.http.listener import Listener, tls_context
 from topics.http.messages import Response
@@ -79,7 +79,7 @@ def test_draining_closes_the_idle_and_finishes_the_busy(served: Served) -> None:
 
 def test_draining_lets_http2_streams_finish(served: Served) -> None:
     app = served.app
-    with httpx.Client(base_url=served.url, http1=False, http2=True) as client:
+    with httpx.Client(base_url=served.url, http1=False, http2=True, timeout=WAIT_S) as client:
         answers: list[httpx.Response] = []
         asking = threading.Thread(target=lambda: answers.append(client.get("/hold")))
         asking.start()
@@ -179,7 +179,7 @@ def test_tls_negotiates_the_version(secure: Served, flag: str, version: bytes) -
 
 def test_a_refused_upload_under_tls_is_answered(secure: Served) -> None:
     url = f"https://{secure.host}:{secure.port}"
-    with httpx.Client(base_url=url, verify=False) as client:
+    with httpx.Client(base_url=url, verify=False, timeout=WAIT_S) as client:
         answer = client.post("/echo", content=b"x" * 500_000, headers={"content-encoding": "br"})
         assert answer.status_code == 415
         assert client.get("/ok").status_code == 200

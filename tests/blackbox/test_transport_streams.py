@@ -7,7 +7,7 @@ import h2.connection
 import h2.events
 import httpx
 import pytest
-from tests.blackbox.transport_server import Served, serving
+from tests.blackbox.transport_server import WAIT_S, Served, serving
 
 from topics.http.messages import Stream
 
@@ -21,7 +21,7 @@ def served() -> Iterator[Served]:
 @pytest.fixture(params=["1.1", "2"])
 def client(served: Served, request: pytest.FixtureRequest) -> Iterator[httpx.Client]:
     two = request.param == "2"
-    with httpx.Client(base_url=served.url, http1=not two, http2=two, timeout=20) as own:
+    with httpx.Client(base_url=served.url, http1=not two, http2=two, timeout=WAIT_S) as own:
         yield own
 
 

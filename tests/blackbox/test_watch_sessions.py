@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.blackbox.conftest import ServerFactory, ServerProcess
+from tests.blackbox.conftest import PATIENCE_S, ServerFactory, ServerProcess
 from tests.blackbox.event_client import (
     EventStream,
     gauge,
@@ -42,7 +42,9 @@ def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 def post(server: ServerProcess, body: object, key: str = "", query: str = "") -> httpx.Response:
     headers = {"Authorization": f"Bearer {key}"} if key else {}
-    return httpx.post(f"{server.url}/v0/watch{query}", json=body, headers=headers)
+    return httpx.post(
+        f"{server.url}/v0/watch{query}", json=body, headers=headers, timeout=PATIENCE_S
+    )
 
 
 def code(answer: httpx.Response) -> tuple[int, str]:
@@ -93,7 +95,7 @@ def test_a_lenient_watch_leaves_unknown_topics_out(shared: ServerProcess) -> Non
     with EventStream(shared, nothing["stream_url"]) as stream:
         _, gone = stream.rest()
     assert (gone.data["code"], gone.data["reason"]) == (410, "no_topics")
-    again = httpx.get(shared.url + nothing["stream_url"])
+    again = httpx.get(shared.url + nothing["stream_url"], timeout=PATIENCE_S)
     assert code(again) == (404, "not_found"), "the session is gone with it"
 
 
@@ -119,7 +121,7 @@ def test_the_number_of_sessions_is_capped(server_factory: ServerFactory) -> None
     assert gauge(server, "watch_sessions") == 2
     with EventStream(server, first["stream_url"]) as stream:
         stream.until("caught-up")
-        httpx.delete(f"{server.url}/v0/topics/t")
+        httpx.delete(f"{server.url}/v0/topics/t", timeout=PATIENCE_S)
         stream.rest()
     assert gauge(server, "watch_sessions") == 1, "a session without topics is dropped"
 
@@ -149,13 +151,17 @@ def test_an_unacceptable_type_is_refused_before_the_session_is_looked_up(
         ("text/html, */*;q=0.1", 404),
         ("", 404),
     ]:
-        answer = httpx.get(f"{shared.url}/v0/watch/wid_nope", headers={"Accept": accept})
+        answer = httpx.get(
+            f"{shared.url}/v0/watch/wid_nope", headers={"Accept": accept}, timeout=PATIENCE_S
+        )
         assert answer.status_code == status, accept
 
 
 def test_a_session_opens_only_for_the_key_that_made_it(keyed: ServerProcess) -> None:
     boss = {"Authorization": "Bearer boss"}
-    httpx.put(f"{keyed.url}/v0/topics/mine", json={}, headers=boss).raise_for_status()
+    httpx.put(
+        f"{keyed.url}/v0/topics/mine", json={}, headers=boss, timeout=PATIENCE_S
+    ).raise_for_status()
     path = post(keyed, {"topics": {"mine": {}}}, "reader").json()["stream_url"]
     for query, headers in [
         ("", {}),
@@ -165,7 +171,7 @@ def test_a_session_opens_only_for_the_key_that_made_it(keyed: ServerProcess) -> 
         ("?token=wrong&token=reader", {}),
         ("", boss),
     ]:
-        answer = httpx.get(keyed.url + path + query, headers=headers)
+        answer = httpx.get(keyed.url + path + query, headers=headers, timeout=PATIENCE_S)
         assert code(answer) == (401, "unauthorized"), (query, headers)
     for query, headers in [
         ("?token=reader", {}),
@@ -175,9 +181,12 @@ def test_a_session_opens_only_for_the_key_that_made_it(keyed: ServerProcess) -> 
         with EventStream(keyed, path + query, headers) as stream:
             assert stream.status == 200, (query, headers)
     for query in ("", "?token=reader", "?token=wrong"):
-        answer = httpx.get(f"{keyed.url}/v0/watch/wid_unknown{query}")
+        answer = httpx.get(f"{keyed.url}/v0/watch/wid_unknown{query}", timeout=PATIENCE_S)
         assert code(answer) == (404, "not_found"), query
-    assert code(httpx.get(f"{keyed.url}/v0/topics?token=boss")) == (401, "unauthorized")
+    assert code(httpx.get(f"{keyed.url}/v0/topics?token=boss", timeout=PATIENCE_S)) == (
+        401,
+        "unauthorized",
+    )
 
 
 def test_connections_are_capped_and_slots_come_back(server_factory: ServerFactory) -> None:
@@ -190,12 +199,14 @@ def test_connections_are_capped_and_slots_come_back(server_factory: ServerFactor
         }
     )
     boss, second = ({"Authorization": f"Bearer {key}"} for key in ("boss", "second"))
-    httpx.put(f"{server.url}/v0/topics/t", json={}, headers=boss).raise_for_status()
+    httpx.put(
+        f"{server.url}/v0/topics/t", json={}, headers=boss, timeout=PATIENCE_S
+    ).raise_for_status()
     mine = post(server, {"topics": {"t": {}}}, "boss").json()["stream_url"]
     hers = post(server, {"topics": {"t": {}}}, "second").json()["stream_url"]
 
     def limit_of(path: str, headers: dict[str, str]) -> str:
-        answer = httpx.get(server.url + path, headers=headers)
+        answer = httpx.get(server.url + path, headers=headers, timeout=PATIENCE_S)
         assert answer.status_code == 429
         limit: str = answer.json()["error"]["detail"]["limit"]
         return limit
@@ -228,6 +239,6 @@ def test_head_behaves_like_get_without_a_stream(shared: ServerProcess) -> None:
     put(shared, "head")
     before = gauge(shared, "sse_connections")
     path = watch(shared, "head")["stream_url"]
-    answer = httpx.head(shared.url + path)
+    answer = httpx.head(shared.url + path, timeout=PATIENCE_S)
     assert (answer.status_code, answer.headers["content-type"]) == (200, "text/event-stream")
     wait_until_gauge(shared, "sse_connections", before)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.blackbox.conftest import ServerProcess
+from tests.blackbox.conftest import PATIENCE_S, ServerProcess
 from tests.blackbox.event_client import (
     EventStream,
     gauge,
@@ -55,7 +55,9 @@ def test_an_append_is_pushed_to_an_open_stream(shared: ServerProcess) -> None:
 
 def test_options_shape_the_frames(shared: ServerProcess) -> None:
     records = [{"data": n, "tag": "room:4", "meta": {"fw": 1}} for n in range(3)]
-    httpx.post(f"{shared.url}/v0/topics/shaped", json={"records": records}).raise_for_status()
+    httpx.post(
+        f"{shared.url}/v0/topics/shaped", json={"records": records}, timeout=PATIENCE_S
+    ).raise_for_status()
     session = watch(
         shared, "shaped", limit=2, include_tags=True, include_meta=False, include_data=False
     )
@@ -67,7 +69,9 @@ def test_options_shape_the_frames(shared: ServerProcess) -> None:
 
 def test_a_predicate_keeps_other_tags_out(shared: ServerProcess) -> None:
     records = [{"data": 1, "tag": "a"}, {"data": 2, "tag": "b"}]
-    httpx.post(f"{shared.url}/v0/topics/picked", json={"records": records}).raise_for_status()
+    httpx.post(
+        f"{shared.url}/v0/topics/picked", json={"records": records}, timeout=PATIENCE_S
+    ).raise_for_status()
     session = watch(shared, "picked", match=["tag", "Eq", "b"])
     with EventStream(shared, session["stream_url"]) as stream:
         _, record, caught_up = stream.until("caught-up")
@@ -89,7 +93,7 @@ def test_a_dropped_topic_ends_the_stream_at_once(shared: ServerProcess) -> None:
     write(shared, "doomed", 1)
     with EventStream(shared, watch(shared, "doomed")["stream_url"]) as stream:
         stream.until("caught-up")
-        httpx.delete(f"{shared.url}/v0/topics/doomed").raise_for_status()
+        httpx.delete(f"{shared.url}/v0/topics/doomed", timeout=PATIENCE_S).raise_for_status()
         deleted, gone = stream.rest()
     assert deleted.data == {"topic": "doomed", "head_seq": 0, "reason": "deleted"}
     assert deleted.positions == {"doomed": 1}
@@ -130,7 +134,7 @@ def test_a_topic_recreated_while_away_is_read_from_its_start(shared: ServerProce
     path = watch(shared, "reborn")["stream_url"]
     with EventStream(shared, path) as stream:
         place = stream.until("caught-up")[-1].id
-    httpx.delete(f"{shared.url}/v0/topics/reborn").raise_for_status()
+    httpx.delete(f"{shared.url}/v0/topics/reborn", timeout=PATIENCE_S).raise_for_status()
     write(shared, "reborn", *range(7))
     with EventStream(shared, path, {"Last-Event-ID": str(place)}) as stream:
         _, tombstone, record, _ = stream.until("caught-up")
@@ -197,7 +201,7 @@ def test_streams_work_over_http2(shared: ServerProcess) -> None:
     write(shared, "two", 1)
     path = watch(shared, "two")["stream_url"]
     with (
-        httpx.Client(http1=False, http2=True) as client,
+        httpx.Client(http1=False, http2=True, timeout=PATIENCE_S) as client,
         client.stream("GET", shared.url + path) as answer,
     ):
         assert answer.http_version == "HTTP/2"
@@ -212,7 +216,7 @@ def test_streams_work_over_http2(shared: ServerProcess) -> None:
 def test_a_long_poll_is_answered_by_an_append(shared: ServerProcess) -> None:
     put(shared, "polled")
     body = b'{"wait_ms":20000}'
-    with socket.create_connection((shared.host, shared.port), timeout=10) as sock:
+    with socket.create_connection((shared.host, shared.port), timeout=PATIENCE_S) as sock:
         sock.sendall(
             b"POST /v0/topics/polled/diff HTTP/1.1\r\nHost: x\r\n"
             b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)

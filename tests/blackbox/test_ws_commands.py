@@ -16,7 +16,7 @@ from tests.blackbox.event_client import gauge, put, wait_until_gauge, write
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
-PATIENCE_S = 30.0
+PATIENCE_S = 90.0
 KEYS = "boss,reader:read,writer:rw,near:rw:near."
 
 
@@ -93,7 +93,7 @@ def client(shared: ServerProcess) -> Iterator[Client]:
 
 
 def test_a_request_without_upgrade_is_refused(shared: ServerProcess) -> None:
-    answer = httpx.get(f"{shared.url}/v0/ws")
+    answer = httpx.get(f"{shared.url}/v0/ws", timeout=PATIENCE_S)
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_request")
 
 
@@ -302,7 +302,7 @@ def test_a_dropped_topic_is_told(shared: ServerProcess, client: Client) -> None:
     put(shared, "ws.drop")
     client.ask(op="subscribe", topic="ws.drop")
     client.until("caught_up")
-    httpx.delete(f"{shared.url}/v0/topics/ws.drop").raise_for_status()
+    httpx.delete(f"{shared.url}/v0/topics/ws.drop", timeout=PATIENCE_S).raise_for_status()
     assert client.next() == {
         "op": "topic_deleted",
         "topic": "ws.drop",

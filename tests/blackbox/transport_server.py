@@ -17,7 +17,7 @@ from topics.http.listener import Listener
 from topics.http.messages import Reply, Request, Response, Stream, Upgrade
 
 T = TypeVar("T")
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 class Script:

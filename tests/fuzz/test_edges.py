@@ -48,7 +48,9 @@ _STATUS = re.compile(rb"HTTP/1\.1 (\d\d\d)")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     process = ServerProcess(tmp_path_factory.mktemp("fuzzed"), SETTINGS, ()).start()
     for topic, config in (("t", {}), ("q", {"type": "queue"})):
-        httpx.put(f"{process.url}/v0/topics/{topic}", json=config).raise_for_status()
+        httpx.put(
+            f"{process.url}/v0/topics/{topic}", json=config, timeout=PATIENCE_S
+        ).raise_for_status()
     yield process
     process.end()
 
