@@ -28,6 +28,7 @@ from topics.spark.flows.progress import Progress
 from topics.spark.flows.reading import Function, load_module
 from topics.spark.flows.views import as_records, create_views, first_line
 from topics.spark.quiet import chatter_to
+from topics.spark.slow_starts import again_if_too_slow
 from topics.spark.starting import require_pyspark, session
 
 if TYPE_CHECKING:
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
     Report = Callable[[Progress], None]
 
 _POLL_S: Final = 0.2
-_TRIES: Final = 4
-_TOO_SLOW: Final = "Python worker failed to connect back"
 _DELIVERY_MS: Final = 30_000
 _log = logging.getLogger("topics.spark")
 _IN_A_BATCH: Final = ("Processing", "No new data but cleaning up state")
@@ -95,19 +94,8 @@ def run_query(
     stopping: threading.Event,
     notice: Callable[[str], None],
 ) -> Outcome:
-    """Start the query and follow it to its end; anew when this machine was too slow for Spark.
-
-    Spark gives a Python process ten seconds to start, and nothing can change that. On a machine
-    that is busy with something else it may take longer, and the query fails for no other reason.
-    """
-    for _ in range(_TRIES - 1):
-        failed = watch.follow(start_query(), stopping)
-        if failed is None:
-            return watch.outcome
-        if _TOO_SLOW not in str(failed):
-            raise failed
-        notice("this machine is too busy: a Python process took over 10 s to start; once more")
-    failed = watch.follow(start_query(), stopping)
+    """Start the query and follow it to its end; anew when this machine was too slow for Spark."""
+    failed = again_if_too_slow(lambda: watch.follow(start_query(), stopping), notice)
     if failed is not None:
         raise failed
     return watch.outcome

@@ -26,6 +26,7 @@ from topics.spark.lake.place import Place
 from topics.spark.lake.reconcile import carry_deletes
 from topics.spark.lake.sink import FORMAT, LakeSink
 from topics.spark.lake.table import CHECKPOINT, LakeTable
+from topics.spark.slow_starts import again_if_too_slow
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -95,6 +96,18 @@ class Synced:
     seconds: float
 
 
+def start_options(task: SyncTask, epoch: int) -> dict[str, str]:
+    """Where a new query begins; one with a checkpoint knows.
+
+    A query that ended before its first batch has left a checkpoint that knows nothing yet.
+    """
+    began = os.path.join(task.checkpoint_dir, "offsets")
+    if os.path.isdir(began) and any(name.isdecimal() for name in os.listdir(began)):
+        return {}
+    position = LakeTable.open(task.place).position(task.topic, epoch)
+    return {"startingOffsets": json.dumps({task.topic: position + 1})}
+
+
 class Sync:
     """One run. `report` gets every epoch, `notice` words about the rest."""
 
@@ -124,8 +137,12 @@ class Sync:
                 self._prepare()
                 if task.reconcile and not task.once:
                     self._reconcile(origin, everything=True)
-                query = self._start(spark, state["epoch"])
-                self._watch(query, origin, stopping)
+                failed = again_if_too_slow(
+                    lambda: self._watch(self._start(spark, state["epoch"]), origin, stopping),
+                    self._notice,
+                )
+                if failed is not None:
+                    raise SyncFailed(explain(failed)) from failed
                 self._reconcile(origin, everything=task.reconcile)
                 report_position(place, origin, place.cursor)
         table = LakeTable.open(place)
@@ -154,7 +171,7 @@ class Sync:
         rows = (
             spark.readStream.format("topics")
             .schema(_COLUMNS)
-            .options(**server, **self._start_options(epoch))
+            .options(**server, **start_options(task, epoch))
             .option("subscribe", task.topic)
             .option("onLoss", "rows")
             .option("includeDeleted", "true")
@@ -173,17 +190,12 @@ class Sync:
             return writer.trigger(availableNow=True).start()
         return writer.trigger(processingTime=task.trigger).start()
 
-    def _start_options(self, epoch: int) -> dict[str, str]:
-        """Where a new query begins; one with a checkpoint knows."""
-        task = self._task
-        if os.path.exists(os.path.join(task.checkpoint_dir, "metadata")):
-            return {}
-        position = LakeTable.open(task.place).position(task.topic, epoch)
-        return {"startingOffsets": json.dumps({task.topic: position + 1})}
-
     # While it runs
 
-    def _watch(self, query: StreamingQuery, origin: Origin, stopping: threading.Event) -> None:
+    def _watch(
+        self, query: StreamingQuery, origin: Origin, stopping: threading.Event
+    ) -> Exception | None:
+        """Follow a query to its end; gives the error it ended with."""
         try:
             while query.isActive and not stopping.wait(_POLL_S):
                 self._look(query)
@@ -194,9 +206,7 @@ class Sync:
         finally:
             query.stop()
         self._look(query)
-        failed = query.exception()
-        if failed is not None:
-            raise SyncFailed(explain(failed)) from failed
+        return query.exception()
 
     def _finish_epoch(self, query: StreamingQuery) -> None:
         """Let the running epoch end; Spark would tear it down in the middle."""
