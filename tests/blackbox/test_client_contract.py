@@ -290,6 +290,8 @@ REFUSALS: list[tuple[str, Callable[[Door, str], object], type[errors.TopicsError
     ("create nameless", lambda d, t: d.create(""), errors.InvalidRequest),
     ("create bad name", lambda d, t: d.create("_" + t), errors.InvalidRequest),
     ("create with bad field", lambda d, t: d.create(t, ttl_ms="5"), errors.InvalidRequest),
+    ("create with odd field", lambda d, t: d.create(t, durabilty="fsync"), errors.InvalidRequest),
+    ("append odd setting", lambda d, t: d.append(t, ONE, config={"ttl": 1}), errors.InvalidRequest),
     ("append nothing", lambda d, t: d.append(t, []), errors.InvalidRequest),
     ("append no mapping", lambda d, t: d.append(t, [1]), errors.InvalidRequest),
     ("append no data", lambda d, t: d.append(t, {"tag": "x"}), errors.InvalidRequest),

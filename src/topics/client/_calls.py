@@ -34,6 +34,7 @@ from topics.values import (
 )
 from topics.wire.drafts import Columns, Records, columns_of
 from topics.wire.jsonbytes import encode
+from topics.wire.settings import known_settings
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -113,7 +114,7 @@ def create(topic: str, config: Mapping[str, Any]) -> Call[Created]:
         made = _created(body)
         return Created(made.topic, made.created, made.config)
 
-    return Call("PUT", topic_path(topic), parse, encode(dict(config)))
+    return Call("PUT", topic_path(topic), parse, encode(known_settings(config)))
 
 
 def drop(topic: str, *, if_empty: bool) -> Call[Dropped]:
@@ -244,7 +245,7 @@ def append(
         if value is not None:
             members.append(b'"%b":%b' % (name.encode(), encode(value)))
     if config is not None:
-        members.append(b'"config":%b' % encode(dict(config)))
+        members.append(b'"config":%b' % encode(known_settings(config)))
     if not topic:
         raise InvalidRequest("a topic needs a name")
     return Call(

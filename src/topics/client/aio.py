@@ -94,12 +94,12 @@ class AsyncRemoteLog:
 
     # Topics
 
-    async def create(self, topic: str, **config: Any) -> Created:  # noqa: ANN401 - judged by the server
+    async def create(self, topic: str, **config: Any) -> Created:  # noqa: ANN401 - judged when used
         """Create a topic, or replace the whole configuration of one that exists.
 
         What is left out returns to its default: `durability` (`ephemeral`, `memory`, `disk` or
         `fsync`; default `disk`), `ttl_ms`, `cap_records`, `cap_bytes`, `discard` (`old` or
-        `reject`), `type` (`log` or `queue`) and the rest of the topic's settings.
+        `reject`), `type` (`log` or `queue`) and the rest. A setting no topic has is an error.
         """
         return await self._run(_calls.create(topic, config))
 

@@ -42,6 +42,7 @@ from topics.values import (
     TopicState,
     TopicSummary,
 )
+from topics.wire.settings import known_settings
 
 if TYPE_CHECKING:
     from topics.client.consumer import Consumer
@@ -89,14 +90,14 @@ class Log:
 
     # Topics
 
-    def create(self, topic: str, **config: Any) -> Created:  # noqa: ANN401 - see TopicConfig
+    def create(self, topic: str, **config: Any) -> Created:  # noqa: ANN401 - judged when used
         """Create a topic, or replace the whole configuration of one that exists.
 
         What is left out returns to its default: `durability` (`ephemeral`, `memory`, `disk` or
         `fsync`; default `disk`), `ttl_ms`, `cap_records`, `cap_bytes`, `discard` (`old` or
-        `reject`), `type` (`log` or `queue`) and the rest of the topic's settings.
+        `reject`), `type` (`log` or `queue`) and the rest. A setting no topic has is an error.
         """
-        return self._change(self._engine.put(topic, config))
+        return self._change(self._engine.put(topic, known_settings(config)))
 
     def drop(self, topic: str, *, if_empty: bool = False) -> Dropped:
         """Remove a topic and every router that touches it; `deleted` is False if it was absent."""
@@ -151,7 +152,7 @@ class Log:
                 key=idempotency_key,
                 expect_head=expect_head,
                 create=create,
-                config=config,
+                config=None if config is None else known_settings(config),
             )
         )
 
