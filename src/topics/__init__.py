@@ -76,7 +76,8 @@ def open(
     `read_only` looks at it beside its owner without disturbing anything. Settings are keywords
     (`wal_shards=1`, `cold_dir=...`, `disk_sync_ms=10`); an unknown one is an error. Nothing runs
     in the background unless `background=True`: due work is then done by a thread instead of in
-    slices inside the calls.
+    slices inside the calls. For tests, `fs` and `clock` take a disk and a clock of
+    `topics.testing`.
 
     An address (`http://` or `https://`) gives a client with the same calls, results and errors;
     its settings are `token`, `timeout`, `retries`, `heartbeat`, `ca_file` and `connections`.

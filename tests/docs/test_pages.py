@@ -13,6 +13,7 @@ FOLDERS = ("tutorials", "howto", "operations")
 PAGES = [
     DOCS / "index.md",
     DOCS / "client.md",
+    DOCS / "testing.md",
     *(page for name in FOLDERS for page in sorted((DOCS / name).glob("*"))),
 ]
 WITH_CODE = [page for page in PAGES if blocks_of(page.read_text())]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from topics.embedded.log import Log
 from topics.embedded.view import View
@@ -12,31 +12,41 @@ from topics.engine.engine import memory_engine
 from topics.engine.settings import SETTING_NAMES, EngineSettings
 from topics.errors import InvalidRequest
 
+if TYPE_CHECKING:
+    from topics.storage.fs import Fs
+
 
 def open_log(
     path: str | os.PathLike[str] | None = None,
     *,
     read_only: bool = False,
     background: bool = False,
+    fs: Fs | None = None,
     clock: Clock | None = None,
     **settings: Any,  # noqa: ANN401 - EngineSettings checks them
 ) -> Log:
-    """Open a directory as a log, or memory when no path is given. See `topics.open`."""
+    """Open a directory as a log, or memory when no path is given. See `topics.open`.
+
+    `fs` and `clock` stand in for the machine's own; `topics.testing` has some to choose from.
+    """
     chosen = settings_of(settings)
     clock = clock or SystemClock()
     if path is None:
         if read_only:
             raise InvalidRequest("a log in memory has nothing to read yet: leave out read_only")
+        if fs is not None:
+            raise InvalidRequest("a log in memory has no files: give a path on that file system")
         return Log(memory_engine(chosen, clock), background=background)
     # Files are the slow part of the import; a log in memory does without.
     from topics.engine.opening import Opening, open_engine  # noqa: PLC0415
     from topics.storage.fs import RealFs  # noqa: PLC0415
 
+    fs = fs or RealFs()
     where = os.path.abspath(os.fspath(path))
     opening = Opening(chosen, clock)
     if read_only:
-        return View(RealFs(), where, opening)
-    log = Log(open_engine(RealFs(), where, opening), background=background)
+        return View(fs, where, opening)
+    log = Log(open_engine(fs, where, opening), background=background)
     if chosen.wal_repair is not None:
         log.checkpoint()  # what was salvaged must not depend on the damaged file again
     return log
