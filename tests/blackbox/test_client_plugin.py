@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tomllib
@@ -13,6 +14,8 @@ from tests.blackbox.conftest import child_environment
 from topics.testing import plugin
 
 ROOT = Path(__file__).resolve().parents[2]
+GUIDE = ROOT / "docs" / "client.md"
+"""Its last block is a test with the fixtures."""
 
 USER_TESTS = """
 import os
@@ -50,6 +53,8 @@ def test_users_get_a_log_in_memory_and_a_server_that_leaves_nothing_behind(tmp_p
         "from topics.testing.plugin import topics_log, topics_server\n"
     )
     (tmp_path / "test_users.py").write_text(USER_TESTS)
+    (shown,) = re.findall(r"^```py\n(.*?)^```$", GUIDE.read_text(), re.DOTALL | re.MULTILINE)
+    (tmp_path / "test_guide.py").write_text(shown)
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", tmp_path],
         cwd=tmp_path,
@@ -60,7 +65,7 @@ def test_users_get_a_log_in_memory_and_a_server_that_leaves_nothing_behind(tmp_p
         check=False,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "4 passed" in ran.stdout
+    assert "5 passed" in ran.stdout
 
 
 def test_pytest_finds_the_plugin_by_itself() -> None:

@@ -17,6 +17,8 @@ PAGES = [
     *(page for name in FOLDERS for page in sorted((DOCS / name).glob("*"))),
 ]
 WITH_CODE = [page for page in PAGES if blocks_of(page.read_text())]
+RUN_ELSEWHERE = [DOCS / "cli.md", *(DOCS / "spark").glob("*.md")]
+"""By the tests of the command line, and by those with a Spark."""
 
 
 @pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: str(page.relative_to(DOCS)))
@@ -24,11 +26,29 @@ def test_the_code_of_a_page_runs_as_printed(page: Path, tmp_path: Path) -> None:
     assert run_page(page, tmp_path) > 0
 
 
+def test_no_page_with_code_is_left_out() -> None:
+    known = {*WITH_CODE, *RUN_ELSEWHERE}
+    pages = (page for page in DOCS.rglob("*.md") if page not in known)
+    assert [page for page in pages if blocks_of(page.read_text())] == []
+
+
 def test_what_a_page_promises_is_compared_to_the_letter(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("```python\nprint(1)\n```\n```text\n2\n```\n")
     with pytest.raises(AssertionError, match="promises"):
         run_page(page, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["guarantees.md", "testing.md"])
+def test_every_test_that_is_named_as_proof_exists(name: str) -> None:
+    named = re.findall(r"`(tests/[\w/.]+|test_\w+\.py)`", (DOCS / name).read_text())
+    assert len(named) > 5
+    folder, paths = Path(), []
+    for test in named:
+        # A bare name is in the folder of the one before it, as a reader takes it.
+        paths.append(Path(test) if test.startswith("tests/") else folder / test)
+        folder = paths[-1].parent
+    assert [path for path in paths if not (DOCS.parent / path).exists()] == []
 
 
 def test_the_overview_for_language_models_names_pages_that_exist() -> None:
