@@ -381,11 +381,23 @@ def hasty() -> Iterator[Served]:
         yield served
 
 
+def first_words(served: Served, said: bytes) -> bytes:
+    """The status line of the answer to these bytes and no more; the connection ends after it.
+
+    On a busy machine the little time there is may be over before the server has looked at them.
+    It then takes the connection for a silent one and ends it without a word: we come again.
+    """
+    for _ in range(50):
+        with served.connect() as wire:
+            wire.send(said)
+            if line := wire.file.readline():
+                wire.file.read()
+                return line
+    raise AssertionError("it never had a word for us")
+
+
 def test_slow_headers_are_408(hasty: Served) -> None:
-    with hasty.connect() as wire:
-        wire.send(b"GET /ok HT")
-        assert wire.read().status == 408
-        assert wire.at_end()
+    assert first_words(hasty, b"GET /ok HT").startswith(b"HTTP/1.1 408 ")
 
 
 def test_a_silent_connection_is_closed(hasty: Served) -> None:
@@ -400,10 +412,8 @@ def test_half_a_preface_is_no_excuse(hasty: Served) -> None:
 
 
 def test_a_slow_body_is_408(hasty: Served) -> None:
-    with hasty.connect() as wire:
-        wire.send(b"POST /echo HTTP/1.1\r\nHost: t\r\nContent-Length: 9\r\n\r\nhi")
-        assert wire.read().status == 408
-        assert wire.at_end()
+    begun = b"POST /echo HTTP/1.1\r\nHost: t\r\nContent-Length: 9\r\n\r\nhi"
+    assert first_words(hasty, begun).startswith(b"HTTP/1.1 408 ")
 
 
 def test_an_idle_connection_is_closed_in_the_end() -> None:
@@ -415,30 +425,39 @@ def test_an_idle_connection_is_closed_in_the_end() -> None:
 
 def test_waiting_for_a_slow_answer_is_nobodys_fault(hasty: Served) -> None:
     app = hasty.app
-    with hasty.connect() as wire, hasty.connect() as other:
-        wire.get("/hold?slow")
-        assert other.at_end()  # several sweeps have passed
-        app.wait_until(lambda: bool(app.held))
-        hasty.do(lambda: app.held[-1](Response(200, b"late")))
-        assert wire.read().body == b"late"
+    for _ in range(50):
+        with hasty.connect() as wire:
+            wire.get("/hold?slow")
+            with hasty.connect() as other:
+                assert other.at_end()  # several sweeps have passed
+            if not app.held:
+                continue  # the request came too late, see `first_words`
+            hasty.do(lambda: app.held[-1](Response(200, b"late")))
+            assert wire.read().body == b"late"
+            return
+    raise AssertionError("no request was ever held")
 
 
 def test_a_client_that_does_not_read_is_not_read_either(served: Served) -> None:
     app = served.app
     with served.connect() as wire:
+        wire.get("/big?n=30000000")
+        app.wait_until(lambda: bool(app.run))
         for _ in range(20):
-            wire.get("/big?n=3000000")
+            wire.get("/big?n=3000")
         with served.connect() as other:
             other.get("/ok")
             assert other.read().status == 200
-        assert served.do(lambda: len([path for path in app.run if "big" in path])) < 20
+        assert served.do(lambda: app.run == ["/big?n=30000000", "/ok"])
+        assert len(wire.read().body) == 30_000_000
         for _ in range(20):
-            assert len(wire.read().body) == 3_000_000
+            assert len(wire.read().body) == 3000
 
 
 def test_a_client_that_never_reads_is_given_up() -> None:
     with serving(Limits(stall_timeout_s=0.2)) as served, served.connect() as wire:
         wire.get("/big?n=30000000")
+        served.app.wait_until(lambda: bool(served.app.run))
         served.wait_for_no_connections()
         received = 0
         while data := wire.sock.recv(1 << 20):
@@ -463,8 +482,7 @@ def test_a_half_closed_client_gets_its_answers(served: Served) -> None:
 def test_a_reset_inside_a_body_ends_the_request_unanswered(served: Served) -> None:
     wire = served.connect()
     wire.send(b"POST /echo HTTP/1.1\r\nHost: t\r\nContent-Length: 9\r\n\r\nhi")
-    served.app.wait_until(lambda: True)
-    served.do(lambda: None)
+    served.app.wait_until(lambda: served.app.begun == ["/echo"])
     wire.reset()
     served.app.wait_until(lambda: served.app.ended == [("/echo", None)])
     assert served.app.run == []
