@@ -30,11 +30,11 @@ def opened(served: Served) -> Stream:
     return served.app.streams[0]
 
 
-def fill(stream: Stream) -> Callable[[], bool]:
-    """Write until the peer is behind."""
+def fill(stream: Stream) -> Callable[[], int]:
+    """Write until the peer is behind; gives the number of bytes."""
 
-    def write() -> bool:
-        return any(not stream.write(b"x" * 100_000) for _ in range(1000))
+    def write() -> int:
+        return next(n * 100_000 for n in range(1, 1001) if not stream.write(b"x" * 100_000))
 
     return write
 
@@ -80,13 +80,16 @@ def test_a_slow_reader_is_reported_and_so_is_its_catching_up(
 ) -> None:
     with client.stream("GET", "/stream") as answer:
         stream = opened(served)
-        assert served.do(fill(stream))
+        written = served.do(fill(stream))
         queued = served.do(lambda: stream.queued_bytes)
         assert queued > 256 * 1024
         assert served.do(lambda: stream.write(b"y")) is False
         body = answer.iter_raw()
-        while served.app.drains == 0:
-            next(body)
+        received = b""
+        while len(received) <= written:
+            received += next(body)
+        assert received == b"x" * written + b"y"
+        served.app.wait_until(lambda: served.app.drains > 0)
         assert served.do(lambda: stream.queued_bytes) == 0
         assert served.do(lambda: stream.write(b"z")) is True
         served.do(stream.close)
