@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +19,7 @@ from topics.spark.flows.errors import FlowRuns, NoSuchFlow
 from topics.spark.flows.state import State
 
 Env = dict[str, str]
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 RUNNER = """
 import os, signal, socket, sys, threading
@@ -174,3 +177,52 @@ def test_readers_never_meet_half_of_a_rewrite(env: Env) -> None:
         finally:
             writer.send_signal(signal.SIGKILL)
     assert None not in seen
+
+
+def test_a_rewrite_that_takes_its_time_is_waited_for(env: Env) -> None:
+    with state.hold("totals", env) as holder:
+        holder.write(a_state())
+        file = state.folder(env) / "totals.json"
+        whole = file.read_bytes()
+        file.write_bytes(whole[: len(whole) // 2])
+        finishing = threading.Timer(0.5, file.write_bytes, [whole])
+        finishing.start()
+        assert state.find("totals", env) == a_state()
+        finishing.join()
+
+
+def test_half_of_a_rewrite_that_nobody_will_finish_is_no_flow(env: Env) -> None:
+    with state.hold("totals", env) as holder:
+        holder.write(a_state())
+    file = state.folder(env) / "totals.json"
+    file.write_bytes(file.read_bytes()[:-20])
+    assert state.find_all(env) == []
+
+
+def test_a_writer_stopped_in_the_middle_of_a_rewrite_leaves_a_whole_text(
+    env: Env, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str | None] = []
+    cut = os.ftruncate
+
+    def look_and_cut(handle: int, size: int) -> None:
+        seen.append(state.find("totals", env).error)
+        cut(handle, size)
+
+    with state.hold("totals", env) as holder:
+        monkeypatch.setattr(os, "ftruncate", look_and_cut)
+        for error in ("x" * 5000, None, "x"):
+            holder.write(a_state(error=error))
+    assert seen == ["x" * 5000, None, "x"]
+
+
+def test_looking_at_a_flow_does_not_keep_it_from_starting(
+    env: Env, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with state.hold("totals", env) as holder:
+        holder.write(a_state())
+    with (state.folder(env) / "totals.json").open("rb") as look:
+        fcntl.flock(look, fcntl.LOCK_SH)
+        monkeypatch.setattr(time, "sleep", lambda _: fcntl.flock(look, fcntl.LOCK_UN))
+        with state.hold("totals", env):
+            pass

@@ -5,7 +5,8 @@
 
 The lock is the truth about running and goes with the process, however it ends; what is written in
 the file is for people and for `stop`. The file is rewritten in place, because a lock belongs to a
-file and would not follow a rename; a reader that meets half of a rewrite looks again.
+file and would not follow a rename; a reader that meets half of a rewrite looks again, for as long
+as somebody holds the lock and can finish it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,11 @@ Status = Literal["starting", "running", "stopped", "failed", "lost"]
 """`lost`: the file says it runs, and nobody holds its lock: the process was killed."""
 
 _POLL_S = 0.05
-_TRIES = 50
+_LOOK_S = 0.005
+_HALF_S = 20.0
+"""How long a rewrite may take on a machine that is busy with something else."""
+_STARTS = 20
+"""Looks at the lock before somebody else counts as its holder."""
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -71,10 +76,11 @@ class Holder:
         self.state: State | None = None
 
     def write(self, state: State) -> None:
-        """Replace what the file says."""
+        """Replace what the file says, with one write: of a longer text before it spaces are left
+        until the file is cut."""
         self.state = state
         text = msgspec.json.format(msgspec.json.encode(state)) + b"\n"
-        os.pwrite(self._handle, text, 0)
+        os.pwrite(self._handle, text.ljust(os.fstat(self._handle).st_size), 0)
         os.ftruncate(self._handle, len(text))
 
     def update(self, **changes: Any) -> None:  # noqa: ANN401 - fields of State, of any type
@@ -90,13 +96,23 @@ def hold(name: str, env: Mapping[str, str] = os.environ) -> Iterator[Holder]:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise FlowRuns(_who_runs(name, path)) from None
+        if not _take(handle):
+            raise FlowRuns(_who_runs(name, path))
         yield Holder(handle, path)
     finally:
         os.close(handle)
+
+
+def _take(handle: int) -> bool:
+    """Lock the file. Whoever looks whether a flow runs has the lock for a moment, too."""
+    for _ in range(_STARTS):
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(_LOOK_S)
+        else:
+            return True
+    return False
 
 
 def _who_runs(name: str, path: Path) -> str:
@@ -160,14 +176,19 @@ def _judged(path: Path) -> State | None:
 
 
 def _read(path: Path) -> State | None:
-    for _ in range(_TRIES):
+    """What the file says; None when there is no such file, or nobody who could finish it."""
+    deadline = time.monotonic() + _HALF_S
+    is_final = False
+    while True:
         try:
             return msgspec.json.decode(path.read_bytes(), type=State)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except msgspec.DecodeError:
-            time.sleep(_POLL_S / 10)  # half of a rewrite
-    return None
+            if is_final or time.monotonic() > deadline:
+                return None
+        is_final = not _is_locked(path)  # it may have been finished since: one more look
+        time.sleep(_LOOK_S)
 
 
 def _is_locked(path: Path) -> bool:
