@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from unittest import mock
 
 import msgspec
 import pytest
@@ -23,6 +24,7 @@ from tests.unit.storage.wal.builders import (
 
 from topics.errors import Internal, LogFailed, LogFull
 from topics.storage import crashpoints, layout
+from topics.storage.wal import grouped
 from topics.storage.wal.grouped import GroupedCommitter
 from topics.storage.wal.settings import WalSettings
 from topics.storage.wal.shard import ShardState
@@ -92,13 +94,36 @@ def brisk() -> Callable[[], int]:
 @contextmanager
 def running(disk: SimDisk, **options: object) -> Iterator[Owner]:
     owner = Owner(disk, **options)  # type: ignore[arg-type]  # passed on as they are
+    # The thread takes its turn for moments only, but a busy machine may stop it in one of them.
+    with mock.patch.object(grouped, "_TURN_S", 60.0):
+        try:
+            yield owner
+        finally:
+            owner.log.faults.clear()
+            with suppress(Internal):
+                owner.committer.close()
+            owner.settle_rest()
+
+
+@contextmanager
+def busy_file(owner: Owner) -> Iterator[None]:
+    """Somebody else writes all the time, and the owner does not wait for them."""
+    held, over = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with owner.log.shard.turn:
+            held.set()
+            over.wait(60)
+
+    other = threading.Thread(target=hold)
+    other.start()
+    assert held.wait(60)
     try:
-        yield owner
+        with mock.patch.object(grouped, "_TURN_S", 0.001):
+            yield
     finally:
-        owner.log.faults.clear()
-        with suppress(Internal):
-            owner.committer.close()
-        owner.settle_rest()
+        over.set()
+        other.join()
 
 
 @contextmanager
@@ -462,11 +487,12 @@ def test_a_write_that_fails_on_the_owners_thread_is_reported_and_undone() -> Non
 
 def test_a_shard_that_the_owner_found_full_heals_without_another_write() -> None:
     settings = WalSettings(disk_sync_ms=600_000, probe_ms=1, cache_bytes=0)
-    with running(SimDisk(), settings=settings, at_once=True) as owner:
+    with running(SimDisk(), settings=settings, at_once=True, clock=brisk()) as owner:
         owner.append(b"1")  # synced: the thread has nothing to get up for
         owner.log.faults.fail("pwrite", errno.ENOSPC, path=WAL_FILES)
         assert isinstance(owner.submit(b"2").error, LogFull)
         owner.log.faults.clear()
+        owner.log.shard.clock = time.monotonic_ns  # by which the thread looks again
         patience = time.monotonic() + 60
         while owner.committer.state(0) is not ShardState.OPEN:
             assert time.monotonic() < patience, "nobody looked for room again"
@@ -507,22 +533,9 @@ def test_after_a_slow_write_the_owner_leaves_writing_to_the_thread_for_a_while()
 
 def test_a_write_that_finds_the_file_busy_is_left_to_the_thread() -> None:
     with running(SimDisk(), at_once=True, clock=brisk()) as owner:
-        (shard,) = owner.log.shards
-        held, over = threading.Event(), threading.Event()
-
-        def hold() -> None:
-            with shard.turn:
-                held.set()
-                over.wait(30)
-
-        other = threading.Thread(target=hold)
-        other.start()
-        assert held.wait(30)
-        first = owner.submit(b"1", durable=False)
-        was_done = first.done
-        over.set()
-        other.join()
-        assert not was_done
+        with busy_file(owner):
+            first = owner.submit(b"1", durable=False)
+            assert not first.done
         owner.settle(first)
         assert first.error is None
         assert owner.committer.position(0).lfn == first.last_lfn
@@ -588,18 +601,15 @@ def test_what_the_owner_wrote_does_not_fail_with_a_later_write_that_found_no_roo
 
 def test_what_the_owner_wrote_does_not_fail_with_one_the_thread_had_no_room_for() -> None:
     disk = SimDisk()
-    handed: list[Submission] = []
     with running(disk, at_once=True, clock=brisk()) as owner:
         with stalled(owner) as held:
             written = owner.submit(b"1")
-            with owner.log.shards[0].turn:
-                left = threading.Thread(target=lambda: handed.append(owner.submit(b"2")))
-                left.start()
-                left.join()  # it found the file busy
+            with busy_file(owner):
+                handed = owner.submit(b"2")
             owner.log.faults.fail("pwrite", errno.ENOSPC, path=WAL_FILES)
-        owner.settle(held, written, *handed)
+        owner.settle(held, written, handed)
         assert held.error is written.error is None
-        assert isinstance(handed[0].error, LogFull)
+        assert isinstance(handed.error, LogFull)
     assert len(Log(disk).recovered[TOPIC]) == 2
 
 
@@ -618,11 +628,8 @@ def test_a_write_made_while_another_is_answered_comes_after_it() -> None:
 
 def test_the_owner_writes_again_as_soon_as_the_thread_has_written_its_part() -> None:
     with running(SimDisk(), at_once=True, clock=brisk()) as owner:
-        (shard,) = owner.log.shards
-        with shard.turn:
-            left = threading.Thread(target=lambda: owner.submit(b"1", durable=False))
-            left.start()
-            left.join()  # it found the file busy
+        with busy_file(owner):
+            owner.submit(b"1", durable=False)
             assert owner.committer.queued(0) <= 1
         delivered = owner.inbox.get(timeout=30)
         (first,) = delivered
