@@ -21,7 +21,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 def test_pr02_a_lock_left_by_a_dead_process_is_taken_over(tmp_path: Path) -> None:
     data = tmp_path / "data"
     owner = subprocess.run(
-        [sys.executable, "-c", OWNER, str(data)], timeout=60, check=False, env=dict(os.environ)
+        [sys.executable, "-c", OWNER, str(data)], timeout=300, check=False, env=dict(os.environ)
     )
     assert owner.returncode == -signal.SIGKILL
     lock = data / ".topics.lock"

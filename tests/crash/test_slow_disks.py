@@ -28,7 +28,7 @@ from topics.storage.wal.shard import Shard
 from topics.testing import FaultFs, ManualClock, SimDisk
 from topics.values import Ack, Page
 
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 COLD_DIR = "/cold"
 
 

@@ -7,7 +7,7 @@ import socket
 import threading
 from collections.abc import Callable, Sequence
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 def reply(status: int = 200, body: bytes = b"{}", *lines: str) -> bytes:

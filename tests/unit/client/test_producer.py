@@ -32,7 +32,7 @@ class Flaky:
         self.gate.set()
 
     def append(self, topic: str, records: Any, **options: Any) -> Ack:  # noqa: ANN401 - passed on
-        assert self.gate.wait(20)
+        assert self.gate.wait(60)
         self.sizes.append(len(records))
         error = self.errors.pop(0) if self.errors else None
         if error is not None and not isinstance(error, Unreachable):
@@ -137,7 +137,7 @@ def test_a_batch_goes_after_its_linger_without_being_asked(shell: str) -> None:
         arrived = asyncio.Event()
         loop = asyncio.get_running_loop()
         await producer.send(1, on_delivery=lambda _: loop.call_soon_threadsafe(arrived.set))
-        await asyncio.wait_for(arrived.wait(), 20)
+        await asyncio.wait_for(arrived.wait(), 60)
         assert flaky.datas == [1]
         await producer.close()
 
@@ -158,7 +158,7 @@ def test_a_full_buffer_makes_the_sender_wait_or_say_so(shell: str) -> None:
         await asyncio.sleep(0.05)
         assert not waiting.done()
         flaky.gate.set()
-        await asyncio.wait_for(waiting, 20)
+        await asyncio.wait_for(waiting, 60)
         await producer.close()
 
     producing(shell, flaky, steps, buffer_records=4, linger_ms=0)

@@ -142,11 +142,11 @@ def test_a_stalled_call_waits_until_released_and_then_succeeds(disk: SimDisk, fs
     file.pwrite(b"X", 0)
     worker = threading.Thread(target=file.fdatasync)
     worker.start()
-    assert stall.reached.wait(10)
+    assert stall.reached.wait(60)
     assert disk.peek_durable("/data/log") == b"abcdef"
     fs.open("/data/other", write=True).fdatasync()
     stall.release()
-    worker.join(10)
+    worker.join(60)
     assert not worker.is_alive()
     assert disk.peek_durable("/data/log") == b"Xbcdef"
 
@@ -155,9 +155,9 @@ def test_clearing_the_rules_releases_a_stalled_call(fs: FaultFs) -> None:
     stall = fs.fail("fsync", "stall")
     worker = threading.Thread(target=fs.open("/data/log", write=True).fsync)
     worker.start()
-    assert stall.reached.wait(10)
+    assert stall.reached.wait(60)
     fs.clear()
-    worker.join(10)
+    worker.join(60)
     assert not worker.is_alive()
 
 
