@@ -455,7 +455,7 @@ def test_a_waiting_reader_is_answered_by_the_append(
             page, answered = waiting.result()
         assert datas(page) == [turn]
         delays.append(answered - sent)
-    assert sorted(delays)[len(delays) // 2] < 0.1, delays
+    assert sorted(delays)[len(delays) // 2] < 5, "far sooner than the wait would have ended"
 
 
 def test_a_poll_without_news_ends_in_time(api: Api, topic: str) -> None:
@@ -473,8 +473,8 @@ def test_a_poll_with_something_to_tell_does_not_wait(
 ) -> None:
     api.write(topic, 1, 2, 3)
     begun = time.perf_counter()
-    api.diff(topic, wait_ms=20_000, **options)
-    assert time.perf_counter() - begun < 5
+    api.diff(topic, wait_ms=30_000, **options)
+    assert time.perf_counter() - begun < 25
 
 
 def test_a_poll_woken_by_what_it_skips_returns_the_moved_cursor(
@@ -503,7 +503,7 @@ def test_a_poll_on_a_topic_that_is_dropped_is_told(
         waiting = pool.submit(lambda: reader.post(f"/v0/topics/{topic}/diff", body))
         writer.state(topic)
         writer.delete(f"/v0/topics/{topic}")
-        answer = waiting.result(timeout=15)
+        answer = waiting.result(timeout=25)
     assert refused(answer) == Refusal(404, "topic_not_found", {"topic": topic})
 
 
