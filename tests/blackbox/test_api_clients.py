@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 import httpx
 import pytest
-from tests.blackbox.conftest import ServerProcess
+from tests.blackbox.conftest import PATIENCE_S, ServerProcess
 from websockets.sync.client import connect as ws_connect
 
 SERVER_ENV = {"TOPICS_API_KEYS": "key"}
@@ -26,7 +26,7 @@ def curl(*arguments: str, data: object = None) -> tuple[int, str]:
     if data is not None:
         command += ["-H", "content-type: application/json", "--data-binary", json.dumps(data)]
     done = subprocess.run(
-        [*command, *arguments], capture_output=True, text=True, check=True, timeout=30
+        [*command, *arguments], capture_output=True, text=True, check=True, timeout=PATIENCE_S
     )
     body, status = done.stdout.rsplit("\n", 1)
     return int(status), body
@@ -56,17 +56,24 @@ def test_curl_does_the_whole_job(
     assert curl(version, "-H", "transfer-encoding: chunked", url, data=RECORDS)[0] == 200
     _, made = curl(version, f"{shared_server.url}/v0/watch", data={"topics": {topic: {}}})
     stream = shared_server.url + json.loads(made)["stream_url"]
-    followed = subprocess.run(
-        ["curl", "-sSN", version, "--max-time", "1.5", f"{stream}?token=key"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=30,
-    )
-    assert followed.returncode == 28, "only the time ended it"
-    assert followed.stdout.startswith("retry: 2000\n\nid: ")
-    assert '"$seq":12,' in followed.stdout
+    followed = curl_follows(version, f"{stream}?token=key", until='"$seq":12,')
+    assert followed.startswith("retry: 2000\n\nid: ")
     assert json.loads(curl(version, "-X", "DELETE", url)[1])["deleted"] is True
+
+
+def curl_follows(version: str, url: str, *, until: str) -> str:
+    """What curl shows of a stream up to a text; the stream has not ended by then."""
+    command = ["curl", "-sSN", version, "--max-time", str(PATIENCE_S), url]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as following:
+        assert following.stdout is not None
+        shown = ""
+        while until not in shown:
+            line = following.stdout.readline()
+            assert line, f"the stream ended after {shown}"
+            shown += line
+        assert following.poll() is None
+        following.kill()
+    return shown
 
 
 # httpx
@@ -82,7 +89,7 @@ def test_httpx_writes_side_by_side_and_follows(
 
 async def _httpx_job(url: str, topic: str, *, http2: bool) -> list[int]:
     async with httpx.AsyncClient(
-        base_url=url, http1=not http2, http2=http2, headers=KEY, timeout=20
+        base_url=url, http1=not http2, http2=http2, headers=KEY, timeout=PATIENCE_S
     ) as client:
         path = f"/v0/topics/{topic}"
         (await client.put(path, json={})).raise_for_status()
@@ -144,17 +151,17 @@ async def _aiohttp_job(url: str, topic: str) -> None:
 @pytest.fixture
 def sockets(shared_server: ServerProcess) -> Iterator[Any]:
     url = shared_server.url.replace("http", "ws") + "/v0/ws"
-    with ws_connect(url, additional_headers=KEY, open_timeout=10) as socket:
+    with ws_connect(url, additional_headers=KEY, open_timeout=PATIENCE_S) as socket:
         yield socket
 
 
 def test_websockets_publishes_and_hears_itself(sockets: Any, topic: str) -> None:  # noqa: ANN401
     sockets.send(json.dumps({"op": "publish", "topic": topic, **RECORDS, "request_id": 1}))
-    ack = json.loads(sockets.recv(timeout=10))
+    ack = json.loads(sockets.recv(timeout=PATIENCE_S))
     assert (ack["op"], ack["request_id"], ack["seqs"]) == ("ack", 1, [1, 2, 3])
     sockets.send(json.dumps({"op": "subscribe", "topic": topic}))
-    assert json.loads(sockets.recv(timeout=10))["op"] == "subscribed"
-    record = json.loads(sockets.recv(timeout=10))
+    assert json.loads(sockets.recv(timeout=PATIENCE_S))["op"] == "subscribed"
+    record = json.loads(sockets.recv(timeout=PATIENCE_S))
     assert [found["$seq"] for found in record["records"]] == [1, 2, 3]
     pong = sockets.ping()
-    assert pong.wait(10)
+    assert pong.wait(PATIENCE_S)
