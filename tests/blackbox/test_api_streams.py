@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.blackbox.api_client import Api, Refusal, good, refused
-from tests.blackbox.conftest import Connect, ServerProcess
+from tests.blackbox.conftest import PATIENCE_S, Connect, ServerProcess
 from tests.blackbox.event_client import Event, EventStream, watch
 from websockets.sync.client import connect as ws_connect
 
@@ -142,10 +142,11 @@ def test_topics_go_in_name_order_each_to_its_head(
 
 
 def talk(server: ServerProcess, *commands: dict[str, Any], replies: int) -> list[dict[str, Any]]:
-    with ws_connect(server.url.replace("http", "ws") + "/v0/ws") as socket:
+    url = server.url.replace("http", "ws") + "/v0/ws"
+    with ws_connect(url, open_timeout=PATIENCE_S) as socket:
         for command in commands:
             socket.send(json.dumps(command))
-        return [json.loads(socket.recv(timeout=10)) for _ in range(replies)]
+        return [json.loads(socket.recv(timeout=PATIENCE_S)) for _ in range(replies)]
 
 
 def test_a_subscription_tells_the_real_reason_of_a_loss(

@@ -105,7 +105,15 @@ def prepared(shared_server: ServerProcess) -> ServerProcess:
 @pytest.fixture
 def sock(prepared: ServerProcess) -> Iterator[ClientConnection]:
     url = f"ws://{prepared.address}/v0/ws"
-    with connect(url, compression=None, max_size=None, close_timeout=1, proxy=None) as opened:
+    with connect(
+        url,
+        compression=None,
+        max_size=None,
+        open_timeout=PATIENCE_S,
+        ping_timeout=PATIENCE_S,
+        close_timeout=1,
+        proxy=None,
+    ) as opened:
         yield opened
 
 

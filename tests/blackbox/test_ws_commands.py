@@ -55,6 +55,7 @@ class Client:
                 additional_headers=self._headers,
                 compression=None,
                 max_size=None,
+                open_timeout=PATIENCE_S,
                 close_timeout=1,
                 proxy=None,
             )
