@@ -134,7 +134,8 @@ def busy(api: Api, topic: str) -> None:
         api.write(f"{topic}.{klass}", 1, 2)
     api.make(f"{topic}.queue", type="queue")
     api.write(f"{topic}.queue", 1, 2, 3)
-    good(api.post(f"/v0/topics/{topic}.queue/claim", {"node": "n"}))
+    # No lease ends while others look at how many there are.
+    good(api.post(f"/v0/topics/{topic}.queue/claim", {"node": "n", "lease_ms": 86_400_000}))
     good(api.put(f"/v0/topics/{topic}.disk/cursors/c", {"seq": 1}))
     good(api.put(f"/v0/routers/{topic}", {"source": f"{topic}.disk", "dest": f"{topic}.copy"}))
     good(api.post("/v0/watch", {"topics": {f"{topic}.disk": {}}}))
@@ -242,7 +243,7 @@ def test_open_streams_are_counted(
 ) -> None:
     api = connect(shared_server)
     api.make(topic)
-    before = api.metrics()["sse_connections"]
+    before = eventually(lambda: api.metrics()["sse_connections"], lambda found: found == 0)
     with EventStream(shared_server, watch(shared_server, topic)["stream_url"]) as stream:
         stream.until("caught-up")
         assert api.metrics()["sse_connections"] == before + 1
