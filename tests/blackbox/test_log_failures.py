@@ -102,7 +102,7 @@ def test_other_calls_that_need_the_log_are_refused_alike(api: Api, disk: Disk) -
     api.write("t", 1)
     api.make("q", type="queue")
     api.write("q", 1)
-    (job,) = good(api.post("/v0/topics/q/claim", {"node": "w"}))["claimed"]
+    (job,) = good(api.post("/v0/topics/q/claim", {"node": "w", "lease_ms": 600_000}))["claimed"]
     disk.fail("pwrite", errno.EIO)
     for answer in (
         api.put("/v0/topics/new", {}),

@@ -145,7 +145,7 @@ def test_jobs_are_pushed_as_room_and_jobs_appear(
     api: Api, queue: str, shared_server: ServerProcess
 ) -> None:
     api.write(queue, "a", "b", "c")
-    with work(shared_server, queue, "node=w&max=2&lease_ms=5000") as stream:
+    with work(shared_server, queue, "node=w&max=2&lease_ms=600000") as stream:
         assert stream.status == 200
         assert stream.response.getheader("content-type") == "text/event-stream"
         assert stream.next().raw.strip() == "retry: 2000"
@@ -197,7 +197,7 @@ def test_a_stopping_server_says_goodbye_to_workers(server: ServerProcess, connec
 def test_a_claimer_that_hangs_up_in_the_window_takes_no_job(
     api: Api, topic: str, shared_server: ServerProcess
 ) -> None:
-    api.make(topic, type="queue", claim_jitter_ms=300)
+    api.make(topic, type="queue", claim_jitter_ms=2000)
     api.write(topic, 1)
     hang_up(shared_server, topic)
     answer = claim(api, topic, max=5)
