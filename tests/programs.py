@@ -12,12 +12,17 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 INSTALL_S = 600
+TRIES = 3
+PAUSE_S = 5.0
+# Another program may be installing, and an archive may not answer at once.
+PATIENT = ("-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::Retries=5")
 
 
 def debian_program(name: str, *, package: str) -> str:
@@ -29,8 +34,8 @@ def debian_program(name: str, *, package: str) -> str:
     if apt is None or os.geteuid() != 0:
         raise AssertionError(f"this test needs {name}: install Debian's package {package}")
     with _alone():
-        install = [apt, "install", "-y", "-qq", "--no-install-recommends", package]
-        said = "" if _find(name) else _run_one_of(install, [apt, "update", "-qq"])
+        install = [apt, "install", *PATIENT, "-y", "-qq", "--no-install-recommends", package]
+        said = "" if _find(name) else _insist(install, [apt, "update", *PATIENT, "-qq"])
     found = _find(name)
     assert found is not None, f"apt-get could not install {package}:\n{said}"
     return found
@@ -49,28 +54,34 @@ def promtool() -> str:
         if found is not None:
             return found
         fetch = [sys.executable, str(ROOT / "tools/promtool.py")]
-        refresh = ["apt-get", "update", "-qq"]
-        said = _run_one_of(fetch, refresh if os.geteuid() == 0 else None)
+        refresh = ["apt-get", "update", *PATIENT, "-qq"]
+        said = _insist(fetch, refresh if os.geteuid() == 0 else None)
     assert fetched.exists(), f"this test needs promtool (make promtool):\n{said}"
     return str(fetched)
 
 
-def _run_one_of(command: list[str], remedy: list[str] | None) -> str:
-    """Run a command, and once more after the remedy if it fails; what it said."""
-    said = ""
-    for attempt in (command, remedy, command) if remedy else (command,):
-        done = subprocess.run(
-            attempt,
-            env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
-            capture_output=True,
-            text=True,
-            timeout=INSTALL_S,
-            check=False,
-        )
-        said = done.stdout + done.stderr
-        if done.returncode == 0 and attempt is command:
+def _insist(command: list[str], remedy: list[str] | None) -> str:
+    """Run a command, and again after the remedy while it fails; what it said last."""
+    for tries_left in reversed(range(TRIES)):
+        code, said = _run(command)
+        if code == 0 or not tries_left:
             break
+        if remedy is not None:
+            _run(remedy)
+        time.sleep(PAUSE_S if tries_left < TRIES - 1 else 0)  # the remedy alone may do
     return said[-2000:]
+
+
+def _run(command: list[str]) -> tuple[int, str]:
+    done = subprocess.run(
+        command,
+        env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
+        capture_output=True,
+        text=True,
+        timeout=INSTALL_S,
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
 
 
 @contextmanager

@@ -30,7 +30,8 @@ def fetch() -> None:
     """Unpack the package in a folder of its own and keep the one program."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        subprocess.run(["apt-get", "download", "-qq", "prometheus"], cwd=folder, check=True)
+        download = ["apt-get", "download", "-o", "Acquire::Retries=5", "-qq", "prometheus"]
+        subprocess.run(download, cwd=folder, check=True)
         (package,) = folder.glob("prometheus_*.deb")
         subprocess.run(["dpkg", "-x", package, folder / "unpacked"], check=True)
         BINARY.parent.mkdir(parents=True, exist_ok=True)

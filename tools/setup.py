@@ -30,6 +30,9 @@ STAGES = {
     "dev": "test and lint tools, 110 MB on disk",
 }
 NOTICE_EVERY_S = 2.0
+TRIES = 4
+PAUSE_S = 5.0
+"""Between tries: what ails a network is often over soon."""
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -103,7 +106,20 @@ def create_venv() -> None:
 
 
 def run_pip(arguments: Sequence[str], *, stage: str, count: int) -> None:
-    """Run pip quietly: a line of progress now and then, and its own words only if it fails."""
+    """Run pip, and again if it fails: it installs nothing before it has fetched everything."""
+    for _ in range(TRIES - 1):
+        code, said = run_pip_once(arguments, stage=stage, count=count)
+        if code == 0:
+            return
+        print(f"{said}setup: {stage}: pip failed, once more in {PAUSE_S:.0f} s", flush=True)
+        time.sleep(PAUSE_S)
+    code, said = run_pip_once(arguments, stage=stage, count=count)
+    if code != 0:
+        sys.exit(f"setup: pip could not install the {stage} stage\n{said}")
+
+
+def run_pip_once(arguments: Sequence[str], *, stage: str, count: int) -> tuple[int, str]:
+    """Run pip quietly, with a line of progress now and then; its exit code and its own words."""
     command = [str(PYTHON), "-m", "pip", "install", "--disable-pip-version-check"]
     command += ["--no-input", "--progress-bar", "raw" if pip_reports_bytes() else "off", *arguments]
     said: list[str] = []
@@ -123,8 +139,7 @@ def run_pip(arguments: Sequence[str], *, stage: str, count: int) -> None:
             if is_unpacking or time.monotonic() - noticed >= NOTICE_EVERY_S:
                 noticed = time.monotonic()
                 print(progress(stage, collected, count, fetched, said), flush=True)
-    if pip.returncode != 0:
-        sys.exit(f"setup: pip could not install the {stage} stage\n{''.join(said)}")
+    return pip.returncode, "".join(said)
 
 
 def progress(

@@ -8,12 +8,15 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 BASE_LOCK = ROOT / "requirements" / "base.txt"
+TRIES = 4
+PAUSE_S = 5.0
 IMPORT_CLIENT = """
 import sys, time
 started, worked = time.perf_counter(), time.process_time()
@@ -43,6 +46,15 @@ def run(*command: object, cwd: Path) -> str:
     return done.stdout
 
 
+def fetch(*command: object, cwd: Path) -> None:
+    """Run what needs the network, again if it fails: that is often over soon."""
+    for _ in range(TRIES - 1):
+        if not subprocess.run([*map(str, command)], check=False, cwd=cwd).returncode:
+            return
+        time.sleep(PAUSE_S)
+    run(*command, cwd=cwd)
+
+
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The `bin` of an environment with the wheel in it."""
@@ -55,7 +67,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pinned = re.findall(r"^[\w.-]+==[^\s;\\]+", BASE_LOCK.read_text(), re.MULTILINE)
     constraints = scratch / "constraints.txt"
     constraints.write_text("\n".join(pinned))
-    run(*pip, "install", "--no-compile", "-c", constraints, wheel, cwd=scratch)
+    fetch(*pip, "install", "--no-compile", "-c", constraints, wheel, cwd=scratch)
     return python.parent
 
 
