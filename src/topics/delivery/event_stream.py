@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from topics.delivery.feed import Feed, Live
-from topics.delivery.pages import Rendered
+from topics.delivery.pages import Frames, Rendered
 from topics.delivery.sessions import Session
 from topics.delivery.subscriptions import Place, Subscription
 from topics.delivery.turns import Timer
@@ -47,15 +47,9 @@ class Bounds(NamedTuple):
 BOUNDS = Bounds(frames=1024, bytes=8 << 20)
 
 
-class Chunk(NamedTuple):
-    """Frames that go out together."""
-
+class _Queued(NamedTuple):
     data: bytes
     frames: int
-
-
-class _Queued(NamedTuple):
-    chunk: Chunk
     place: Place | None
     epoch: int
     cursor: int
@@ -63,6 +57,8 @@ class _Queued(NamedTuple):
 
 class StreamSink:
     """Frames as events of a session, queued within bounds."""
+
+    kind = "events"
 
     def __init__(
         self, stream: ByteStream, session: Session, monotonic: Callable[[], float], bounds: Bounds
@@ -97,25 +93,31 @@ class StreamSink:
     # What the feed says
 
     def show(self, sub: Subscription, page: Rendered, *, caught_up: bool) -> bool:
-        place = sub.place
+        frames = self.spell(sub, page, caught_up=caught_up)
+        return self._put(frames.pieces[0], frames.total, sub.place)
+
+    def repeat(self, frames: Frames, now: float) -> bool:
+        if self._behind:
+            return False
+        self.last_output = now
+        if not self._stream.write(frames.pieces[0]):
+            self._behind = True
+        return True
+
+    def spell(self, sub: Subscription, page: Rendered, *, caught_up: bool) -> Frames:
         first_read = sub.first_read and page.tombstone is not None
         others = () if self._is_single else self._session.others(sub.name)
-        fits = (first_read, caught_up, place.cursor, others)
-        known = page.spelled.get("sse")
+        fits = (first_read, caught_up, sub.place.cursor, others)
+        known = page.spelled.get(self.kind)
         if known is not None and known[0] == fits:
-            chunk = known[1]
-            assert isinstance(chunk, Chunk)
-        else:
-            chunk = self._spell(sub, page, first_read=first_read, caught_up=caught_up)
-            page.spelled["sse"] = (fits, chunk)
-        if self._behind:
-            return self._put(chunk, place)
-        self._hand(chunk.data)
-        return True
+            return known[1]
+        frames = self._spell(sub, page, first_read=first_read, caught_up=caught_up)
+        page.spelled[self.kind] = (fits, frames)
+        return frames
 
     def _spell(
         self, sub: Subscription, page: Rendered, *, first_read: bool, caught_up: bool
-    ) -> Chunk:
+    ) -> Frames:
         name, stream_id = sub.name, self._session.stream_id
         frames = []
         if page.tombstone is not None:
@@ -135,7 +137,7 @@ class StreamSink:
             )
         if caught_up:
             frames.append(sse.caught_up(name, stream=place, head_seq=page.head))
-        return Chunk(b"".join(frames), len(frames))
+        return Frames((b"".join(frames),), len(frames))
 
     def show_deleted(self, sub: Subscription) -> bool:
         return self._put_frame(sse.topic_deleted(sub.name, stream=self._session.stream_id()))
@@ -148,23 +150,23 @@ class StreamSink:
         self._hand(sse.heartbeat(now_ms))
 
     def _put_frame(self, frame: bytes) -> bool:
-        return self._put(Chunk(frame, 1), None)
+        return self._put(frame, 1, None)
 
     # The queue
 
-    def _put(self, chunk: Chunk, place: Place | None) -> bool:
+    def _put(self, data: bytes, frames: int, place: Place | None) -> bool:
         if not self._behind:
-            self._hand(chunk.data)
+            self._hand(data)
             return True
-        size = len(chunk.data)
+        size = len(data)
         if (
-            self._frames + chunk.frames > self._bounds.frames
+            self._frames + frames > self._bounds.frames
             or self._waiting_bytes() + size > self._bounds.bytes
         ):
             return False
         before = (0, 0) if place is None else (place.epoch, place.cursor)
-        self._queue.append(_Queued(chunk, place, *before))
-        self._frames += chunk.frames
+        self._queue.append(_Queued(data, frames, place, *before))
+        self._frames += frames
         self._bytes += size
         return True
 
@@ -181,10 +183,10 @@ class StreamSink:
             self.on_drained()
 
     def _hand_next(self) -> None:
-        chunk = self._queue.popleft().chunk
-        self._frames -= chunk.frames
-        self._bytes -= len(chunk.data)
-        self._hand(chunk.data)
+        queued = self._queue.popleft()
+        self._frames -= queued.frames
+        self._bytes -= len(queued.data)
+        self._hand(queued.data)
 
     def hand_all(self) -> None:
         """Give the transport everything, ready or not: the stream is about to end."""

@@ -6,6 +6,9 @@ each up to the head it had when its turn began, one read at a time. Marks set me
 next round. A mark is cleared before the topic is read, and the feed listens before it first reads,
 so no publish falls between.
 
+A feed of a single topic is woken together with those like it (`crowds`). Where it stands and rests
+as they do it is sent what they are sent, without a turn of its own; else it is served as above.
+
 A read gives at most a tombstone, one batch of records and the news of having caught up. They are
 framed by the sink and queued there whole, or not at all: a sink without room leaves the feed where
 it is, holding nothing, until the peer has taken what is queued. The place of a topic moves with the
@@ -21,6 +24,7 @@ from typing import Protocol
 
 from topics.core.topic import Topic
 from topics.delivery.changes import Changes
+from topics.delivery.crowds import Crowds, Seat
 from topics.delivery.pages import Ask, Rendered, SharedPages
 from topics.delivery.subscriptions import Sink, Subscription
 from topics.delivery.synced import SyncedHeads
@@ -43,6 +47,7 @@ class Live(Protocol):
 
     engine: Engine
     changes: Changes
+    crowds: Crowds
     pages: SharedPages
     synced: SyncedHeads
     timers: Timers
@@ -75,6 +80,7 @@ class Feed:
         self._reading = False
         self._lagged = False
         self._closed = False
+        self._seat: Seat | None = None  # in a crowd, while it follows one topic only
         self._advised_at: float | None = None
         sink.on_drained = self._drained
 
@@ -85,24 +91,53 @@ class Feed:
     def follow(self, sub: Subscription) -> None:
         """Deliver this topic from its place on, instead of an earlier subscription to it."""
         self.unfollow(sub.name)
+        if self._subs:
+            self._leave_crowd()
+            self._live.changes.listen(sub.name, self)
+        else:
+            self._seat = Seat(self, sub, self._sink)
+            self._live.crowds.enter(self._seat)
         self._subs[sub.name] = sub
-        self._live.changes.listen(sub.name, self)
         if sub.options.strong:
             self._live.synced.follow(sub.name, self)
         self.wake(sub.name)
 
+    def _leave_crowd(self) -> None:
+        """Topics go in the order of their names, which a crowd knows nothing of."""
+        seat, self._seat = self._seat, None
+        if seat is not None:
+            name = seat.sub.name
+            self._live.crowds.leave(seat)
+            self._live.changes.listen(name, self)
+            self.wake(name)  # the crowd may have been about to come here
+
     def unfollow(self, name: str) -> None:
         """Nothing more of this topic, not even of a read under way."""
-        if self._subs.pop(name, None) is not None:
+        if self._subs.pop(name, None) is None:
+            return
+        seat, self._seat = self._seat, None
+        if seat is not None:
+            self._live.crowds.leave(seat)
+        else:
             self._live.changes.unlisten(name, self)
-            self._live.synced.unfollow(name, self)
-            self._marked.discard(name)
+        self._live.synced.unfollow(name, self)
+        self._marked.discard(name)
 
     def wake(self, name: str) -> None:
         if name in self._subs:
-            self._marked.add(name)
-            if not self._has_turn:
-                self._ask_turn()
+            self._mark(name)
+            self._ask_turn()
+
+    def serve(self, sub: Subscription) -> None:
+        if self._subs.get(sub.name) is sub:
+            self._mark(sub.name)
+            if not self._has_turn and self._is_free():
+                self._turn()
+
+    def _mark(self, name: str) -> None:
+        self._marked.add(name)
+        if self._seat is not None:
+            self._seat.rests = False
 
     def close(self) -> None:
         """The connection is gone or about to go."""
@@ -112,52 +147,65 @@ class Feed:
 
     # Turns
 
+    def _is_free(self) -> bool:
+        """Whether it could go on right now."""
+        return not (self._in_turn or self._reading or self._lagged or self._closed)
+
     def _ask_turn(self) -> None:
-        if not (self._has_turn or self._in_turn or self._reading or self._lagged or self._closed):
+        if not self._has_turn and self._is_free():
             self._has_turn = True
             self._live.changes.turns.add(self._turn)
 
     def _turn(self) -> None:
         self._has_turn = False
-        if self._pass_on():
+        if not self._pass_on():
+            self._in_turn = True
+            try:
+                self._take_steps()
+            finally:
+                self._in_turn = False
+        if not self._is_free():
             return
-        self._in_turn = True
-        try:
-            for _ in range(PAGES_PER_TURN):
-                if self._closed or self._reading or self._lagged:
-                    return
-                name = self._next()
-                if name is None:
-                    return
-                self._step(self._subs[name])
-        finally:
-            self._in_turn = False
         if self._current is not None or self._round or self._marked:
             self._ask_turn()
+        elif self._seat is not None:
+            self._seat.rests = self._seat.sub.announced
+
+    def _take_steps(self) -> None:
+        for _ in range(PAGES_PER_TURN):
+            if self._closed or self._reading or self._lagged:
+                return
+            name = self._next()
+            if name is None:
+                return
+            self._step(self._subs[name])
 
     def _pass_on(self) -> bool:
         """The common case by far, in few steps: one topic has news, and another feed that stood
         at the same place was sent them a moment ago. False when there is more to it."""
         if len(self._marked) != 1 or self._round or self._current is not None:
             return False
-        if self._reading or self._lagged or self._closed:
+        if not self._is_free():
             return False
         (name,) = self._marked
         sub, topic = self._subs.get(name), self._topics.get(name)
         if sub is None or topic is None or sub.first_read:
             return False
-        page = self._live.pages.passing(topic, sub.place, sub.options)
-        if page is None or not self._sink.show(sub, page, caught_up=True):
+        found, place = self._live.pages.passing(topic, sub.options), sub.place
+        if found is None or found.after != place.cursor or found.epoch != place.epoch:
+            return False
+        if not self._sink.show(sub, found.page, caught_up=True):
             return False
         self._marked.clear()
         sub.announced = True
-        sub.place.cursor = page.next
+        place.cursor = found.page.next
         return True
 
     def _next(self) -> str | None:
         """The topic to go on with."""
         if self._current is not None and self._current in self._subs:
             return self._current
+        self._current = None
         if not self._round:
             if not self._marked:
                 return None
@@ -169,7 +217,6 @@ class Feed:
             if name in self._subs:
                 self._current = name
                 return name
-        self._current = None
         return None
 
     def _leave(self, name: str, *, again: bool = False) -> None:
@@ -221,7 +268,6 @@ class Feed:
         pages = self._live.pages
         page = pages.find(topic, after, options, synced_head)
         if page is not None:
-            pages.pass_on(topic, after, options, page)
             self._deliver(sub, topic, page)
             return
         self._reading = True
@@ -260,12 +306,13 @@ class Feed:
             elif page is None:
                 self._leave(name)  # a sync will wake us
             else:
-                self._live.pages.pass_on(topic, before[1], sub.options, page)
                 self._deliver(sub, topic, page)
         # Otherwise the topic, the subscription or the shared place moved on: look again.
         self._ask_turn()
 
     def _deliver(self, sub: Subscription, topic: Topic, page: Rendered) -> None:
+        if sub.place.epoch == topic.epoch:
+            self._live.pages.pass_on(topic, sub.place.cursor, sub.options, page)
         caught_up = page.caught_up and not (sub.announced and page.is_silent)
         if caught_up or not page.is_silent:
             if not self._sink.show(sub, page, caught_up=caught_up):

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from topics.core.topic import Topic
 from topics.delivery.changes import Changes
+from topics.delivery.crowds import Crowds
 from topics.delivery.pages import Runner, SharedPages
 from topics.delivery.sessions import Sessions
 from topics.delivery.synced import SyncedHeads
@@ -41,6 +42,7 @@ class Delivery:
         self.changes = Changes(kernel.catalog.by_name.get, schedule, timers)
         self.pages = SharedPages(engine, runner)
         self.changes.turns.on_slice = self.pages.stop_passing
+        self.crowds = Crowds(kernel.catalog.by_name, self.changes, self.pages, self.monotonic)
         self.synced = SyncedHeads(kernel, timers, self.changes.turns)
         self.sessions = Sessions(kernel.clock, entropy, max_sessions=max_sessions)
         self.connections: dict[Connection, None] = {}

@@ -77,6 +77,14 @@ class Ask(NamedTuple):
     synced_head: int | None = None
 
 
+class Frames(NamedTuple):
+    """What a read says to one kind of reader, ready to go out."""
+
+    pieces: tuple[bytes, ...]
+    total: int
+    """How many frames that are."""
+
+
 class Rendered:
     """What one read gave, ready to be framed."""
 
@@ -100,8 +108,8 @@ class Rendered:
         self.caught_up = page.caught_up
         self.is_silent = self.tombstone is None and not self.count
         """Whether the read only passed over records the reader does not want."""
-        self.spelled: dict[str, tuple[object, object]] = {}
-        """Per kind of stream the last frames made of it, and for whom they fit."""
+        self.spelled: dict[str, tuple[object, Frames]] = {}
+        """Per kind of sink the last frames made of it, and for whom they fit."""
 
     @property
     def resume(self) -> int:
@@ -128,15 +136,8 @@ class _Entry:
         self.size = 0
 
 
-class At(Protocol):
-    """Where a reader stands."""
-
-    epoch: int
-    cursor: int
-
-
-class _Passing(NamedTuple):
-    """The page that goes from feed to feed."""
+class Passing(NamedTuple):
+    """The page that goes from feed to feed, and where they have to stand for it."""
 
     topic: Topic
     epoch: int
@@ -153,7 +154,7 @@ class SharedPages:
         self._max_bytes = max_bytes
         self._entries: OrderedDict[object, _Entry] = OrderedDict()
         self._bytes = 0
-        self._passing: _Passing | None = None
+        self._passing: Passing | None = None
         self.reads = 0
 
     def find(
@@ -168,25 +169,23 @@ class SharedPages:
     def pass_on(self, topic: Topic, after: int, options: Options, page: Rendered) -> None:
         """Let feeds at the same place have this page too, in the same slice of turns."""
         if page.caught_up and not page.is_silent and not options.strong:
-            self._passing = _Passing(topic, topic.epoch, after, options, _stamp(topic), page)
+            self._passing = Passing(topic, topic.epoch, after, options, _stamp(topic), page)
 
     def stop_passing(self) -> None:
         """The slice is over: who comes later has to look again whether anything holds it up."""
         self._passing = None
 
-    def passing(self, topic: Topic, place: At, options: Options) -> Rendered | None:
-        """The page that was just given to another feed, if it is what this one would get."""
+    def passing(self, topic: Topic, options: Options) -> Passing | None:
+        """The page that was just given to another feed, if it is still what one would get."""
         found = self._passing
         if (
             found is None
             or found.topic is not topic
-            or found.after != place.cursor
-            or found.epoch != place.epoch
             or (found.options is not options and found.options != options)
             or found.stamp != _stamp(topic)
         ):
             return None
-        return found.page
+        return found
 
     def read(self, ask: Ask, done: Done) -> None:
         """One page of a topic that exists; `done` is called once, perhaps before this returns."""

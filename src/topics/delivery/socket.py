@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from topics.delivery.pages import Rendered
+from topics.delivery.pages import Frames, Rendered
 from topics.delivery.subscriptions import Subscription
 from topics.wire import ws
 from topics.wire.sse import ThrottleReason
@@ -35,6 +35,8 @@ class TextSocket(Protocol):
 class SocketSink:
     """Messages to one socket. `on_change` follows every change of `is_full`, and some others."""
 
+    kind = "socket"
+
     def __init__(self, socket: TextSocket, *, on_change: Callable[[], None]) -> None:
         self.on_drained: Callable[[], None] = _nobody
         self.answer_is_due = False
@@ -59,17 +61,28 @@ class SocketSink:
     def show(self, sub: Subscription, page: Rendered, *, caught_up: bool) -> bool:
         if not self.has_room:
             return False
-        fits = (caught_up, sub.place.cursor)
-        known = page.spelled.get("ws")
-        if known is not None and known[0] == fits:
-            messages = known[1]
-            assert isinstance(messages, list)
-        else:
-            messages = _spell(sub, page, caught_up=caught_up)
-            page.spelled["ws"] = (fits, messages)
-        for message in messages:
-            self.send(message)
+        self._send_all(self.spell(sub, page, caught_up=caught_up))
         return True
+
+    def spell(self, sub: Subscription, page: Rendered, *, caught_up: bool) -> Frames:
+        fits = (caught_up, sub.place.cursor)
+        known = page.spelled.get(self.kind)
+        if known is not None and known[0] == fits:
+            return known[1]
+        messages = _spell(sub, page, caught_up=caught_up)
+        frames = Frames(tuple(messages), len(messages))
+        page.spelled[self.kind] = (fits, frames)
+        return frames
+
+    def repeat(self, frames: Frames, now: float) -> bool:
+        if not self.has_room:
+            return False
+        self._send_all(frames)
+        return True
+
+    def _send_all(self, frames: Frames) -> None:
+        for message in frames.pieces:
+            self.send(message)
 
     def show_deleted(self, sub: Subscription) -> bool:
         if not self.has_room:

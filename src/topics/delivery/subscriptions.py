@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from topics.delivery.pages import Options, Rendered
+from topics.delivery.pages import Frames, Options, Rendered
 from topics.wire.sse import ThrottleReason
 
 
@@ -58,6 +58,9 @@ class Subscription:
 class Sink(Protocol):
     """Frames what the feed says and queues it for one connection."""
 
+    kind: str
+    """Sinks of one kind frame alike what is said to readers of one topic at the same place."""
+
     on_drained: Callable[[], None]
     """Called when a sink without room has room again."""
 
@@ -68,6 +71,15 @@ class Sink(Protocol):
 
     def show(self, sub: Subscription, page: Rendered, *, caught_up: bool) -> bool:
         """Queue the frames of a read; False when they do not fit, and then nothing is queued."""
+        ...
+
+    def spell(self, sub: Subscription, page: Rendered, *, caught_up: bool) -> Frames:
+        """The frames of a read; made once for those who get the same."""
+        ...
+
+    def repeat(self, frames: Frames, now: float) -> bool:
+        """Send what another sink of this kind was sent; False, and nothing sent, if not possible
+        at once. `now` is the present moment."""
         ...
 
     def show_deleted(self, sub: Subscription) -> bool:

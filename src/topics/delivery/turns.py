@@ -52,6 +52,7 @@ class Turns:
         self._schedule = schedule
         self._waiting: deque[Callback] = deque()
         self._scheduled = False
+        self._left = 0  # callbacks this slice has room for
 
     @property
     def is_behind(self) -> bool:
@@ -67,14 +68,24 @@ class Turns:
     def run(self) -> None:
         """Do one slice now, the rest on later turns."""
         waiting = self._waiting
-        for _ in range(min(SLICE, len(waiting))):
+        self._left = SLICE
+        for _ in range(len(waiting)):
+            if self._left <= 0:
+                break
+            self._left -= 1
             callback = waiting.popleft()
             try:
                 callback()
             except Exception:  # one stream's bug must not silence the others
-                _log.exception("delivering to a stream failed")
+                log_failure()
         self.on_slice()
         self._ask()
+
+    def take(self, most: int) -> int:
+        """How much a callback with many things to do may do at once; each counts as a callback."""
+        taken = min(most, self._left + 1)  # the callback itself was counted as one
+        self._left -= taken - 1
+        return taken
 
     def _ask(self) -> None:
         if self._waiting and not self._scheduled:
@@ -84,6 +95,11 @@ class Turns:
     def _turn(self) -> None:
         self._scheduled = False
         self.run()
+
+
+def log_failure() -> None:
+    """Tell of the exception being handled."""
+    _log.exception("delivering to a stream failed")
 
 
 def _nothing() -> None:

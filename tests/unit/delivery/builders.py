@@ -137,22 +137,30 @@ class Peer:
 class World:
     """An engine with live delivery, and everything a test does to it."""
 
-    def __init__(self, engine: Engine, clock: ManualClock) -> None:
+    def __init__(self, engine: Engine, clock: ManualClock, *, max_sessions: int = 3) -> None:
         self.engine = engine
         self.clock = clock
         self.runner = InlineRunner()
         self._soon: list[Callable[[], None]] = []
         self.ended = 0
         self.delivery = Delivery(
-            engine, self.runner, timers=clock, schedule=self._soon.append, max_sessions=3
+            engine,
+            self.runner,
+            timers=clock,
+            schedule=self._soon.append,
+            max_sessions=max_sessions,
         )
 
     def settle(self) -> None:
         """Let the loop turn until nothing is left to do."""
         while self._soon:
-            soon, self._soon[:] = self._soon[:], []
-            for callback in soon:
-                callback()
+            self.turn()
+
+    def turn(self) -> None:
+        """One turn of the loop."""
+        soon, self._soon[:] = self._soon[:], []
+        for callback in soon:
+            callback()
 
     def advance(self, ms: int) -> None:
         self.clock.advance(ms)
@@ -237,9 +245,9 @@ class World:
         self.ended += 1
 
 
-def memory_world() -> World:
+def memory_world(*, max_sessions: int = 3) -> World:
     clock = ManualClock()
-    return World(memory_engine(EngineSettings(), clock), clock)
+    return World(memory_engine(EngineSettings(), clock), clock, max_sessions=max_sessions)
 
 
 def disk_world(path: Path) -> World:

@@ -338,3 +338,22 @@ def test_a_failed_read_is_tried_again(world: World, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(world.engine, "read", real)
     world.advance(1000)
     assert peer.names() == ["record", "caught-up"]
+
+
+def test_what_a_recreated_topic_looks_like_from_its_old_instance_is_for_those_in_it_only(
+    world: World,
+) -> None:
+    session = world.session({"orders": Start()})
+    world.drop("orders")
+    world.put("orders")
+    in_new = world.watch("orders")
+    in_new.events()
+    world.runner.held = True
+    in_old = Peer()
+    world.stream(session, in_old)
+    world.turn()
+    world.append("orders", 1, settle=False)
+    world.runner.release()
+    world.settle()
+    assert in_old.names() == ["retry", "tombstone", "record", "caught-up"]
+    assert in_new.names() == ["record", "caught-up"]
