@@ -1,4 +1,4 @@
-"""Where the query of a sync begins: behind the table, unless its checkpoint knows better."""
+"""Where the query of a sync begins, and how long its commits wait for the topic."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.unit.spark.lake_parts import TOPIC, FakeTopic, Query, lake
+from pyspark.sql.types import StringType, StructField, StructType
+from tests.unit.spark.lake_parts import TOPIC, FakeTopic, Query, lake, rows
 
+from topics.errors import Unreachable
+from topics.spark.errors import InvalidOption
+from topics.spark.lake.sink import COLUMNS, LakeSink, LakeWriter, Message
 from topics.spark.lake.syncing import SyncTask, start_options
 
 
@@ -37,3 +41,25 @@ def test_a_query_that_has_read_goes_on_where_it_was(task: SyncTask) -> None:
     file.parent.mkdir(parents=True)
     file.touch()
     assert start_options(task, 17) == {}
+
+
+# How long a commit waits for its topic
+
+
+def sink(task: SyncTask, **options: str) -> LakeWriter:
+    given = {"topic": TOPIC, "url": task.url, "path": task.place.path, **options}
+    schema = StructType([StructField(name, StringType()) for name in COLUMNS])
+    return LakeSink(given).streamWriter(schema, overwrite=False)
+
+
+def test_a_commit_tries_to_reach_its_topic_for_as_long_as_asked(task: SyncTask) -> None:
+    writer = sink(task, retrySeconds="0.1")  # nobody listens there
+    query = Query(task.place, FakeTopic(20))
+    (arrived,) = query.stage(0, [rows(range(11, 21))])
+    with pytest.raises(Unreachable, match=r"tried for 0\.1 s"):
+        writer.commit([Message(query.id, arrived)], 0)
+
+
+def test_a_patience_that_is_no_number_is_refused(task: SyncTask) -> None:
+    with pytest.raises(InvalidOption, match="retrySeconds takes a number of seconds"):
+        sink(task, retrySeconds="long")

@@ -33,9 +33,10 @@ from pyspark.sql.types import StructType
 from topics.spark.errors import InvalidOption
 from topics.spark.lake.arriving import Arrived, staged_stem, write_rows
 from topics.spark.lake.locking import committing
-from topics.spark.lake.origin import Origin
+from topics.spark.lake.origin import RETRY_S, Origin
 from topics.spark.lake.parquet import remove_files
 from topics.spark.lake.place import Place
+from topics.spark.options import Given
 
 FORMAT: Final = "topics_lake"
 COLUMNS: Final = (
@@ -50,7 +51,16 @@ COLUMNS: Final = (
     "data",
     "meta",
 )
-_OPTIONS: Final = ("topic", "url", "token", "path", "cursor", "checkpointlocation", "queryname")
+_OPTIONS: Final = (
+    "topic",
+    "url",
+    "token",
+    "path",
+    "cursor",
+    "retryseconds",
+    "checkpointlocation",
+    "queryname",
+)
 
 
 class LakeSink(DataSource):
@@ -93,6 +103,7 @@ class LakeWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = dict(options)
         self._place = Place.of(options["path"])
+        self._retry_s = Given(options).seconds("retrySeconds", RETRY_S)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
         """Write one partition of one epoch."""
@@ -139,7 +150,8 @@ class LakeWriter(DataSourceStreamArrowWriter):
 
     def _origin(self) -> Origin:
         options = self._options
-        return Origin(options["url"], options["topic"], token=options.get("token"))
+        token = options.get("token")
+        return Origin(options["url"], options["topic"], token=token, retry_s=self._retry_s)
 
     def make_table(self) -> None:
         """Make the table if it is not there; refuse one of another topic."""
