@@ -94,7 +94,7 @@ FULL = [
             Tier("examples", ("--timeout=900", *LIGHT)),
         ],
     ),
-    Lane("spark", [Tier("spark", ("--timeout=400", *LIGHT))]),
+    Lane("spark", [Tier("spark", ("--timeout=900", *LIGHT))]),
 ]
 QUICK = [
     Lane(

@@ -22,6 +22,7 @@ from typing import Self
 
 from tests.spark.conftest import QUICK_JVM
 from tests.spark.pages import CLUSTER_PAGE, blocks_of
+from tests.spark.processes import children, command_of
 from tests.spark.servers import lasting_port
 
 from topics.spark.starting import spark_home
@@ -101,27 +102,9 @@ class Cluster:
 
     def executors(self) -> list[int]:
         """The processes of the executors that run now."""
-        daemons = _children([self._process.pid])
-        return [pid for pid in _children(daemons) if b"CoarseGrainedExecutor" in _command(pid)]
+        daemons = children([self._process.pid])
+        return [pid for pid in children(daemons) if b"CoarseGrainedExecutor" in command_of(pid)]
 
     def kill_executor(self) -> None:
         """SIGKILL one of the executors, in the middle of whatever it does."""
         os.kill(self.executors()[0], signal.SIGKILL)
-
-
-def _children(parents: list[int]) -> list[int]:
-    found = []
-    for entry in os.listdir("/proc"):
-        with contextlib.suppress(OSError, IndexError):
-            if entry.isdecimal():
-                # The name, in brackets, may hold anything; the parent is the second field after it.
-                parent = Path("/proc", entry, "stat").read_text().rsplit(")", 1)[1].split()[1]
-                if int(parent) in parents:
-                    found.append(int(entry))
-    return found
-
-
-def _command(pid: int) -> bytes:
-    with contextlib.suppress(OSError):
-        return Path("/proc", str(pid), "cmdline").read_bytes()
-    return b""

@@ -23,6 +23,7 @@ from tests.blackbox.conftest import (
     server,
     server_factory,
 )
+from tests.spark.patient import patient_starts
 
 from topics.spark import session
 
@@ -47,9 +48,11 @@ CONF = {
     "spark.driver.extraJavaOptions": QUICK_JVM,
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.adaptive.enabled": "false",
+    "spark.python.authenticate.socketTimeout": "300s",
     "spark.sql.streaming.forceDeleteTempCheckpointLocation": "true",
 }
-"""What makes a session for tests start quickly; drivers in processes of their own use it too."""
+"""What makes a session for tests start quickly, and wait for a Python that fetches its rows late;
+drivers in processes of their own use it too."""
 
 
 @pytest.fixture(scope="session")
@@ -63,7 +66,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     with contextlib.chdir(where):  # what queries name by a relative path is made there
         started = session("local[2,3]", conf=conf)
     started.sparkContext.setLogLevel("ERROR")
-    yield started
+    with patient_starts():
+        yield started
     started.stop()
 
 

@@ -13,7 +13,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict
@@ -22,11 +21,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from tests.spark.pages import run_python
+from tests.spark.patient import patient_starts
 
 from topics.spark import session
 from topics.spark.lake.sink import LakeSink
 
-STARTS = 5
+PATIENT = {"retrySeconds": "600"}
+"""How long requests may be held, and a server be away."""
 
 
 class Copy(TypedDict):
@@ -66,7 +67,9 @@ def main(run: Run) -> None:
     spark.sparkContext.setLogLevel("ERROR")
     jvm: Any = spark._jvm
     tell(asked, "jvm", int(jvm.java.lang.ProcessHandle.current().pid()))
-    for query in start_copies(spark, asked):
+    with patient_starts():
+        queries = start_copies(spark, asked)
+    for query in queries:
         query.awaitTermination()
     for copy in asked["copies"]:
         tell(asked, "by_url", counted(spark, copy, url=copy["url"]))
@@ -101,7 +104,7 @@ def _copy_to_topics(spark: SparkSession, asked: Asked, copy: Copy) -> StreamingQ
         .selectExpr("data", "tag", f"concat('{copy['name']}.', seq % 2) AS topic")
         .repartition(asked["partitions"])
     )
-    writer = rows.writeStream.format("topics").option("url", copy["url"])
+    writer = rows.writeStream.format("topics").option("url", copy["url"]).options(**PATIENT)
     return _start(writer, asked, f"{copy['name']}-topics")
 
 
@@ -113,6 +116,7 @@ def _copy_to_table(spark: SparkSession, asked: Asked, copy: Copy) -> StreamingQu
         .option("topic", asked["source"])
         .option("url", copy["table_url"])
         .option("path", copy["table"])
+        .options(**PATIENT)
     )
     return _start(writer, asked, f"{copy['name']}-table")
 
@@ -124,26 +128,17 @@ def _read(spark: SparkSession, asked: Asked, copy: Copy, **options: str) -> Data
         .option("subscribe", asked["source"])
         .option("startingOffsets", "earliest")
         .option("maxRecordsPerTrigger", asked["rows_per_trigger"])
+        .options(**PATIENT)
         .options(**options)
         .load()
     )
 
 
 def _start(writer: DataStreamWriter, asked: Asked, name: str) -> StreamingQuery:
-    """Start a query and wait until it reads. Spark gives the Python half of a source ten seconds
-    to come up, and that cannot be set: on a busy machine it may take a second start."""
     writer = writer.option("checkpointLocation", os.path.join(asked["work"], f"checkpoint-{name}"))
     if asked["is_endless"]:
-        writer = writer.trigger(processingTime="0 seconds")
-    else:
-        writer = writer.trigger(availableNow=True)
-    for _ in range(STARTS):
-        query = writer.start()
-        while query.isActive and query.status["message"].startswith("Initializing"):
-            time.sleep(0.05)
-        if "worker to connect back" not in str(query.exception()):
-            break
-    return query
+        return writer.trigger(processingTime="0 seconds").start()
+    return writer.trigger(availableNow=True).start()
 
 
 def end_with_parent() -> None:

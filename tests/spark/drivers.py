@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.spark.conftest import CONF
+from tests.spark.processes import descendants, is_running
 from tests.spark.proxy import Held, Request
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -76,9 +77,22 @@ class Driver:
         return json.loads((self.work / what).read_text())
 
     def kill_jvm(self) -> None:
-        """SIGKILL the JVM; its Python half cannot go on without it."""
-        os.kill(self.jvm, signal.SIGKILL)
+        """SIGKILL the JVM and what works for it; its Python half cannot go on without it.
+
+        Its workers would end by themselves, but some time later: one that waits for an answer
+        could still try again, beside the next driver.
+        """
+        jvm = self.jvm
+        os.kill(jvm, signal.SIGSTOP)  # so that it starts nobody else
+        doomed = [jvm, *descendants(jvm)]
+        for pid in doomed:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         assert self.process.wait(PATIENCE_S) != 0
+        deadline = time.monotonic() + PATIENCE_S
+        while any(map(is_running, doomed)):
+            assert time.monotonic() < deadline, "killed, and still there"
+            time.sleep(_POLL_S)
 
     def finish(self) -> None:
         """Wait for its own, good end."""

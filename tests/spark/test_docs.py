@@ -35,7 +35,7 @@ def docs_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProc
 @pytest.fixture
 def server(docs_server: ServerProcess) -> Iterator[ServerProcess]:
     yield docs_server
-    with httpx.Client(base_url=docs_server.url) as http:
+    with httpx.Client(base_url=docs_server.url, timeout=60) as http:
         for topic in http.get("/v0/topics", params={"page_size": 1000}).json()["topics"]:
             http.delete(f"/v0/topics/{topic['topic']}").raise_for_status()
 

@@ -45,7 +45,7 @@ class Log:
         self.folder = folder
         self.orders, self.out = f"{prefix}.orders", f"{prefix}.out"
         self.view = self.orders.replace(".", "_").replace("-", "_")
-        self._http = httpx.Client(base_url=server.url, timeout=30)
+        self._http = httpx.Client(base_url=server.url, timeout=60)
 
     def close(self) -> None:
         self._http.close()
@@ -140,7 +140,7 @@ def test_windows_are_written_once_over_several_runs_and_the_cursor_shows_the_lag
     assert row["minute"].startswith("2026-03-01T09:00:00")
     cursor = log.call("GET", f"/v0/topics/{log.orders}/cursors/flow.totals")
     assert (cursor["seq"], cursor["lag_records"], cursor["lag_seconds"]) == (31, 0, 0)
-    metrics = httpx.get(f"{log.server.url}/v0/metrics").text
+    metrics = httpx.get(f"{log.server.url}/v0/metrics", timeout=60).text
     labels = f'{{topic="{log.orders}",cursor="flow.totals"}}'
     assert f"topics_cursor_lag_records{labels} 0" in metrics
     assert f"topics_cursor_lag_seconds{labels} 0" in metrics

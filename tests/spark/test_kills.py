@@ -53,8 +53,8 @@ def kill_before_during_and_after_a_commit(world: World) -> None:
     """Of batch 1. The topics of the first copy have it staged and nobody has heard of it; its table
     has it, and the driver does not know; the second copy is done with it."""
     first, second = world.copies
+    world.feed()  # before the driver looks for the topic
     with world.driver(world.asked(partitions=2, is_endless=True)) as driver:
-        world.feed()
         driver.wait_for_batch(0, first.topics, first.table, second.topics, second.table)
         commit, follow_up = first.proxy.hold(commit_of(1)), first.table_proxy.hold(anything)
         world.feed()

@@ -46,7 +46,7 @@ class Topic:
     def __init__(self, server: ServerProcess, name: str) -> None:
         self.server = server
         self.name = name
-        self._http = httpx.Client(base_url=server.url, timeout=60)
+        self._http = httpx.Client(base_url=server.url, timeout=300)
 
     def close(self) -> None:
         self._http.close()

@@ -10,6 +10,10 @@ from tests.blackbox.conftest import ServerProcess
 from tests.spark.proxy import Proxy, Request
 
 
+def client(url: str) -> httpx.Client:
+    return httpx.Client(base_url=url, timeout=60)
+
+
 def is_write(request: Request) -> bool:
     return request.method == "POST"
 
@@ -17,7 +21,7 @@ def is_write(request: Request) -> bool:
 def test_requests_pass_with_their_bodies_and_answers(
     shared_server: ServerProcess, topic: str
 ) -> None:
-    with Proxy(shared_server.address) as proxy, httpx.Client(base_url=proxy.url) as http:
+    with Proxy(shared_server.address) as proxy, client(proxy.url) as http:
         written = http.post(f"/v0/topics/{topic}", json={"records": [{"data": 1}]})
         assert written.status_code == 201
         assert http.get(f"/v0/topics/{topic}").json()["head_seq"] == 1
@@ -29,14 +33,14 @@ def test_requests_pass_with_their_bodies_and_answers(
 def test_a_held_request_is_on_one_side_of_the_server(
     shared_server: ServerProcess, topic: str, answered: bool, heads: int
 ) -> None:
-    direct = httpx.Client(base_url=shared_server.url)
-    with Proxy(shared_server.address) as proxy, direct:
+    with Proxy(shared_server.address) as proxy, client(shared_server.url) as direct:
         held = proxy.hold(is_write, answered=answered)
         errors: list[Exception] = []
 
         def write() -> None:
             try:
-                httpx.post(f"{proxy.url}/v0/topics/{topic}", json={"records": [{"data": 1}]})
+                with client(proxy.url) as http:
+                    http.post(f"/v0/topics/{topic}", json={"records": [{"data": 1}]})
             except httpx.TransportError as error:
                 errors.append(error)
 

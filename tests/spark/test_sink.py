@@ -41,6 +41,10 @@ def records(server: ServerProcess, topic: str) -> list[dict[str, Any]]:
             return found
 
 
+def status_of(server: ServerProcess, topic: str) -> int:
+    return httpx.get(f"{server.url}/v0/topics/{topic}", timeout=60).status_code
+
+
 def datas(server: ServerProcess, topic: str) -> list[Any]:
     return [record["data"] for record in records(server, topic)]
 
@@ -142,7 +146,7 @@ def test_an_epoch_that_is_committed_meanwhile_is_given_up_however_large(
     def win(stages: Held) -> None:
         stages.wait()
         url = f"{shared_server.url}/v0/stages/nightly-{topic}/1/commit"
-        httpx.post(url, json={"parts": []}).raise_for_status()
+        httpx.post(url, json={"parts": []}, timeout=60).raise_for_status()
         stages.let_go()
 
     with Proxy(shared_server.address) as proxy:
@@ -151,7 +155,7 @@ def test_an_epoch_that_is_committed_meanwhile_is_given_up_however_large(
         write(rows, proxy.url, **nightly)
         write(rows, proxy.url, **nightly)
         assert len([request for request in proxy.seen if is_stage(request)]) == 1
-    assert httpx.get(f"{shared_server.url}/v0/topics/{topic}").status_code == 404
+    assert status_of(shared_server, topic) == 404
 
 
 def test_a_task_that_fails_after_staging_is_repeated_without_a_trace(
@@ -231,7 +235,7 @@ def test_a_row_that_is_no_json_fails_with_its_place_and_a_remedy(
     huge = spark.sql("SELECT repeat('x', 300) AS tag, 1 AS data")
     said = refusal(lambda: write(huge, shared_server.url, topic=topic))
     assert "partition 0, rows 0 to 0 could not be staged: the tag of record 0 has 300 bytes" in said
-    assert httpx.get(f"{shared_server.url}/v0/topics/{topic}").status_code == 404
+    assert status_of(shared_server, topic) == 404
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,8 @@ def body(*datas: str, topic: str = "t") -> bytes:
 
 
 def head(server: ServerProcess, topic: str) -> int:
-    found: int = httpx.get(f"{server.url}/v0/topics/{topic}").raise_for_status().json()["head_seq"]
+    answer = httpx.get(f"{server.url}/v0/topics/{topic}", timeout=60).raise_for_status()
+    found: int = answer.json()["head_seq"]
     return found
 
 

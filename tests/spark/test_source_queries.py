@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,8 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from tests.blackbox.conftest import ServerFactory, ServerProcess, wait_until
 from tests.spark.servers import Server, start
 from tests.unit.spark.source_rows import account
+
+from topics.errors import NotFound
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -180,6 +183,7 @@ def test_a_stream_goes_on_through_a_new_life_of_its_topic_and_a_killed_server(
         "startingOffsets": "earliest",
         "maxRecordsPerTrigger": "400",
         "cursor": "etl",
+        "retrySeconds": "300",
     }
     query = begin("rows", **options)
     query.processAllAvailable()
@@ -213,6 +217,7 @@ def test_a_query_outlives_a_server_that_dies_while_tasks_read(
         subscribe="orders",
         batchRows="250",
         maxRecordsPerPartition="5000",
+        retrySeconds="300",
     )
     partitions = frame.rdd.getNumPartitions()  # planned: what follows is reading alone
     assert partitions == 4
@@ -234,7 +239,9 @@ def test_positions_of_finished_queries_are_with_the_log(
     path = f"/v0/topics/{topic}/cursors/etl"
 
     def reported() -> bool:
-        return bool(shared.call("GET", path)["seq"] == 900)
+        with suppress(NotFound):  # no batch was reported yet
+            return bool(shared.call("GET", path)["seq"] == 900)
+        return False
 
     wait_until(reported, shared.process)  # the listener hears of the last batch a little later
     cursor = shared.call("GET", path)

@@ -17,7 +17,7 @@ from topics.spark import path_reader
 from topics.spark.http_reader import ServerLog
 from topics.spark.log import Head
 
-PATIENT = {"retrySeconds": "60"}
+PATIENT = {"retrySeconds": "300"}
 
 
 @pytest.fixture
