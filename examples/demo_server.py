@@ -61,7 +61,7 @@ class Server:
         self, method: str, path: str, body: object = None, *, quietly: bool = False
     ) -> tuple[int, Any]:
         """One request; the status and the decoded answer."""
-        connection = http.client.HTTPConnection(self.address, timeout=10)
+        connection = http.client.HTTPConnection(self.address, timeout=60)
         try:
             headers = {"Content-Type": "application/json"}
             sent = None if body is None else json.dumps(body)
