@@ -31,6 +31,10 @@ class Event(NamedTuple):
         return found
 
     @property
+    def is_beat(self) -> bool:
+        return self.raw.startswith(": hb ")
+
+    @property
     def seqs(self) -> list[int]:
         return [record["$seq"] for record in self.data["records"]]
 
@@ -58,6 +62,13 @@ class EventStream:
         self._connection.close()
 
     def next(self) -> Event:
+        """The next frame that is no heartbeat: those come when time passes, whatever happens."""
+        while True:
+            event = self.next_or_beat()
+            if not event.is_beat:
+                return event
+
+    def next_or_beat(self) -> Event:
         lines: list[str] = []
         while True:
             line = self.response.readline()
