@@ -70,7 +70,7 @@ class Crowd:
         self.moved.set()
 
     async def wait_until(self, happened: str) -> None:
-        async with asyncio.timeout(4 * PATIENCE_S):
+        async with asyncio.timeout(2 * PATIENCE_S):
             while not (self.ready >= self.readers if happened == "ready" else self.missing <= 0):
                 self.moved.clear()
                 await self.moved.wait()
@@ -136,7 +136,7 @@ async def run_crowd(server: ServerProcess) -> tuple[Crowd, list[Watcher], list[f
     watchers: list[Watcher] = []
     memory = [resident_mib(server)]
     paths = await asyncio.to_thread(make_sessions, server, WATCHERS)
-    async with httpx.AsyncClient(base_url=server.url, timeout=4 * PATIENCE_S) as client:
+    async with httpx.AsyncClient(base_url=server.url, timeout=2 * PATIENCE_S) as client:
         for number, path in enumerate(paths):
             watcher = Watcher(crowd, path, reads=number % (WATCHERS // SLOW) != 0)
             sock = socket.socket()

@@ -69,7 +69,6 @@ def drain(api: Api, name: str) -> tuple[list[int], list[int]]:
             return seqs, values
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("durability", ["disk", "fsync"])
 def test_destinations_equal_their_source_after_kills_in_the_middle_of_forwarding(
     server_factory: ServerFactory, connect: Connect, durability: str
@@ -99,7 +98,8 @@ def test_destinations_equal_their_source_after_kills_in_the_middle_of_forwarding
         time.sleep(chance.uniform(0.0, 0.05))
         server.restart()
     writer.is_done.set()
-    writer.join(60)
+    writer.join(PATIENCE_S)
+    assert not writer.is_alive()
     assert writer.failure is None
     api = connect(server)
     written = list(range(writer.batches * BATCH))

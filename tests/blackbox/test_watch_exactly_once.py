@@ -109,7 +109,6 @@ def check(world: World, watcher: Watcher, last: int, deleted: int) -> None:
     assert len(silent) <= deleted, "more is missing than was ever deleted"
 
 
-@pytest.mark.timeout(200)
 def test_every_record_is_seen_once_or_accounted_for(
     server: ServerProcess, capsys: pytest.CaptureFixture[str]
 ) -> None:
