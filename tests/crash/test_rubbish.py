@@ -214,7 +214,8 @@ def unwritable(directory: Path) -> Iterator[bool]:
         subprocess.run(["mount", "-o", "remount,ro,bind", place], check=True)
         yield True
     finally:
-        subprocess.run(["umount", place], check=True)
+        # Detached at once, whoever else may have a look at the place at this moment.
+        subprocess.run(["umount", "--lazy", place], check=True)
 
 
 def test_an_unwritable_place_is_refused_for_writing_and_serves_readers(store: Path) -> None:
