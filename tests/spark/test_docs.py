@@ -21,7 +21,7 @@ from tests.spark.pages import CLUSTER_PAGE, blocks_of, run_console, run_python, 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(1200)
 
 
 @pytest.fixture(scope="module")

@@ -31,10 +31,10 @@ from topics.spark.options import READ_OPTIONS
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PATIENCE_S = 240.0
+PATIENCE_S = 480.0
 SCHEMA = "id long, cents long, at timestamp"
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(1200)
 
 
 class Log:

@@ -23,7 +23,7 @@ from topics.spark.sink import BatchWriter
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(1200)
 
 
 class Server:

@@ -32,7 +32,7 @@ from topics.spark.lake.syncing import Epoch, Sync, SyncTask
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(1200)
 
 MILLION = 1_000_000
 CUSTOMER = "cust-0042"
@@ -357,7 +357,7 @@ def test_rows_that_only_the_table_still_has_are_deleted_by_their_tag(
     assert seqs_in(place) == [n for n in range(1, 111) if n % 10 != 7]
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1200)
 def test_a_running_sync_carries_a_delete_over_although_nothing_arrives_and_ends_when_told(
     log: Topic, place: Place, spark: SparkSession
 ) -> None:

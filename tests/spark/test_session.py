@@ -71,7 +71,7 @@ def test_a_machine_without_java_runs_spark_on_the_jdk_of_the_package(
         env=no_java,
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=800,
         check=False,
     )
     assert done.returncode == 0, done.stderr
