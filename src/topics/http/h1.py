@@ -20,11 +20,11 @@ closing with unread input would reset it and could destroy the answer.
 import asyncio
 from collections import deque
 
-from topics.http import refusals
 from topics.http.exchange import call_safely
 from topics.http.h1_exchange import H1Exchange
 from topics.http.h1_heads import END as HEAD_END
 from topics.http.h1_reader import HEAD, IDLE, H1Reader
+from topics.http.h1_waits import Waits
 from topics.http.h1_wire import CONTINUE, upgrade_head
 from topics.http.hub import Hub
 from topics.http.messages import Request, Response, Upgrade
@@ -33,6 +33,8 @@ from topics.http.websocket import WebSocket, accept_token
 _HOLD_OUTPUT, _HOLD_PIPELINE, _HOLD_UPGRADE, _HOLD_TURN = 1, 2, 4, 8
 
 _SLICE_BYTES = 16 * 1024
+_HELD_BYTES = 16 * 1024
+"""Of an answer that waits for the end of the turn; a longer one would only take memory."""
 
 
 class H1Connection(asyncio.Protocol):
@@ -46,9 +48,9 @@ class H1Connection(asyncio.Protocol):
         "_holds",
         "_line",
         "_lingering",
-        "_mark",
         "_reader",
         "_transport",
+        "_waits",
         "_websocket",
         "hub",
     )
@@ -57,6 +59,7 @@ class H1Connection(asyncio.Protocol):
         self.hub = hub
         self._transport = transport
         self._reader = H1Reader(self, peer)
+        self._waits = Waits(self, self._reader)
         self._line: deque[H1Exchange] = deque()
         self._advancing = False
         self._corked: list[bytes] | None = None
@@ -65,20 +68,20 @@ class H1Connection(asyncio.Protocol):
         self._eof = False
         self._lingering = False
         self._websocket: WebSocket | None = None
-        self._mark = 0  # progress when the sweep first saw the present wait
         transport.set_write_buffer_limits(high=hub.limits.high_water_bytes, low=0)
         hub.add(self)
 
     # Bytes come in
 
     def data_received(self, data: bytes) -> None:
-        """Parse what arrived, answer what can be answered, write it all at once."""
+        """Parse what arrived and answer what can be answered; it leaves with this turn's rest."""
         if self._reader.deaf:
             return
         if self._holds or self._held:
             self._held += data
             return
-        self._corked = []
+        if self._corked is None:
+            self._corked = []
         reader = self._reader
         if self._line or reader.phase != IDLE:
             self._parse(data)
@@ -90,7 +93,7 @@ class H1Connection(asyncio.Protocol):
                 self._run_again(known[1], data[end:])
             else:
                 self._parse_alone(data)
-        self.uncork()
+        self._let_go_later()
 
     def _run_again(self, alike: Request, body: bytes) -> None:
         """Answer a request whose head was read before, and that nothing can hold up."""
@@ -225,7 +228,7 @@ class H1Connection(asyncio.Protocol):
             self._advancing = False
         self._bound_line()
         if self._eof and not self._line and not self._held:
-            self._transport.close()
+            self.close()
 
     def _come_to_head(self, exchange: H1Exchange) -> None:
         early, exchange.early = exchange.early, None
@@ -303,8 +306,9 @@ class H1Connection(asyncio.Protocol):
         # By far the most common case: nothing else is in line and nothing is to be seen to.
         if self._corked is not None:
             self._corked.append(data)
-        elif not self._transport.is_closing():
-            self._transport.write(data)
+        else:
+            self._corked = [data]
+            self._let_go_later()
         line.popleft()
         exchange.over()
 
@@ -313,6 +317,16 @@ class H1Connection(asyncio.Protocol):
             self._corked.append(data)
         elif not self._transport.is_closing():
             self._transport.write(data)
+
+    def _let_go_later(self) -> None:
+        """Let collected output go with that of others in this turn; much of it goes at once."""
+        corked = self._corked
+        if not corked:
+            self._corked = None
+        elif len(corked) == 1 and len(corked[0]) <= _HELD_BYTES:
+            self.hub.uncork_later(self)
+        else:
+            self.uncork()
 
     def uncork(self) -> None:
         """Let collected output go, in one system call if the kernel takes it."""
@@ -356,7 +370,7 @@ class H1Connection(asyncio.Protocol):
             held, self._held = self._held, b""
             self.data_received(held)
             if self._eof and not self._line and not self._held:
-                self._transport.close()
+                self.close()
 
     def pause_writing(self) -> None:
         """The peer is not reading: neither do we."""
@@ -407,6 +421,7 @@ class H1Connection(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """The client will send no more; it may still be waiting for answers."""
+        self.uncork()
         self._eof = True
         if self._lingering or not self._transport.can_write_eof():
             return False
@@ -437,6 +452,11 @@ class H1Connection(asyncio.Protocol):
             self._websocket.connection_lost(exc)
         self._reader.stop()
 
+    def close(self) -> None:
+        """Close once everything has left."""
+        self.uncork()
+        self._transport.close()
+
     def abort(self) -> None:
         """Close now."""
         self._transport.abort()
@@ -444,50 +464,20 @@ class H1Connection(asyncio.Protocol):
     def drain(self) -> None:
         """Close when nothing is running; an answer still to come will say it is the last."""
         if not self._line and self._reader.phase in (IDLE, HEAD):
-            self._transport.close()
+            self.close()
 
     # The sweep
 
     def tick(self, now: float) -> None:
         """Give up on a peer that has kept us waiting too long."""
         if self._holds & _HOLD_OUTPUT:
-            self._check_stall(now)
+            queued = self._transport.get_write_buffer_size()
+            is_streaming = bool(self._line) and self._line[0].opened is not None
+            self._waits.check_stall(now, queued=queued, is_streaming=is_streaming)
         elif self._holds or (self._reader.phase == IDLE and self._line):
             self._reader.since = None  # whoever is waiting, it is not us
-        elif self._reader.since is None:
-            self._reader.since = now
-            self._mark = 0 if self._reader.reading is None else self._reader.reading.received
         else:
-            self._check_wait(now, now - self._reader.since)
-
-    def _check_wait(self, now: float, waited: float) -> None:
-        limits = self.hub.limits
-        if self._lingering:
-            if waited > limits.linger_s:
-                self._transport.abort()
-        elif self._reader.phase == IDLE:
-            if waited > limits.idle_timeout_s:
-                self._transport.close()
-        elif self._reader.phase == HEAD:
-            if waited > limits.head_timeout_s:
-                self.refuse(refusals.too_slow("request head"))
-        elif waited > limits.body_timeout_s:
-            self._check_pace(now, waited)
-
-    def _check_pace(self, now: float, waited: float) -> None:
-        received = 0 if self._reader.reading is None else self._reader.reading.received
-        if received - self._mark < self.hub.limits.min_body_rate * waited:
-            self.refuse(refusals.too_slow("request body"))
-        else:
-            self._reader.since, self._mark = now, received
-
-    def _check_stall(self, now: float) -> None:
-        queued = self._transport.get_write_buffer_size()
-        streaming = bool(self._line) and self._line[0].opened is not None
-        if streaming or self._reader.since is None or queued != self._mark:
-            self._reader.since, self._mark = now, queued
-        elif now - self._reader.since > self.hub.limits.stall_timeout_s:
-            self._transport.abort()
+            self._waits.check(now, lingering=self._lingering)
 
 
 def _size(pieces: list[bytes] | None) -> int:

@@ -106,6 +106,7 @@ def converse(pieces: list[bytes], heads: KnownHeads | None = None) -> tuple[byte
         connection = H1Connection(hub, wire, "peer")
         for piece in pieces:
             connection.data_received(piece)
+        await asyncio.sleep(0)  # answers leave at the end of a turn
         connection.connection_lost(None)
         hub.stop()
         return wire.written, hub.heads
