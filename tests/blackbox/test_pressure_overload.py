@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from tests.blackbox.conftest import PATIENCE_S, ServerFactory, ServerProcess
-from tests.blackbox.event_client import EventStream, gauge, put, watch
+from tests.blackbox.event_client import Event, EventStream, gauge, put, watch
 
 SLOW_DISK = Path(__file__).parent / "slow_disk"
 WRITERS = 64
@@ -151,13 +151,29 @@ def _check_low_priorities_step_back(client: Client, stream: EventStream) -> None
     """Once it lasts, writes to a topic of low priority are paced and its pushes withheld."""
     body = {"records": [{"data": 1}]}
     path = "/v0/topics/background"
-    wait_for(lambda: "throttle_wait_ms" in _performance(client.post(path, body)), "pacing")
-    assert 12 <= _performance(client.post(path, body))["throttle_wait_ms"] <= 20
+    spent: dict[str, float] = {}
+
+    def is_paced() -> bool:
+        spent.update(_performance(client.post(path, body)))
+        return "throttle_wait_ms" in spent
+
+    wait_for(is_paced, "pacing")
+    assert 12 <= spent["throttle_wait_ms"] <= 20
     hurried = client.post(path, {**body, "disable_backpressure": True})
     assert "throttle_wait_ms" not in _performance(hurried)
-    notice = stream.until("error")[-1]
+    notice = _next_of(stream, "error", "caught-up")
+    while notice.event != "error":
+        # There was a moment of calm; what comes next will be withheld.
+        client.post(path, body)
+        notice = _next_of(stream, "error", "caught-up")
     assert (notice.data["code"], notice.data["reason"]) == (429, "pressure")
     assert notice.data["topic"] == "background"
+
+
+def _next_of(stream: EventStream, *names: str) -> Event:
+    while (event := stream.next()).event not in names:
+        pass
+    return event
 
 
 def _performance(answer: Answer) -> dict[str, float]:
@@ -191,7 +207,8 @@ def _check_refusals(overload: Overload) -> None:
         assert detail["reason"] == "backlog"
         assert detail["pressure"] == 1.0
         assert 50 <= detail["retry_after_ms"] <= 5000
-    assert overload.refusals[-1]["retry_after_ms"] != 1000, "nobody measured how fast it drains"
+    advice = {detail["retry_after_ms"] for detail in overload.refusals}
+    assert advice != {1000}, "nobody measured how fast it drains"
     for writer in overload.writers:
         assert writer.is_patient or not writer.waited_ms
     assert any(writer.waited_ms for writer in overload.writers), "nobody waited for room"
