@@ -50,7 +50,8 @@ def doors() -> Iterator[Callable[..., Door]]:
 
         def make(shell: Shell, url: str, **settings: object) -> Door:
             kind: Any = AsyncDoor if shell == "async" else topics.open
-            log: Door = kind(url, **({"token": KEY, "heartbeat": 1.0} | settings))
+            # A server that is stopped for a while must not look as if it were gone.
+            log: Door = kind(url, **({"token": KEY, "heartbeat": 30.0} | settings))
             return stack.enter_context(log)
 
         yield make

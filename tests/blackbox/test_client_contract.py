@@ -48,9 +48,9 @@ def door(
     if request.param.startswith("server"):
         server: ServerProcess = request.getfixturevalue("shared_server")
         if request.param == "server-async":
-            log: Door = AsyncDoor(server.url, heartbeat=1.0)
+            log: Door = AsyncDoor(server.url, heartbeat=30.0)
         else:
-            log = topics.open(server.url, token=None, heartbeat=1.0)
+            log = topics.open(server.url, token=None, heartbeat=30.0)
     else:
         where = None if request.param == "memory" else tmp_path_factory.mktemp("log")
         log = topics.open(where)

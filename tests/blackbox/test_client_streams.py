@@ -17,6 +17,7 @@ from tests.blackbox.client_world import (
     EVERY,
     KEY,
     KINDS,
+    PATIENCE_S,
     SHELLS,
     Door,
     Kind,
@@ -84,7 +85,7 @@ def test_streams_survive_kills_of_the_server_without_a_gap_or_a_repeat(
     def kill_twice() -> None:
         for kills in range(2):
             with moved:
-                assert moved.wait_for(partial(all_have, kills, 30 * (kills + 1)), 60)
+                assert moved.wait_for(partial(all_have, kills, 30 * (kills + 1)), PATIENCE_S)
             server.restart()
 
     writer = Writer(server.url, "killed")
@@ -94,7 +95,8 @@ def test_streams_survive_kills_of_the_server_without_a_gap_or_a_repeat(
     for got, resumed in seen.values():
         assert got == list(range(len(got)))
         assert len(got) <= written + 1  # the last one may be seen before its writer is told
-        assert [event.positions["killed"] > 0 for event in resumed] == [True, True]
+        assert len(resumed) >= 2, "as often as the server was killed"
+        assert all(event.positions["killed"] > 0 for event in resumed)
         assert all(event.reason and event.away_seconds > 0 for event in resumed)
 
 
@@ -127,7 +129,8 @@ def test_a_wait_that_ends_while_the_server_is_away_is_an_error_and_not_an_end(
     server: LiveServer, opened: Open
 ) -> None:
     opened("sync", server.url).append("away", {"data": 1})
-    follows = [opened(shell, server.url, retries=0).follow("away", wait=1.5) for shell in SHELLS]
+    logs = [opened(shell, server.url, retries=0, heartbeat=1.0) for shell in SHELLS]
+    follows = [log.follow("away", wait=3.0) for log in logs]
     assert [next(items).data for items in follows] == [1, 1]
     server.kill()
 
@@ -145,8 +148,12 @@ def proxy(server: LiveServer) -> Iterator[Proxy]:
     between.close()
 
 
-def two_of(items: Any) -> list[Any]:  # noqa: ANN401 - of either shell
-    return [next(items), next(items)]
+def until_record(items: Any) -> list[Any]:  # noqa: ANN401 - of either shell
+    """Up to the next record; before it a stream may be resumed more than once."""
+    found = [next(items)]
+    while isinstance(found[-1], Resumed):
+        found.append(next(items))
+    return found
 
 
 def test_half_open_streams_are_noticed_and_resumed(
@@ -155,13 +162,14 @@ def test_half_open_streams_are_noticed_and_resumed(
     direct = opened("sync", server.url)
     direct.append("cut", {"data": 1})
     follows = [
-        opened(shell, proxy.url).follow("cut", transport=transport) for shell, transport in KINDS
+        opened(shell, proxy.url, heartbeat=1.0).follow("cut", transport=transport)
+        for shell, transport in KINDS
     ]
-    assert [next(items).data for items in follows] == [1] * 4
+    assert [until_record(items)[-1].data for items in follows] == [1] * 4
     proxy.cut()
     direct.append("cut", {"data": 2})  # swallowed by connections that look alive
-    found = all_at_once([partial(two_of, items) for items in follows])
-    for resumed, record in found:
+    found = all_at_once([partial(until_record, items) for items in follows])
+    for resumed, *_, record in found:
         assert isinstance(resumed, Resumed)
         assert "silent" in resumed.reason
         assert record.data == 2
@@ -173,7 +181,7 @@ def test_half_open_streams_are_noticed_and_resumed(
 def test_a_half_open_connection_of_the_pool_is_given_up_and_the_write_repeated_once(
     server: LiveServer, proxy: Proxy, opened: Open, shell: Shell
 ) -> None:
-    log = opened(shell, proxy.url, timeout=1.0)
+    log = opened(shell, proxy.url, timeout=2.0, retries=20)
     topic = f"pool-{shell}"
     log.append(topic, {"data": 1})
     proxy.cut()
