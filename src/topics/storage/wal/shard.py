@@ -166,16 +166,17 @@ class Shard:
         )
 
     def stats(self) -> ShardStats:
-        """Totals so far."""
+        """Totals so far; the syncs are those in the buckets, also while another one ends."""
         syncs = self._sync_times
+        buckets = tuple(syncs.buckets)
         return ShardStats(
             frames=self.lfn - self._lfn_at_start,
             batches=self._batches,
             bytes_written=self._bytes_before + self._tail,
             rotations=self._rotations,
-            syncs=syncs.count,
+            syncs=sum(buckets),
             sync_ns=syncs.total_ns,
-            sync_buckets=tuple(syncs.buckets),
+            sync_buckets=buckets,
         )
 
     def refusal(self) -> Internal:

@@ -23,14 +23,12 @@ class ShardStats(NamedTuple):
 class SyncTimes:
     """How long syncs took."""
 
-    __slots__ = ("buckets", "count", "total_ns")
+    __slots__ = ("buckets", "total_ns")
 
     def __init__(self) -> None:
-        self.count = 0
         self.total_ns = 0
         self.buckets = [0] * (len(SYNC_BOUNDS_US) + 1)
 
     def add(self, took_ns: int) -> None:
-        self.count += 1
         self.total_ns += took_ns
         self.buckets[bisect_left(SYNC_BOUNDS_US, took_ns / 1000)] += 1

@@ -1,6 +1,7 @@
 """Writing one log group: beacons, the tick, growth, rotation and the fence."""
 
 import errno
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
@@ -267,6 +268,21 @@ def test_stats_count_what_was_written() -> None:
     assert (stats.frames, stats.batches, stats.syncs) == (4, 2, 1)
     assert stats.bytes_written == log.shard.position.offset
     assert sum(stats.sync_buckets) == 1
+
+
+def test_stats_agree_with_their_histogram_while_another_sync_ends() -> None:
+    log = Log(SimDisk())
+    log.append(b"1")
+    times = log.shard._sync_times
+
+    class EndsWhenRead(list[int]):
+        def __iter__(self) -> Iterator[int]:
+            times.add(1)
+            return super().__iter__()
+
+    times.buckets = EndsWhenRead(times.buckets)
+    stats = log.committer.stats(0)
+    assert stats.syncs == sum(stats.sync_buckets) == 2
 
 
 def test_measured_times_come_from_the_given_clock() -> None:
