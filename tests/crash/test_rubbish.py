@@ -22,6 +22,8 @@ from topics.storage.checksum import h64
 from topics.testing import FaultFs, Op, PowerOff, SimDisk
 
 Tree = dict[str, tuple[bytes, int, int]]
+ADVICE = re.compile(r"\b(restore|use|give|check|mount|set|close|free|create|try)\b")
+"""The word with which an error begins to say what to do."""
 
 
 def tree(directory: Path) -> Tree:
@@ -41,6 +43,7 @@ def refused(directory: Path, *, read_only: bool = False) -> RefusedToOpen:
     with pytest.raises(RefusedToOpen) as caught:
         topics.open(directory, read_only=read_only)
     assert tree(parent) == before, "a refusal changes nothing"
+    assert ADVICE.search(str(caught.value)), caught.value
     assert json.loads(caught.value.line())["refused"] == caught.value.reason
     return caught.value
 
@@ -68,6 +71,7 @@ def relocked(directory: Path, damage: Callable[[Path], None]) -> RefusedToOpen:
         names.pop(str(lock), None)
         names[str(directory)] = b"", 0, 0
     assert after == before, "a refusal changes nothing"
+    assert ADVICE.search(str(caught.value)), caught.value
     refused(directory, read_only=True)
     return caught.value
 
@@ -153,6 +157,7 @@ MISSING: dict[str, tuple[str, RefusalReason]] = {
     "a log file": ("wal/wal-*.log", "wal_missing"),
     "its metadata": ("meta", "wal_missing"),
     "its snapshots": ("meta/snapshot.*", "metadata_lost"),
+    "all that the log can do without": ("meta", "wal_missing"),
     "its segments": ("topics", "segment_missing"),
     "a topic's segments": ("topics/00000004", "segment_missing"),
     "the records of a segment": ("topics/*/seg-*.data", "segment_missing"),
@@ -172,7 +177,6 @@ def test_a_directory_copied_without_a_part_is_refused(what: str, store: Path) ->
 
     error = relocked(store, damage)
     assert error.reason == reason, str(error)
-    assert re.search("restore|gone", str(error))
 
 
 def test_another_store_s_log_file_is_noticed(store: Path, tmp_path: Path) -> None:

@@ -35,5 +35,7 @@ def steadily(path: str, work: Callable[[], T]) -> T:
         return work()
     except FileNotFoundError as error:
         raise RefusedToOpen(
-            "io_error", message=f"{path} keeps changing while it is read ({error})", file=path
+            "io_error",
+            message=f"{path} keeps changing while it is read ({error}); try again",
+            file=path,
         ) from error

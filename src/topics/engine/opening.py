@@ -131,7 +131,9 @@ def _give_birth(fs: Fs, path: str, store_format: StoreFormat) -> None:
         directory.give_birth(fs, path, store_format)
     except OSError as error:
         raise RefusedToOpen(
-            "io_error", message=f"cannot create a store in {path}: {error}", file=path
+            "io_error",
+            message=f"cannot create a store in {path}: {error}; check permissions and space",
+            file=path,
         ) from error
 
 

@@ -175,7 +175,7 @@ def _find(
     except MemoryError as error:
         raise RefusedToOpen(
             "io_error",
-            message=f"not enough memory to open {path}; nothing was changed",
+            message=f"not enough memory to open {path}; nothing was changed, free some",
             file=path,
         ) from error
 
@@ -226,7 +226,8 @@ def _restore_topic(found: Found, line: TopicLine) -> None:
     except InvalidRequest as error:
         raise RefusedToOpen(
             "metadata_lost",
-            message=f"the snapshot's configuration of topic {line.name!r} is unusable: {error}",
+            message=f"the snapshot's configuration of topic {line.name!r} is unusable: {error}; "
+            "restore the snapshot",
             file=found.path,
         ) from error
     topic = found.catalog.new_topic(line.id, line.name, line.epoch, config)
@@ -441,7 +442,9 @@ def repair(found: Found, settings: EngineSettings, clock: Clock) -> None:
         )
     except OSError as error:
         raise RefusedToOpen(
-            "io_error", message=f"{found.path} cannot be repaired: {error}", file=found.path
+            "io_error",
+            message=f"{found.path} cannot be repaired: {error}; check the disk",
+            file=found.path,
         ) from error
 
 

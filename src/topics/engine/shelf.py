@@ -83,7 +83,9 @@ def open_shelf(fs: Fs, data_dir: str) -> FileShelf:
             fs.sync_dir(data_dir)
     except OSError as error:
         raise RefusedToOpen(
-            "io_error", message=f"the stages in {data_dir} cannot be read: {error}", file=data_dir
+            "io_error",
+            message=f"the stages in {data_dir} cannot be read: {error}; check the disk",
+            file=data_dir,
         ) from error
     return shelf
 

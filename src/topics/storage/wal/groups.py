@@ -108,13 +108,14 @@ def read_header(fs: Fs, group: Group, first_lfn: int, *, store_id: bytes) -> Log
         file.close()
     header = _decode_header(data, path)
     if header.format != identity.WAL_VERSION:
-        raise refusal("format", f"log format {header.format} is not known here", path, 0)
+        message = f"log format {header.format} is not known here; use the version that wrote it"
+        raise refusal("format", message, path, 0)
     if header.store_id != store_id:
-        raise refusal("foreign_frame", "belongs to another store", path, 0)
+        raise refusal("foreign_frame", "belongs to another store; restore this one's own", path, 0)
     key = layout.group_key(header.shard, header.shards)
     if header.first_lfn != first_lfn or key != group.key:
         message = f"is frame {header.first_lfn} of shard {header.shard} by its header"
-        raise refusal("wal_missing", message + "; files were exchanged", path, 0)
+        raise refusal("wal_missing", message + "; files were exchanged, restore them", path, 0)
     return LogFile(path, size, header)
 
 
@@ -125,9 +126,11 @@ def _decode_header(data: bytes, path: str) -> FileHeader:
     try:
         fact = frame.fact(data)
     except ForeignFrame as error:
-        raise refusal("foreign_frame", str(error), path, 0) from error
+        message = f"{error}; it is intact but not understood, use the version that wrote it"
+        raise refusal("foreign_frame", message, path, 0) from error
     if not isinstance(fact, FileHeader):
-        raise refusal("foreign_frame", "does not begin with a file header", path, 0)
+        message = "does not begin with a file header; restore the file"
+        raise refusal("foreign_frame", message, path, 0)
     return fact
 
 
@@ -158,12 +161,18 @@ def _missing(group: Group, first_lfn: int) -> RefusedToOpen:
     return refusal("wal_missing", "this log file is gone; restore it", group.path(first_lfn))
 
 
+def _gap_before(after: LogFile, first_lfn: int) -> RefusedToOpen:
+    name = layout.wal_name(first_lfn)
+    return refusal("wal_missing", f"the file before it, {name}, is gone; restore it", after.path)
+
+
 def _check_start(first: LogFile, start: Position | None) -> None:
     header = first.header
     if start is None:
         if header.prev_first_lfn:
             before = layout.wal_name(header.prev_first_lfn)
-            raise refusal("wal_missing", f"the file before it, {before}, is gone", first.path)
+            message = f"the file before it, {before}, is gone, and no snapshot replaces it; "
+            raise refusal("wal_missing", message + f"restore it, or {layout.META}", first.path)
     elif header.first_lfn == start.file_lfn:
         if first.size < start.offset:
             message = f"has {first.size} bytes, but {start.offset} were durable; restore the file"
@@ -171,20 +180,18 @@ def _check_start(first: LogFile, start: Position | None) -> None:
     else:
         follows = (header.prev_first_lfn, header.prev_len) == (start.file_lfn, start.offset)
         if header.first_lfn != start.lfn + 1 or not (follows or not header.prev_first_lfn):
-            before = layout.wal_name(start.file_lfn)
-            raise refusal("wal_missing", f"the file before it, {before}, is gone", first.path)
+            raise _gap_before(first, start.file_lfn)
 
 
 def _check_link(before: LogFile, after: LogFile) -> None:
     header = after.header
     if header.prev_first_lfn != before.header.first_lfn:
-        name = layout.wal_name(header.prev_first_lfn)
-        raise refusal("wal_missing", f"the file before it, {name}, is gone", after.path)
+        raise _gap_before(after, header.prev_first_lfn)
     if header.prev_len != before.size:
         message = f"has {before.size} bytes instead of {header.prev_len}; restore the file"
         raise refusal("wal_missing", message, before.path, min(before.size, header.prev_len))
     if header.generation < before.header.generation:
-        raise refusal("wal_missing", "is older than the file before it", after.path, 0)
+        raise refusal("wal_missing", "is older than the file before it; restore it", after.path, 0)
 
 
 def _check_generation(group: Group, found: Sequence[LogFile]) -> None:
@@ -197,4 +204,5 @@ def _check_generation(group: Group, found: Sequence[LogFile]) -> None:
             and header.first_lfn == named.first_lfn
             and header.generation < named.generation
         ):
-            raise refusal("wal_missing", "an older copy has taken its place", log_file.path, 0)
+            message = "an older copy has taken its place; restore the newer one"
+            raise refusal("wal_missing", message, log_file.path, 0)

@@ -140,7 +140,8 @@ def scan_group(
         elif result.damaged:
             lfn = first_lfn - 1
         elif lfn != first_lfn - 1:
-            message = f"begins with frame {first_lfn}, but frame {lfn + 1} comes next"
+            message = f"begins with frame {first_lfn}, but frame {lfn + 1} comes next; "
+            message += "a file between is missing, restore it"
             raise refusal("wal_missing", message, log_file.path, 0)
         source_id = add_source(log_file.path)
         result.sources[source_id] = log_file
