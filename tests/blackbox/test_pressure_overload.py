@@ -1,6 +1,6 @@
 """A real server that gets more than its disk can take: it refuses, recovers and loses nothing.
 
-Dozens of writers send two megabytes at a time to a disk that syncs once a second. The queue
+Dozens of writers send two megabytes at a time to a disk that takes seconds for a sync. The queue
 of the log takes 64 MiB and is soon full, and from then on writes are refused. Later the disk is
 well again. In the end the server is killed, and whatever it acknowledged has to be there.
 """

@@ -1,6 +1,7 @@
-"""A disk that cannot keep up: with this on the path of a process its syncs take a second.
+"""A disk that cannot keep up: with this on the path of a process its syncs take seconds.
 
-They do so while the file named by SLOW_DISK exists.
+They do so while the file named by SLOW_DISK exists, and end soon after it is gone. That long, so
+that writers on a slow machine fill what waits for the disk before the next sync.
 """
 
 from __future__ import annotations
@@ -12,13 +13,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from _typeshed import FileDescriptorLike
 
-_SYNC_S = 1.0
+_SYNC_S = 4.0
+_LOOK_S = 0.02
 _sync = os.fdatasync
 
 
 def _slow_sync(fd: FileDescriptorLike) -> None:
-    if os.path.exists(os.environ["SLOW_DISK"]):
-        time.sleep(_SYNC_S)
+    end = time.monotonic() + _SYNC_S
+    while os.path.exists(os.environ["SLOW_DISK"]) and time.monotonic() < end:
+        time.sleep(_LOOK_S)
     _sync(fd)
 
 
