@@ -18,7 +18,7 @@ from click.shell_completion import CompletionItem
 
 from topics import __version__
 from topics.cli._exit import INTERRUPTED, OK, code_for
-from topics.errors import RefusedToOpen, TopicsError
+from topics.errors import RefusedToOpen, TopicsError, Unauthorized
 
 
 class Place(NamedTuple):
@@ -147,6 +147,9 @@ def _say(error: TopicsError | OSError) -> None:
     print(f"topics: {error}", file=sys.stderr)
     if isinstance(error, RefusedToOpen):
         print(error.line(), file=sys.stderr)
+    elif isinstance(error, Unauthorized):
+        # The server speaks to programs; whoever types a command gives the key in another way.
+        print("Name the file that holds yours: --token-file PATH", file=sys.stderr)
 
 
 def _say_as_json(facts: dict[str, object]) -> None:
