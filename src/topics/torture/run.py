@@ -42,10 +42,6 @@ POINT_PATIENCE_S = 0.35
 """How long a load may run until its server reaches the crash point it was told to die at."""
 
 
-SHORT_S = 5.0
-"""Within this a server that kills itself is known to be dead."""
-
-
 class Found(Exception):
     """The server broke a promise, or its neck."""
 
@@ -246,13 +242,14 @@ class Life:
                 api.close()
         except Gone as gone:
             # It reached its crash point while it started or was judged. Or did it?
-            if point is None or self._server.wait(SHORT_S) is None:
+            if point is None or self._server.wait() is None:
                 raise Found(f"an answer is missing, and nobody killed the server: {gone}") from gone
         self._note_end(point)
 
     def _choose_point(self) -> str | None:
         """Where this cycle's server dies by itself; each point has its turn, None is a kill."""
-        if self._rng.random() > 0.55:
+        awaits_full_disk = self._plan.ballast is not None and not self._totals.ends["full disk"]
+        if self._rng.random() > 0.55 or awaits_full_disk:
             return None
         name = self._points.pop(0)
         self._points.append(name)
