@@ -84,7 +84,7 @@ def test_cl15_a_clock_that_jumps_ahead_only_raises_floors(
     assert floors == [3, 3]
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_servers_whose_clock_jumps_and_that_are_killed_lose_nothing(tmp_path: Path) -> None:
     figures = survived(tmp_path, "--clock-jumps", cycles=4)
     assert figures["clock_jumps"] >= 4

@@ -82,7 +82,7 @@ def check(api: Api, expected: list[int]) -> None:
     assert audit["lost_crash"] == audit["lost_cap"] == 0
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_servers_that_run_out_of_space_and_are_killed_lose_nothing(tmp_path: Path) -> None:
     figures = survived(tmp_path, "--disk-full", cycles=4)
     assert figures["ends"]["full disk"] >= 1

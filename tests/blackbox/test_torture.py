@@ -16,7 +16,7 @@ from topics.storage.crashpoints import NAMES
 from topics.torture.server import Nursery, Server
 
 BUGS = Path(__file__).with_name("torture_bugs")
-PATIENCE_S = 280
+PATIENCE_S = 560
 
 
 def tortured(
@@ -48,7 +48,7 @@ def survived(tmp_path: Path, *flags: str, cycles: int, number: int = 1) -> dict[
     return figures
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("half", [1, 2])
 def test_pr05_pr06_pr07_st05_nothing_acknowledged_is_lost_wherever_a_server_is_killed(
     tmp_path: Path, half: int
@@ -61,7 +61,7 @@ def test_pr05_pr06_pr07_st05_nothing_acknowledged_is_lost_wherever_a_server_is_k
     assert figures["records_seen"] > 0, "readers read"
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_server_that_breaks_a_promise_is_found_out_and_its_directory_kept(
     tmp_path: Path,
 ) -> None:
