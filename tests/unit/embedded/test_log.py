@@ -30,13 +30,13 @@ def snapshots(disk: SimDisk) -> list[str]:
 
 
 def test_there_is_no_thread_unless_asked_for_and_it_ends_with_the_log(tmp_path: Path) -> None:
-    before = threading.enumerate()
+    before = set(threading.enumerate())
     with topics.open(tmp_path / "alone") as log:
         log.append("t", {"data": 1})
         log.maintain()
-        assert threading.enumerate() == before
+        assert set(threading.enumerate()) <= before
     with topics.open(tmp_path / "helped", background=True) as log:
-        (helper,) = set(threading.enumerate()) - set(before)
+        (helper,) = set(threading.enumerate()) - before
         log.append("t", {"data": 1})
     assert not helper.is_alive()
 
