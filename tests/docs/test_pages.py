@@ -9,6 +9,7 @@ import pytest
 from tests.docs.pages import blocks_of, run_page
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
+MAP = DOCS / "ARCHITECTURE.md"
 FOLDERS = ("tutorials", "howto", "operations")
 PAGES = [
     DOCS / "index.md",
@@ -49,6 +50,12 @@ def test_every_test_that_is_named_as_proof_exists(name: str) -> None:
         paths.append(Path(test) if test.startswith("tests/") else folder / test)
         folder = paths[-1].parent
     assert [path for path in paths if not (DOCS.parent / path).exists()] == []
+
+
+def test_the_map_of_the_code_names_files_that_exist() -> None:
+    named = re.findall(r"`([a-z]+/[\w/]*\.py|[a-z]+/\w+/|[a-z]+/)`", MAP.read_text())
+    assert len(named) > 20
+    assert [name for name in named if not (DOCS.parent / "src" / "topics" / name).exists()] == []
 
 
 def test_the_overview_for_language_models_names_pages_that_exist() -> None:
