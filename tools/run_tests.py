@@ -90,7 +90,7 @@ FULL = [
             Tier("blackbox", (*TWO_WORKERS_BY_FILE, "--timeout=300")),
             Tier("fuzz", ("--timeout=300",)),
             Tier("browser", ("--timeout=300", *LIGHT)),
-            Tier("docs", LIGHT),
+            Tier("docs", ("--timeout=300", *LIGHT)),
             Tier("examples", ("--timeout=900", *LIGHT)),
         ],
     ),

@@ -99,7 +99,7 @@ def run_console(code: str, folder: Path) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=240,
     )
     assert told.returncode == 0, f"{commands}\nexit {told.returncode}\n{told.stdout}{told.stderr}"
     return told.stdout
@@ -119,7 +119,7 @@ def served(folder: Path) -> Iterator[str]:
     with (folder / "server.log").open("w") as log:
         server = subprocess.Popen(command, stderr=log)
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while not port_file.exists() or not port_file.read_text().strip():
             assert server.poll() is None, (folder / "server.log").read_text()
             assert time.monotonic() < deadline, "the server did not bind"

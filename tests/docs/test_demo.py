@@ -20,7 +20,7 @@ def test_the_demo_runs_to_its_end_and_cleans_up(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=240,
     )
     assert told.returncode == 0, told.stderr
     assert told.stderr == ""

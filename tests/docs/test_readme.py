@@ -75,18 +75,18 @@ def test_the_server_and_its_calls_run_as_printed(tmp_path: Path) -> None:
         answers = []
         for call in calls:
             curl = shlex.split(call.replace("localhost:4000", address))
-            retry = ["--silent", "--show-error", "--retry", "9", "--retry-delay", "1"]
+            retry = ["--silent", "--show-error", "--retry", "60", "--retry-delay", "1"]
             answers.append(subprocess.check_output([*curl, *retry], text=True))
     finally:
         server.terminate()
-        server.wait(timeout=30)
+        server.wait(timeout=120)
     assert '"first_seq":1' in answers[0]
     assert '"records":[{"$seq":1,' in answers[1]
     assert server.returncode == 0
 
 
 def wait_for_address(port_file: Path, server: subprocess.Popen[bytes]) -> str:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not port_file.exists():
         assert server.poll() is None, "the server did not start"
         assert time.monotonic() < deadline, "the server did not bind"
