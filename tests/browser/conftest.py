@@ -18,7 +18,9 @@ def browser() -> Iterator[Browser]:
     path = debian_program("chromium", package="chromium")
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(
-            executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"]
+            executable_path=path,
+            args=["--no-sandbox", "--disable-dev-shm-usage"],
+            timeout=180_000,
         )
         yield started
         started.close()
@@ -29,7 +31,7 @@ def page(browser: Browser, server: ServerProcess) -> Iterator[Page]:
     """A page of the server's own origin: the API sends no CORS headers, so it has to be."""
     context = browser.new_context(base_url=server.url)
     opened = context.new_page()
-    opened.set_default_timeout(60_000)
+    opened.set_default_timeout(120_000)
     opened.goto("/v0/health")
     yield opened
     context.close()

@@ -27,13 +27,13 @@ def write(server: ServerProcess, topic: str, *datas: object, key: str = "") -> N
     body = {"records": [{"data": data} for data in datas]}
     headers = {"authorization": f"Bearer {key}"} if key else {}
     url = f"{server.url}/v0/topics/{topic}"
-    httpx.post(url, json=body, headers=headers, timeout=60).raise_for_status()
+    httpx.post(url, json=body, headers=headers, timeout=90).raise_for_status()
 
 
 def open_watch(page: Page, server: ServerProcess, topic: str, *, key: str = "") -> None:
     headers = {"authorization": f"Bearer {key}"} if key else {}
     body: dict[str, Any] = {"topics": {topic: {}}}
-    made = httpx.post(f"{server.url}/v0/watch", json=body, headers=headers, timeout=60)
+    made = httpx.post(f"{server.url}/v0/watch", json=body, headers=headers, timeout=90)
     query = f"?token={key}" if key else ""
     page.evaluate(OPEN, [made.raise_for_status().json()["stream_url"], query])
 
@@ -87,7 +87,7 @@ def test_a_browser_reconnects_after_the_server_ended_the_stream(
     wait_for_datas(page, 1)
     path = page.evaluate("new URL(source.url).pathname")
     last_id = page.evaluate("seen.at(-1).id")
-    with httpx.stream("GET", server.url + path, headers={"last-event-id": last_id}, timeout=60):
+    with httpx.stream("GET", server.url + path, headers={"last-event-id": last_id}, timeout=90):
         page.wait_for_function("seen.some(e => e.event === 'error' && e.data.code === 410)")
         page.wait_for_function("opened >= 2")
     write(server, "t", 2)
@@ -108,13 +108,13 @@ def test_a_browser_is_told_when_a_topic_goes(page: Page, server: ServerProcess) 
     write(server, "t", 1)
     open_watch(page, server, "t")
     wait_for_datas(page, 1)
-    httpx.delete(f"{server.url}/v0/topics/t", timeout=60).raise_for_status()
+    httpx.delete(f"{server.url}/v0/topics/t", timeout=90).raise_for_status()
     page.wait_for_function("seen.some(e => e.event === 'topic-deleted')")
     page.evaluate("source.close()")
 
 
 def test_a_browser_is_pushed_jobs(page: Page, server: ServerProcess) -> None:
-    made = httpx.put(f"{server.url}/v0/topics/q", json={"type": "queue"}, timeout=60)
+    made = httpx.put(f"{server.url}/v0/topics/q", json={"type": "queue"}, timeout=90)
     made.raise_for_status()
     write(server, "q", {"job": 1})
     page.evaluate(
@@ -128,7 +128,7 @@ def test_a_browser_is_pushed_jobs(page: Page, server: ServerProcess) -> None:
     job = page.evaluate("jobs[0]")
     assert job["data"] == {"job": 1}
     done = httpx.post(
-        f"{server.url}/v0/topics/q/ack", json={"node": "tab", "seqs": [job["$seq"]]}, timeout=60
+        f"{server.url}/v0/topics/q/ack", json={"node": "tab", "seqs": [job["$seq"]]}, timeout=90
     ).json()
     assert done["acked"] == 1
     write(server, "q", {"job": 2})
