@@ -28,7 +28,7 @@ from tests.seeds import seed_for
 SECONDS = float(os.environ.get("TOPICS_FUZZ_SECONDS", "20")) / 4
 SEED = seed_for("TOPICS_FUZZ_SEED")
 AGAIN = f"TOPICS_FUZZ_SEED={SEED} .venv/bin/python -m pytest tests/fuzz/test_edges.py"
-PATIENCE_S = 15.0
+PATIENCE_S = 60.0
 LINGER_S = 0.003
 MAX_GROWTH_MIB = 64
 CHECK_EVERY = 200
