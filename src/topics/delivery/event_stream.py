@@ -60,6 +60,20 @@ class StreamSink:
 
     kind = "events"
 
+    __slots__ = (
+        "_behind",
+        "_bounds",
+        "_bytes",
+        "_frames",
+        "_is_single",
+        "_monotonic",
+        "_queue",
+        "_session",
+        "_stream",
+        "last_output",
+        "on_drained",
+    )
+
     def __init__(
         self, stream: ByteStream, session: Session, monotonic: Callable[[], float], bounds: Bounds
     ) -> None:

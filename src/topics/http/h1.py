@@ -236,6 +236,7 @@ class H1Connection(asyncio.Protocol):
             for data in early:
                 self._write(data)
             self.uncork()
+            self.clear_way(exchange)
             if not self._holds & _HOLD_OUTPUT:
                 exchange.drained()
         if exchange.expects_continue and not exchange.read and not exchange.answered:
@@ -284,15 +285,13 @@ class H1Connection(asyncio.Protocol):
         else:
             exchange.early.append(data)
 
-    def push(self, exchange: H1Exchange, data: bytes) -> bool:
-        """Write a piece of a stream; returns whether the peer is behind with it."""
-        line = self._line
-        if self._corked is not None or not line or line[0] is not exchange:
-            self.send(exchange, data)
-            return self.backed_up(exchange)
-        if not self._transport.is_closing():
-            self._transport.write(data)
-        return bool(self._holds & _HOLD_OUTPUT)
+    def clear_way(self, exchange: H1Exchange) -> None:
+        """Let a stream that has come to the head write to the transport, where nothing waits.
+
+        From here to its end nobody else of the line does, and nothing is corked meanwhile.
+        """
+        if exchange.opened is not None and self._line and self._line[0] is exchange:
+            exchange.opened.way = None if self._holds & _HOLD_OUTPUT else self._transport
 
     def send_last(self, exchange: H1Exchange, data: bytes) -> None:
         """Write the end of an answer; what comes next in line may move."""
@@ -375,11 +374,14 @@ class H1Connection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """The peer is not reading: neither do we."""
         self._hold(_HOLD_OUTPUT)
+        if self._line:
+            self.clear_way(self._line[0])
 
     def resume_writing(self) -> None:
         """All output has left."""
         self._release(_HOLD_OUTPUT)
         if self._line:
+            self.clear_way(self._line[0])
             self._line[0].drained()
 
     # Becoming a WebSocket

@@ -1,5 +1,6 @@
 """One HTTP/1.1 request and its answer; the connection keeps the answers in order."""
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from topics.http.exchange import Exchange, close_stream, drain_stream
@@ -120,6 +121,7 @@ class H1Exchange(Exchange):
             self.opened = stream
             self.connection.send(self, data)
             self.connection.uncork()
+            self.connection.clear_way(self)
         return stream
 
     def _open_upgrade(self) -> Upgrade:
@@ -133,33 +135,50 @@ class H1Exchange(Exchange):
     def leave(self) -> None:
         """The client has gone."""
         if self.opened is not None:
+            self.opened.way = None
             close_stream(self.opened)
             self.opened = None
         super().leave()
 
 
 class H1Stream(Stream):
-    """A chunked body, or for HTTP/1.0 one that ends with the connection."""
+    """A chunked body, or for HTTP/1.0 one that ends with the connection.
 
-    __slots__ = ("_chunked", "_exchange")
+    While the stream is at the head of its line and its peer keeps up, nothing but the transport is
+    between it and the kernel. `way` is that transport then, for the sake of fan-outs, which write
+    to hundreds of streams in a row; the connection gives and takes it.
+    """
+
+    __slots__ = ("_chunks", "_exchange", "way")
 
     def __init__(self, exchange: H1Exchange, *, chunked: bool) -> None:
         super().__init__()
+        self.way: asyncio.Transport | None = None
         self._exchange = exchange
-        self._chunked = chunked
+        self._chunks = exchange.connection.hub.chunked if chunked else None
 
     def write(self, data: bytes) -> bool:
         """Queue one piece."""
+        way = self.way
+        if way is None or not data or way.is_closing():
+            return self._write_around(data)
+        chunks = self._chunks
+        if chunks is not None:
+            data = chunks.wrapped if data is chunks.payload else chunks(data)
+        way.write(data)
+        if self.way is None:  # that was too much for the peer
+            self.behind = True
+            return False
+        return True
+
+    def _write_around(self, data: bytes) -> bool:
         exchange = self._exchange
         if exchange.opened is not self:
             return False
         connection = exchange.connection
         if data:  # an empty chunk would end the body
-            wrapped = connection.hub.chunked(data) if self._chunked else data
-            is_behind = connection.push(exchange, wrapped)
-        else:
-            is_behind = connection.backed_up(exchange)
-        if is_behind:
+            connection.send(exchange, data if self._chunks is None else self._chunks(data))
+        if connection.backed_up(exchange):
             self.behind = True
         return not self.behind
 
@@ -174,7 +193,8 @@ class H1Stream(Stream):
         if self.closed:
             return
         self.closed = True
+        self.way = None
         if self._exchange.opened is self:
             self._exchange.opened = None
-            end = LAST_CHUNK if self._chunked else b""
+            end = b"" if self._chunks is None else LAST_CHUNK
             self._exchange.connection.send_last(self._exchange, end)

@@ -51,19 +51,19 @@ class LastWrapped:
     one saves them a copy each, and cannot grow.
     """
 
-    __slots__ = ("_payload", "_wrap", "_wrapped")
+    __slots__ = ("_wrap", "payload", "wrapped")
 
     def __init__(self, wrap: Callable[[bytes], bytes]) -> None:
         self._wrap = wrap
-        self._payload = b""
-        self._wrapped = wrap(b"")
+        self.payload = b""
+        self.wrapped = wrap(b"")
 
     def __call__(self, payload: bytes) -> bytes:
         """The payload as it goes over the wire."""
-        if payload is not self._payload:
-            self._wrapped = self._wrap(payload)
-            self._payload = payload
-        return self._wrapped
+        if payload is not self.payload:
+            self.wrapped = self._wrap(payload)
+            self.payload = payload
+        return self.wrapped
 
 
 class Hub:
