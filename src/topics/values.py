@@ -468,8 +468,8 @@ class StageCommit(Value, frozen=True):
 class RouterState(Value, frozen=True):
     """A router and how far it has come; `lag` source records are still to be looked at.
 
-    A server does not tell `lag`; it is None there. `filter` is the triple a tag has to match, or
-    None; `forwarded_total` counts copies, suppressed duplicates and lost seqs.
+    `filter` is the triple a tag has to match, or None; `forwarded_total` counts copies, suppressed
+    duplicates and lost seqs.
     """
 
     router: str
@@ -481,7 +481,7 @@ class RouterState(Value, frozen=True):
     allow_cycle: bool
     guarantee: Literal["at_least_once", "exactly_once"]
     forwarded_total: int
-    lag: int | None
+    lag: int
 
 
 class Job(Struct, frozen=True, gc=False):

@@ -557,11 +557,20 @@ def test_routers_copy_and_are_listed(door: Door, name: Name) -> None:
     assert datas(door.read(name("b")).records) == [1]
     (listed,) = door.routers(prefix=name(""))
     assert listed.forwarded_total == 1
-    assert listed.lag in (0, None)  # a server does not tell
+    assert listed.lag == 0
     with pytest.raises(errors.RouterCycle):
         door.route(name("back"), source=name("b"), dest=name("a"))
     assert door.drop_router(name("r")) is True
     assert door.drop_router(name("r")) is False
+
+
+def test_a_router_that_is_held_up_tells_how_far_it_is_behind(door: Door, name: Name) -> None:
+    door.create(name("b"), cap_records=1, discard="reject")
+    door.route(name("r"), source=name("a"), dest=name("b"))
+    door.append(name("b"), {"data": "full"})
+    door.append(name("a"), [{"data": n} for n in range(3)])
+    assert datas(door.read(name("b")).records) == ["full"]
+    assert [router.lag for router in door.routers(prefix=name(""))] == [3]
 
 
 # Producers

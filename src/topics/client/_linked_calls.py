@@ -101,6 +101,7 @@ class _Router(Struct):
     allow_cycle: bool
     guarantee: str
     forwarded_total: int = 0
+    lag: int = 0
 
 
 class _RouterName(Struct):
@@ -145,7 +146,7 @@ def router_state(router: str) -> Call[RouterState]:
     def parse(body: bytes) -> RouterState:
         found = _router(body)
         fields = {name: getattr(found, name) for name in found.__struct_fields__}
-        return RouterState(**fields, lag=None)
+        return RouterState(**fields)
 
     return Call("GET", router_path(router), parse)
 
