@@ -193,12 +193,13 @@ def _tell_jobs(story: Story, log: AnyLog, state: TopicState) -> None:
             command=f"topics queue stats {topic}",
         )
     if counts.dead_lettered:
-        story.add(
-            5,
-            f"{counts.dead_lettered} jobs failed too often and went to "
-            f"{state.config['dead_letter']} since the log was opened.",
-            command=f"topics queue dead {topic}",
-        )
+        letters_in = state.config["dead_letter"]
+        went = f"{counts.dead_lettered} jobs failed too often since the log was opened"
+        if letters_in is not None and any(True for _ in dead_letters(log, topic, letters_in)):
+            command = f"topics queue dead {topic}"
+            story.add(5, f"{went}; {letters_in} holds some.", command=command)
+        else:
+            story.add(1, f"{went}, and none of them is among the dead letters any more.")
 
 
 def _tell_cursor(story: Story, cursor: CursorState) -> None:

@@ -21,9 +21,10 @@ from topics.values import (
     Record,
     RouterState,
     TopicState,
+    TopicSummary,
 )
 
-NEXT = Record(9, 5000, None, None, b"1")
+DEAD_LETTER = b'{"$dead_letter_from":"orders"}'
 
 
 class PretendedLog:
@@ -38,6 +39,7 @@ class PretendedLog:
         self.routers_there: list[RouterState] = given.get("routers", [])
         self.cursors_there: list[CursorState] = given.get("cursors", [])
         self.kind = given.get("kind")
+        self.next = Record(9, 5000, None, None, b"1", given.get("meta"))
 
     def state(self, topic: str, *, touch: bool = True) -> TopicState:
         kind: Literal["log", "queue"] = "log" if self.counts is None else "queue"
@@ -68,7 +70,10 @@ class PretendedLog:
         return self.routers_there
 
     def read(self, topic: str, **options: Any) -> Page:  # noqa: ANN401 - whatever is asked
-        return Page(topic, [NEXT], 9, 10, 5, False)
+        return Page(topic, [self.next], 9, 10, 5, True)
+
+    def topics(self, *, prefix: str = "") -> list[TopicSummary]:
+        return [TopicSummary("dead", 9, 9, 1, 1, False, 0)]
 
     def holes(self, topic: str, *, from_seq: int, to_seq: int) -> Holes:
         runs = [] if self.kind is None else [Hole(2, 4, self.kind)]
@@ -134,10 +139,17 @@ def test_a_router_that_lags_behind_is_named() -> None:
 
 
 def test_a_busy_queue_counts_its_jobs_and_those_given_up() -> None:
-    words, command = told(PretendedLog(queue=QueueCounts(1, 2, 7), config={"dead_letter": "dead"}))
+    given: dict[str, Any] = {"queue": QueueCounts(1, 2, 7), "config": {"dead_letter": "dead"}}
+    words, command = told(PretendedLog(**given, meta=DEAD_LETTER))
     assert "1 jobs are ready, 2 at work, 1 held back." in words
-    assert "7 jobs failed too often and went to dead" in words
+    assert "7 jobs failed too often since the log was opened; dead holds some." in words
     assert command == "topics queue dead orders"
+
+
+def test_dead_letters_that_were_put_back_are_not_looked_for() -> None:
+    words, command = told(PretendedLog(queue=QueueCounts(1, 2, 7), config={"dead_letter": "dead"}))
+    assert "none of them is among the dead letters any more" in words
+    assert command == "topics queue stats orders"
 
 
 def test_a_slow_cursor_is_named_before_an_eviction() -> None:
