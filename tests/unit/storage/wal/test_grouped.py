@@ -44,11 +44,11 @@ class Owner:
         shards: int = 1,
         settings: WalSettings = SETTINGS,
         at_once: bool = False,
-        clock: Callable[[], int] = time.monotonic_ns,
+        clock: Callable[[], int] | None = None,
     ) -> None:
         self.log = Log(disk, shards=shards, settings=settings)
         for shard in self.log.shards:
-            shard.clock = clock
+            shard.clock = clock or brisk()
         self.inbox: queue.SimpleQueue[list[Submission]] = queue.SimpleQueue()
         self.committer = GroupedCommitter(
             self.log.shards, settings, self.inbox.put, at_once=at_once
@@ -87,7 +87,8 @@ class Owner:
 
 
 def brisk() -> Callable[[], int]:
-    """A clock by which no write is slow and no tail gets old, however busy the machine is."""
+    """A clock by which no write is slow, no tail gets old and nobody is idle for long, however busy
+    the machine is."""
     return itertools.count(1, 1000).__next__
 
 
@@ -191,7 +192,10 @@ def test_ws12_an_idle_tail_is_synced_by_the_thread_itself() -> None:
     disk = SimDisk()
     settings = WalSettings(disk_sync_ms=1, cache_bytes=0)
     synced = threading.Event()
-    with running(disk, settings=settings) as owner, reached("wal.after_sync", synced.set):
+    with (
+        running(disk, settings=settings, clock=time.monotonic_ns) as owner,
+        reached("wal.after_sync", synced.set),
+    ):
         owner.append(b"1", durable=False)
         assert synced.wait(30)
 
@@ -258,7 +262,7 @@ def test_a_full_shard_heals_by_itself() -> None:
     settings = WalSettings(
         file_bytes=1 << 20, prealloc_start=1 << 20, cache_bytes=0, probe_ms=1, disk_sync_ms=1
     )
-    with running(disk, settings=settings) as owner:
+    with running(disk, settings=settings, clock=time.monotonic_ns) as owner:
         for _ in range(2):
             owner.append(LARGE)
         disk.capacity = disk.used
@@ -401,7 +405,7 @@ def test_the_group_window_grows_with_pressure(pressure: float, window_ms: float)
 
 
 def test_a_buffered_write_with_nobody_before_it_is_done_when_submitted() -> None:
-    with running(SimDisk(), at_once=True, clock=brisk()) as owner:
+    with running(SimDisk(), at_once=True) as owner:
         for number in range(3):
             submission = owner.submit(b"%d" % number, durable=False)
             assert submission.done
@@ -411,7 +415,7 @@ def test_a_buffered_write_with_nobody_before_it_is_done_when_submitted() -> None
 
 
 def test_a_sync_is_left_to_the_thread_and_what_follows_it_keeps_its_place() -> None:
-    with running(SimDisk(), at_once=True, clock=brisk()) as owner:
+    with running(SimDisk(), at_once=True) as owner:
         with stalled(owner) as held:
             behind = owner.submit(b"1", durable=False)
             assert not behind.done
@@ -423,7 +427,7 @@ def test_a_sync_is_left_to_the_thread_and_what_follows_it_keeps_its_place() -> N
 
 def test_a_sync_under_way_neither_holds_up_a_write_nor_speaks_for_it() -> None:
     settings = WalSettings(disk_sync_ms=1, cache_bytes=0)
-    with running(SimDisk(), settings=settings, at_once=True, clock=brisk()) as owner:
+    with running(SimDisk(), settings=settings, at_once=True) as owner:
         rule = owner.log.faults.fail("fdatasync", "stall", path=WAL_FILES)
         before = owner.submit(b"1", durable=False)
         assert rule.reached.wait(30)
@@ -440,7 +444,7 @@ def test_a_tail_the_owner_wrote_is_synced_in_time() -> None:
     settings = WalSettings(disk_sync_ms=1, cache_bytes=0)
     synced = threading.Event()
     with (
-        running(SimDisk(), settings=settings, at_once=True) as owner,
+        running(SimDisk(), settings=settings, at_once=True, clock=time.monotonic_ns) as owner,
         reached("wal.after_sync", synced.set),
     ):
         for number in range(3):
@@ -452,7 +456,7 @@ def test_a_tail_the_owner_wrote_is_synced_in_time() -> None:
 
 def test_the_owner_writes_no_more_than_may_wait_for_a_sync() -> None:
     settings = WalSettings(disk_sync_ms=60_000, max_unsynced=1000, cache_bytes=0)
-    with running(SimDisk(), settings=settings, at_once=True, clock=brisk()) as owner:
+    with running(SimDisk(), settings=settings, at_once=True) as owner:
         rule = owner.log.faults.fail("fdatasync", "stall", path=WAL_FILES)
         sent = [owner.submit(b'"%b"' % (b"x" * 400), durable=False) for _ in range(4)]
         assert sent[0].done
@@ -465,7 +469,7 @@ def test_the_owner_writes_no_more_than_may_wait_for_a_sync() -> None:
 
 def test_new_files_are_made_by_the_thread() -> None:
     disk = SimDisk()
-    with running(disk, settings=SMALL, at_once=True, clock=brisk()) as owner:
+    with running(disk, settings=SMALL, at_once=True) as owner:
         sent = [owner.append(LARGE, durable=False) for _ in range(10)]
         assert owner.committer.stats(0).rotations >= 2
         assert all(submission.error is None for submission in sent)
@@ -474,7 +478,7 @@ def test_new_files_are_made_by_the_thread() -> None:
 
 
 def test_a_write_that_fails_on_the_owners_thread_is_reported_and_undone() -> None:
-    with running(SimDisk(), at_once=True, clock=brisk()) as owner:
+    with running(SimDisk(), at_once=True) as owner:
         owner.append(b"1", durable=False)
         owner.log.faults.fail("pwrite", errno.ENOSPC, path=WAL_FILES)
         assert isinstance(owner.submit(b"2", durable=False).error, LogFull)
@@ -487,7 +491,7 @@ def test_a_write_that_fails_on_the_owners_thread_is_reported_and_undone() -> Non
 
 def test_a_shard_that_the_owner_found_full_heals_without_another_write() -> None:
     settings = WalSettings(disk_sync_ms=600_000, probe_ms=1, cache_bytes=0)
-    with running(SimDisk(), settings=settings, at_once=True, clock=brisk()) as owner:
+    with running(SimDisk(), settings=settings, at_once=True) as owner:
         owner.append(b"1")  # synced: the thread has nothing to get up for
         owner.log.faults.fail("pwrite", errno.ENOSPC, path=WAL_FILES)
         assert isinstance(owner.submit(b"2").error, LogFull)
@@ -504,7 +508,7 @@ def test_a_bug_in_a_write_of_the_owner_ends_the_shard_not_the_owner() -> None:
     def die() -> None:
         raise ZeroDivisionError
 
-    with running(SimDisk(), at_once=True, clock=brisk()) as owner:
+    with running(SimDisk(), at_once=True) as owner:
         with reached("wal.after_write", die):
             assert isinstance(owner.submit(b"1", durable=False).error, LogFailed)
         assert owner.committer.state(0) is ShardState.FAILED
@@ -513,7 +517,7 @@ def test_a_bug_in_a_write_of_the_owner_ends_the_shard_not_the_owner() -> None:
 
 def test_after_a_slow_write_the_owner_leaves_writing_to_the_thread_for_a_while() -> None:
     settings = WalSettings(disk_sync_ms=60_000, cache_bytes=0)
-    with running(SimDisk(), settings=settings, at_once=True, clock=brisk()) as owner:
+    with running(SimDisk(), settings=settings, at_once=True) as owner:
         (shard,) = owner.log.shards
         now = [1_000]
 
@@ -532,7 +536,7 @@ def test_after_a_slow_write_the_owner_leaves_writing_to_the_thread_for_a_while()
 
 
 def test_a_write_that_finds_the_file_busy_is_left_to_the_thread() -> None:
-    with running(SimDisk(), at_once=True, clock=brisk()) as owner:
+    with running(SimDisk(), at_once=True) as owner:
         with busy_file(owner):
             first = owner.submit(b"1", durable=False)
             assert not first.done
@@ -542,7 +546,7 @@ def test_a_write_that_finds_the_file_busy_is_left_to_the_thread() -> None:
 
 
 def test_durable_writes_of_the_owner_share_the_syncs_of_the_thread() -> None:
-    with running(SimDisk(), at_once=True, clock=brisk()) as owner:
+    with running(SimDisk(), at_once=True) as owner:
         with stalled(owner) as held:
             waiting = [owner.submit(b"%d" % number) for number in range(20)]
             assert owner.committer.position(0).lfn == waiting[-1].last_lfn, "written, not queued"
@@ -556,7 +560,7 @@ def test_durable_writes_of_the_owner_share_the_syncs_of_the_thread() -> None:
 
 
 def test_what_the_owner_wrote_behind_a_failed_sync_fails_with_it() -> None:
-    with running(SimDisk(), at_once=True, clock=brisk()) as owner:
+    with running(SimDisk(), at_once=True) as owner:
         with stalled(owner) as held:
             owner.log.faults.fail("fdatasync", errno.EIO, path=WAL_FILES)
             behind = [owner.submit(b"2", durable=number % 2 == 0) for number in range(6)]
@@ -569,7 +573,7 @@ def test_what_the_owner_wrote_behind_a_failed_sync_fails_with_it() -> None:
 
 
 def test_behind_a_write_that_failed_the_owner_writes_nothing_before_all_is_answered() -> None:
-    with running(SimDisk(), at_once=True, clock=brisk()) as owner:
+    with running(SimDisk(), at_once=True) as owner:
         with stalled(owner) as held:
             fine = owner.submit(b"1", durable=False)
             owner.log.faults.fail("pwrite", errno.ENOSPC, path=WAL_FILES)
@@ -587,7 +591,7 @@ def test_behind_a_write_that_failed_the_owner_writes_nothing_before_all_is_answe
 def test_what_the_owner_wrote_does_not_fail_with_a_later_write_that_found_no_room() -> None:
     """Its frames are in the log: called a failure, its seqs would be given out again."""
     disk = SimDisk()
-    with running(disk, at_once=True, clock=brisk()) as owner:
+    with running(disk, at_once=True) as owner:
         with stalled(owner) as held:
             written = [owner.submit(b"1"), owner.submit(b"2", durable=False)]
             owner.log.faults.fail("pwrite", errno.ENOSPC, path=WAL_FILES)
@@ -601,7 +605,7 @@ def test_what_the_owner_wrote_does_not_fail_with_a_later_write_that_found_no_roo
 
 def test_what_the_owner_wrote_does_not_fail_with_one_the_thread_had_no_room_for() -> None:
     disk = SimDisk()
-    with running(disk, at_once=True, clock=brisk()) as owner:
+    with running(disk, at_once=True) as owner:
         with stalled(owner) as held:
             written = owner.submit(b"1")
             with busy_file(owner):
@@ -614,7 +618,7 @@ def test_what_the_owner_wrote_does_not_fail_with_one_the_thread_had_no_room_for(
 
 
 def test_a_write_made_while_another_is_answered_comes_after_it() -> None:
-    with running(SimDisk(), at_once=True, clock=brisk()) as owner:
+    with running(SimDisk(), at_once=True) as owner:
         inner: list[Submission] = []
         outer = owner.log.submission(b"1", durable=False, topic=TOPIC)
         outer.on_done = lambda _: inner.append(owner.submit(b"2", durable=False))
@@ -627,7 +631,7 @@ def test_a_write_made_while_another_is_answered_comes_after_it() -> None:
 
 
 def test_the_owner_writes_again_as_soon_as_the_thread_has_written_its_part() -> None:
-    with running(SimDisk(), at_once=True, clock=brisk()) as owner:
+    with running(SimDisk(), at_once=True) as owner:
         with busy_file(owner):
             owner.submit(b"1", durable=False)
             assert owner.committer.queued(0) <= 1
