@@ -82,7 +82,7 @@ def open(
     An address (`http://` or `https://`) gives a client with the same calls, results and errors;
     its settings are `token`, `timeout`, `retries`, `heartbeat`, `ca_file` and `connections`.
     """
-    if isinstance(path, str) and path.startswith(("http://", "https://")):
+    if isinstance(path, str) and "://" in path:
         from topics.client.opening import open_remote  # noqa: PLC0415 - keeps `import topics` light
 
         return open_remote(path, settings)

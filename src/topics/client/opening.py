@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from topics.errors import InvalidRequest
@@ -12,6 +13,9 @@ if TYPE_CHECKING:
     from topics.client.sync import RemoteLog
 
 SETTINGS = ("token", "timeout", "retries", "heartbeat", "ca_file", "connections")
+_SPANS = ("timeout", "heartbeat")
+_COUNTS = {"retries": 0, "connections": 1}
+"""Whole numbers, with the least that makes sense."""
 
 
 def open_remote(url: str, settings: Mapping[str, Any]) -> RemoteLog:
@@ -35,4 +39,12 @@ def checked(settings: Mapping[str, Any]) -> Mapping[str, Any]:
             raise InvalidRequest(
                 f"a log behind an address has no setting {name!r}; known: {', '.join(SETTINGS)}"
             )
+    for name in _SPANS:
+        seconds = settings.get(name, 1)
+        if not isinstance(seconds, int | float) or not 0 < seconds < inf:
+            raise InvalidRequest(f"{name} must be a number of seconds above 0, got {seconds!r}")
+    for name, least in _COUNTS.items():
+        count = settings.get(name, least)
+        if not isinstance(count, int) or count < least:
+            raise InvalidRequest(f"{name} must be a whole number from {least}, got {count!r}")
     return settings
