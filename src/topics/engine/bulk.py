@@ -16,6 +16,7 @@ from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from topics.core.runs import RunSet
 from topics.core.tail import Tail
@@ -235,6 +236,13 @@ def _fitting(lengths: Positions, nbytes: int) -> int:
     return max(int(np.searchsorted(np.cumsum(lengths), nbytes, "right")), 1)
 
 
+def _picked(entries: NDArray[np.void], places: Positions) -> NDArray[np.void]:
+    """Entries at ascending places; those of neighbours are looked at where they lie, because to
+    copy entries one by one takes as long as half of their checksums."""
+    first, last = int(places[0]), int(places[-1])
+    return entries[first : last + 1] if last - first + 1 == len(places) else entries[places]
+
+
 def _spans(starts: Positions, lengths: Positions) -> list[tuple[int, int]]:
     """Positions of neighbours that are read together: from, to (exclusive)."""
     between = starts[1:] - (starts + lengths)[:-1]
@@ -270,7 +278,9 @@ class _SegmentSlice(NamedTuple):
     nbytes: int
 
     def fetch(self) -> Frames:
-        entries = self.store.idx(self.topic_id, self.part).columns[self.seqs - self.part.first]
+        entries = _picked(
+            self.store.idx(self.topic_id, self.part).columns, self.seqs - self.part.first
+        )
         lengths = entries["length"].astype(np.int64)
         count = _fitting(lengths, self.nbytes)
         starts = entries["offset"][:count].astype(np.int64)

@@ -6,13 +6,12 @@ still computed frame by frame. `frame_header` has the format.
 
 from __future__ import annotations
 
-from array import array
 from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from topics.storage.checksum import h64
+from topics.storage.checksum import h64_bytes
 from topics.storage.frame_header import APPEND, CHECKSUM_SIZE, DATA_START, JSON_LEN_SIZE, OVERHEAD
 
 Positions: TypeAlias = NDArray[np.int64]
@@ -91,9 +90,9 @@ def unreadable(frames: Frames, *, topic_id: int, seqs: Positions) -> list[int]:
         & (heads["seq"] == seqs.astype(np.uint64))
     )
     bodies, checksums = (starts + 4).tolist(), (ends - CHECKSUM_SIZE).tolist()
-    computed = [h64(buf[a:b]) for a, b in zip(bodies, checksums, strict=True)]
+    computed = b"".join([h64_bytes(buf[a:b]) for a, b in zip(bodies, checksums, strict=True)])
     stored = _gather(buf, ends - CHECKSUM_SIZE, CHECKSUM_SIZE).view("<u8")[:, 0]
-    intact = alike & (stored == np.frombuffer(array("Q", computed), np.uint64))
+    intact = alike & (stored == np.frombuffer(computed, ">u8"))
     return [] if intact.all() else np.flatnonzero(~intact).tolist()
 
 
