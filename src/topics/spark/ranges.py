@@ -21,8 +21,8 @@ from topics.spark.log import PAGE_BATCHES, PageQuery, PlannedRange, TopicLog
 from topics.spark.options import Filter, OnLoss, ReadOptions
 from topics.spark.schema import DELETED, LOST, GapRow, Projection
 
-PIECE_BYTES: Final = 32 << 20
-"""What a task reads unless told otherwise: the start of one costs as much as some megabytes."""
+PIECE_BYTES: Final = 64 << 20
+"""What a task reads unless told otherwise: to start one costs Spark as much as ten megabytes."""
 MIN_PIECE_BYTES: Final = 64 << 10
 RECREATED: Final = "recreated"
 DROPPED: Final = "dropped"
