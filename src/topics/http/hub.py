@@ -20,7 +20,7 @@ from topics.http.ws_wire import text_frame
 
 log = logging.getLogger("topics.http")
 
-HELD_NS = 500_000
+HELD_NS = 1_000_000
 """How long a finished answer may wait for others to leave with it."""
 
 
