@@ -23,7 +23,7 @@ def flow() -> None:
     """Topics in, SQL or Python, a topic or a table out: exactly once, on Spark."""
 
 
-@flow.command()
+@flow.command(short_help="Run the flow in FILE until it ends or is told to.")
 @click.argument("file", type=click.Path())
 @click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
 @click.option("--conf", multiple=True, metavar="NAME=VALUE", help="A setting of Spark's.")
@@ -126,7 +126,7 @@ def list_(as_json: bool) -> int:
     return OK
 
 
-@flow.command()
+@flow.command(short_help="Show how the flow NAME is doing.")
 @click.argument("name")
 @as_json_option
 def status(name: str, as_json: bool) -> int:
@@ -142,7 +142,7 @@ def status(name: str, as_json: bool) -> int:
     return NO if found.status in ("failed", "lost") else OK
 
 
-@flow.command()
+@flow.command(short_help="Let the flow NAME finish its batch and end.")
 @click.argument("name")
 @click.option("--timeout", type=float, default=120.0, show_default=True, help="Seconds to wait.")
 @as_json_option

@@ -33,7 +33,7 @@ def lake() -> None:
     """
 
 
-@lake.command()
+@lake.command(short_help="Write TOPIC to TABLE, each record once.")
 @click.argument("topic")
 @_table
 @click.option("--once", is_flag=True, help="Sync what is there, then end.")
@@ -90,7 +90,7 @@ def sync(
     return OK
 
 
-@lake.command()
+@lake.command(short_help="Delete rows of TABLE by their tag.")
 @_table
 @click.option(
     "--match", required=True, metavar="TAG", help="The tag; one that ends in * is a prefix."
@@ -130,7 +130,7 @@ def delete(*, table: str, match: str, yes: bool, as_json: bool) -> int:
     return OK
 
 
-@lake.command()
+@lake.command(short_help="Compact TABLE, and write an erasure receipt.")
 @_table
 @click.option(
     "--retain", default="0h", show_default=True, help="Keep files the table let go this long."

@@ -49,7 +49,7 @@ def doctor(*, as_json: bool) -> int:
     return OK if report.is_good else NO
 
 
-@spark.command()
+@spark.command(short_help="Check every byte of DIRECTORY with all cores.")
 @click.argument("directory", type=click.Path())
 @click.option(
     "--cold-dir",
@@ -79,7 +79,7 @@ def audit(*, directory: str, cold_dir: str | None, master: str, as_json: bool) -
     return OK if found.ok else NO
 
 
-@spark.command(name="import")
+@spark.command(name="import", short_help="Import rows into TOPIC, every row once.")
 @click.argument("source", metavar="TABLE|PARQUET|JSONL", type=click.Path())
 @click.argument("topic")
 @click.option("--name", default="", help="Begin another import of files imported before.")
@@ -112,7 +112,7 @@ def import_(where: Where, *, source: str, topic: str, name: str, master: str, as
     return OK
 
 
-@spark.command()
+@spark.command(short_help="Export TOPIC as Parquet files or JSON lines.")
 @click.argument("topic")
 @click.argument("output", metavar="PARQUET|JSONL", type=click.Path())
 @click.option(

@@ -80,6 +80,13 @@ def test_the_line_in_the_list_fits_and_ends_like_a_sentence() -> None:
     assert list(COMMANDS) == sorted(COMMANDS)
 
 
+@pytest.mark.parametrize("name", EVERY)
+def test_no_line_in_the_list_of_a_group_is_cut_off(name: str) -> None:
+    _, _, listed = help_of(name).partition("Commands:\n")
+    assert [line for line in listed.splitlines() if not line.endswith(".")] == []
+    assert "..." not in listed
+
+
 def test_help_and_completion_import_no_command() -> None:
     """What makes them fast; a measured time would depend on the machine."""
     program = (
