@@ -321,9 +321,9 @@ def _of_dead(log: AnyLog, state: TopicState, seq: int, run: Hole) -> Story:
     }
     story.add(
         2,
-        "It was written, if ever, no later than what follows it.",
+        "Whatever it held was written no later than what follows it.",
         since_ms=since,
-        word="written",
+        word="by",
         command=commands.get(run.kind, f"topics audit {topic}"),
     )
     if state.queue is not None and run.kind == "deleted":
