@@ -473,7 +473,7 @@ def _require_cold_dir(found: Found) -> None:
             check_cold_dir(found.fs, cold_dir, found.format.id_bytes)
         raise RefusedToOpen(
             "cold_missing",
-            message="this store has segments in a cold place; set cold_dir or TOPICS_COLD_DIR to it",
+            message="this store has segments in a cold directory; set cold_dir or TOPICS_COLD_DIR",
             file=found.path,
         )
 
