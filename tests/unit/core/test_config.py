@@ -1,5 +1,9 @@
 """Topic configuration: defaults, clamps, refusals."""
 
+import json
+import re
+from pathlib import Path
+
 import pytest
 
 from topics.core.config import FIELDS, TopicConfig, check_topic_name, parse, parse_json
@@ -70,3 +74,9 @@ def test_sensible_names_are_taken(name: str) -> None:
 def test_other_names_are_refused(name: str) -> None:
     with pytest.raises(InvalidRequest):
         check_topic_name(name)
+
+
+def test_the_documentation_lists_every_setting_with_its_default() -> None:
+    page = Path(__file__).parents[3] / "docs" / "configuration.md"
+    rows = re.findall(r"^\| `([a-z_]+)` \| (.+?) \|", page.read_text(), re.MULTILINE)
+    assert {name: json.loads(default) for name, default in rows} == TopicConfig().to_dict()
