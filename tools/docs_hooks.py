@@ -4,6 +4,7 @@
 forget to bring them up to date.
 """
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -34,6 +35,46 @@ def http_calls() -> Iterator[str]:
             yield from _security(operation)
             yield from _body(operation)
             yield from _answers(operation)
+    yield "## Shapes\n"
+    yield "What bodies and answers look like. Most answers also have `performance`.\n"
+    for name, schema in sorted(description["components"]["schemas"].items()):
+        yield from _fields(name, schema)
+
+
+def _fields(name: str, schema: Json) -> Iterator[str]:
+    yield f"### {name}\n"
+    yield f"{schema['description']}\n"
+    yield "| field | type | default |\n|---|---|---|"
+    required = schema.get("required", [])
+    for field, kind in schema.get("properties", {}).items():
+        if field in required:
+            default = "required"
+        else:
+            default = f"`{json.dumps(kind['default'])}`" if "default" in kind else "may be absent"
+        yield f"| `{field}` | {_type(kind)} | {default} |"
+    yield ""
+
+
+def _type(kind: Json) -> str:
+    """A JSON schema in a few words; a shape as a link to it."""
+    if "$ref" in kind:
+        name = kind["$ref"].rpartition("/")[2]
+        return f"[{name}](#{name.lower()})"
+    if "anyOf" in kind:
+        return " or ".join(_type(way) for way in kind["anyOf"])
+    if "enum" in kind:
+        return " or ".join(f"`{json.dumps(value)}`" for value in kind["enum"])
+    return _container(kind) or str(kind.get("format") or kind.get("type") or "any JSON")
+
+
+def _container(kind: Json) -> str:
+    if "prefixItems" in kind:
+        return f"[{', '.join(_type(item) for item in kind['prefixItems'])}]"
+    if kind.get("type") == "array":
+        return f"array of {_type(kind['items'])}"
+    if isinstance(kind.get("additionalProperties"), Mapping):
+        return f"object of {_type(kind['additionalProperties'])}"
+    return ""
 
 
 def _security(operation: Json) -> Iterator[str]:
@@ -57,17 +98,22 @@ def _body(operation: Json) -> Iterator[str]:
 def _answers(operation: Json) -> Iterator[str]:
     yield "| status | answer |\n|---|---|"
     for status, answer in operation["responses"].items():
-        yield f"| {status} | {answer['description']} |"
+        shapes = {_shape(media) for media in answer.get("content", {}).values()} - {""}
+        shown = f" {', '.join(sorted(shapes))}" if status < "300" else ""
+        yield f"| {status} | {answer['description']}{shown} |"
     yield ""
 
 
 def _shape(media: Json) -> str:
-    reference = media.get("schema", {}).get("$ref", "")
-    return f"`{reference.rpartition('/')[2]}`" if reference else ""
+    schema = media.get("schema", {})
+    named = schema if "$ref" in schema else next(iter(schema.get("allOf", [])), {})
+    return _type(named) if "$ref" in named else ""
 
 
 def commands(command: click.Command, words: list[str]) -> Iterator[str]:
-    context = click.Context(command, info_name=" ".join(words), max_content_width=96)
+    context = click.Context(
+        command, info_name=" ".join(words), max_content_width=96, help_option_names=["-h", "--help"]
+    )
     yield f"{'#' * min(len(words) + 1, 4)} {' '.join(words)}\n"
     yield f"```\n{command.get_help(context)}\n```\n"
     if isinstance(command, click.Group):

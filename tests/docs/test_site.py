@@ -21,6 +21,8 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     assert told.returncode == 0, told.stderr
     http = (tmp_path / "site" / "reference" / "http" / "index.html").read_text()
     assert "POST /v0/topics/{topic}" in http
+    assert 'href="#writebody"' in http
+    assert "idempotency_window_ms" in http
     assert "topics serve" in (tmp_path / "site" / "reference" / "cli" / "index.html").read_text()
     assert (
         "next_from_seq" in (tmp_path / "site" / "reference" / "python" / "index.html").read_text()
