@@ -54,13 +54,11 @@ def test_the_tail_of_a_quiet_log_is_synced_by_the_next_call() -> None:
 
 
 def test_the_tail_of_a_quiet_log_is_synced_without_a_call_when_a_thread_was_asked_for() -> None:
-    fs = FaultFs(SimDisk().mount())
-    with topics.open(DATA, fs=fs, background=True) as log:
-        log.create("t")
+    clock, fs = ManualClock(), FaultFs(SimDisk().mount())
+    with topics.open(DATA, fs=fs, clock=clock, background=True) as log:
         log.append("t", {"data": 1})
-        log.sync()
-        sync = fs.fail("fdatasync", "stall")
-        log.append("t", {"data": 2})
+        sync = fs.fail("fdatasync", "stall")  # nobody syncs before time has passed
+        clock.advance(1000)
         try:
             assert sync.reached.wait(PATIENCE_S), "nobody synced it"
         finally:
