@@ -2,7 +2,8 @@
 
 A page goes out as one IPC stream: its schema carries what the JSON body would say besides the
 records, so all of that is known before the first batch. Batches are made on pool threads from
-stored frames, one slice at a time and only as fast as the client reads.
+stored frames, one slice at a time and only as fast as the client reads, or more slowly while others
+write.
 
 A reader takes the end of a connection for the end of the stream, whether or not that was meant. A
 stream that cannot be completed therefore ends in bytes that no reader accepts.
@@ -24,6 +25,7 @@ from topics.engine.bulk import slices
 from topics.engine.paging import VersionedBulk
 from topics.errors import InvalidRequest, NotAcceptable, TopicsError
 from topics.http.call import Call
+from topics.http.giving_way import GivingWay
 from topics.http.messages import Headers, Stream
 from topics.http.pages_api import ARROW_STREAM
 from topics.storage.frame_columns import Frames, Positions
@@ -88,6 +90,9 @@ class ArrowAnswer:
     def __init__(self, call: Call, found: VersionedBulk, include: Include) -> None:
         self._runner = call.service.runner
         self._reader = call.engine.pages.bulk
+        self._pace = GivingWay(
+            call.engine.kernel.committer, call.service.clock, shards=call.service.shards
+        )
         self._found = found
         self._include = include
         self._slices: Iterator[Positions] = slices(found.bulk.plan.runs)
@@ -118,7 +123,8 @@ class ArrowAnswer:
             return
         self._busy = True
         topic = self._found.bulk.plan.topic
-        self._runner.start(self._reader.step(topic, self._left, self._batch), self._send)
+        step = self._reader.step(topic, self._left, self._batch)
+        self._runner.start(self._pace.step(step), self._send)
 
     def _batch(self, frames: Frames) -> tuple[int, bytes]:
         """On a pool thread: one message, and how many records it holds."""
