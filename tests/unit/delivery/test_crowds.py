@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from tests.unit.delivery.builders import Peer, World, memory_world
 from tests.unit.delivery.test_socket import Client
@@ -36,6 +38,13 @@ def world() -> World:
     made = memory_world(max_sessions=0)
     made.put("orders")
     return made
+
+
+@pytest.fixture(autouse=True)
+def _quiet(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """What fails in a stream ends in the log, and nothing does unless a test clears it."""
+    yield
+    assert caplog.get_records("call") == []
 
 
 def crowd(world: World, size: int, options: Options | None = None) -> list[Peer]:
@@ -112,6 +121,24 @@ def test_records_published_during_a_walk_reach_everybody_once_and_in_order(world
         assert seqs(peer) == list(range(1, 8))
 
 
+def test_news_during_a_walk_reach_those_it_has_passed_already(world: World) -> None:
+    peers = crowd(world, 3 * SLICE)
+    world.append("orders", 1, settle=False)
+    world.turn()
+    world.append("orders", 2)
+    for peer in peers:
+        assert seqs(peer) == [1, 2]
+
+
+def test_news_before_a_walk_has_begun_make_no_second_one(world: World) -> None:
+    crowd(world, 2)
+    changes = world.delivery.changes
+    changes.wake("orders")
+    changes.wake("orders")
+    changes.turns.run()
+    assert not changes.turns.is_behind
+
+
 def test_a_watcher_that_joins_during_a_walk_misses_nothing(world: World) -> None:
     crowd(world, MANY)
     world.append("orders", 1, settle=False)
@@ -133,6 +160,35 @@ def test_watchers_elsewhere_get_what_they_lack(world: World) -> None:
     session.places["orders"].lower(1)
     world.append("orders", 3)
     assert (seqs(here), seqs(there), seqs(behind)) == ([3], [3], [2, 3])
+
+
+def test_a_watcher_whose_first_read_is_under_way_is_told_what_a_first_read_is_told(
+    world: World,
+) -> None:
+    world.put("orders", cap_records=1)
+    peers = crowd(world, 2)
+    world.append("orders", 1)
+    world.runner.held = True
+    peers.append(world.watch("orders", after=1))
+    world.runner.held = False
+    world.append("orders", 2, 3)
+    world.runner.release()
+    world.settle()
+    tombstones = [[e for e in peer.events() if e.event == "tombstone"] for peer in peers]
+    assert [t.data["reason"] for (t,) in tombstones] == ["cap", "cap", "from_seq_too_old"]
+
+
+def test_a_watcher_left_in_the_old_instance_of_a_topic_is_told_of_the_new_one(
+    world: World,
+) -> None:
+    here = crowd(world, 2)
+    session = world.session({"orders": Start()})
+    there = world.open(session)
+    there.events()
+    session.places["orders"].epoch -= 1
+    world.append("orders", 1)
+    assert [peer.names() for peer in here] == [["record", "caught-up"]] * 2
+    assert there.names() == ["tombstone", "record", "caught-up"]
 
 
 def test_watchers_that_want_it_otherwise_get_it_so(world: World) -> None:
@@ -264,6 +320,7 @@ def test_a_failing_watcher_silences_nobody_else(
     failing.fate.append(fail)
     world.append("orders", 1)
     assert "failed" in caplog.text
+    caplog.clear()
     for peer in before + after:
         assert seqs(peer) == [1]
     world.append("orders", 2)
@@ -346,6 +403,24 @@ def test_a_socket_that_leaves_its_crowd_during_a_walk_misses_nothing(world: Worl
         ("caught_up", "orders"),
         ("record", "orders"),
     ]
+
+
+def test_a_socket_that_leaves_its_crowd_takes_the_news_of_the_next_walk_along(
+    world: World,
+) -> None:
+    world.put("audit")
+    clients = [Client(world) for _ in range(4 * SLICE)]
+    for client in clients:
+        client.subscribe("orders")
+    leaving = clients[0]
+    leaving.wire.messages()
+    world.append("orders", 1, settle=False)
+    world.turn()
+    world.append("orders", 2, settle=False)
+    world.turn()
+    leaving.subscribe("audit")
+    shown = [message["to_seq"] for message in leaving.wire.messages() if "to_seq" in message]
+    assert shown == [1, 2]
 
 
 def test_a_socket_that_leaves_one_of_two_topics_still_gets_the_other(world: World) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from topics.http.h1 import H1Connection
+from topics.http.h1_exchange import H1Stream
 from topics.http.h1_wire import LAST_CHUNK, chunk
 from topics.http.hub import Hub
 from topics.http.limits import Limits
@@ -201,6 +202,33 @@ def test_the_write_that_is_too_much_for_the_peer_says_so_and_a_drain_follows() -
         assert stream.write(b"d")
         pieces = (b"a" * 10, b"b" * ROOM, b"c", b"d")
         assert talk.wire.news() == b"".join(map(chunk, pieces))
+
+
+def test_a_single_write_that_is_too_much_is_drained_too() -> None:
+    with Talk() as talk:
+        stream = talk.open()
+        drained = drains(stream)
+        talk.wire.stalled = True
+        assert not stream.write(b"a" * ROOM)
+        talk.wire.catch_up()
+        assert drained == ["drained"]
+
+
+def test_a_stream_has_its_transport_while_it_is_at_the_head_and_its_peer_keeps_up() -> None:
+    with Talk() as talk:
+        first = talk.open()
+        talk.ask()
+
+        def ways() -> list[object]:
+            return [stream.way for stream in talk.desk.streams if isinstance(stream, H1Stream)]
+
+        assert ways() == [talk.wire, None]
+        talk.connection.pause_writing()
+        assert ways() == [None, None]
+        talk.connection.resume_writing()
+        assert ways() == [talk.wire, None]
+        first.close()
+        assert ways() == [None, talk.wire]
 
 
 def test_a_peer_found_behind_between_two_writes_is_told_of_by_the_second() -> None:
