@@ -21,6 +21,9 @@ Schedule: TypeAlias = Callable[[Callback], object]
 SLICE = 64
 """Callbacks per turn: about a millisecond of work."""
 
+STEPS = 2
+"""Steps of a callback with many of them that take as long as another callback."""
+
 
 class Timer(Protocol):
     def cancel(self) -> None:
@@ -82,9 +85,9 @@ class Turns:
         self._ask()
 
     def take(self, most: int) -> int:
-        """How much a callback with many things to do may do at once; each counts as a callback."""
-        taken = min(most, self._left + 1)  # the callback itself was counted as one
-        self._left -= taken - 1
+        """How many steps a callback that has many to take may take at once."""
+        taken = min(most, STEPS * (self._left + 1))  # the callback itself was counted already
+        self._left -= (taken - 1) // STEPS
         return taken
 
     def _ask(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from tests.unit.delivery.builders import Peer, World, memory_world
@@ -10,11 +11,13 @@ from tests.unit.delivery.test_socket import Client
 
 from topics.delivery.event_stream import Bounds
 from topics.delivery.pages import Options
-from topics.delivery.turns import SLICE
+from topics.delivery.turns import SLICE, STEPS, Turns
 from topics.wire.requests import Start
 
-MANY = SLICE + 10
-"""More than one slice of turns serves."""
+WALK = SLICE * STEPS
+"""As many as one slice of turns serves."""
+
+MANY = WALK + 10
 
 
 class Fateful(Peer):
@@ -91,9 +94,23 @@ def test_one_turn_of_the_loop_serves_one_slice(world: World) -> None:
     peers = crowd(world, MANY)
     world.append("orders", 1, settle=False)
     world.turn()
-    assert [bool(seqs(peer)) for peer in peers] == [True] * SLICE + [False] * (MANY - SLICE)
+    assert [bool(seqs(peer)) for peer in peers] == [True] * WALK + [False] * (MANY - WALK)
     world.turn()
-    assert [bool(seqs(peer)) for peer in peers] == [False] * SLICE + [True] * (MANY - SLICE)
+    assert [bool(seqs(peer)) for peer in peers] == [False] * WALK + [True] * (MANY - WALK)
+
+
+def test_a_walk_takes_its_share_of_a_slice_and_leaves_the_rest() -> None:
+    turns, taken = Turns(lambda callback: None), []
+
+    def walk(most: int) -> None:
+        taken.append(turns.take(most))
+
+    for most in (1, 3, 10 * WALK, 1):
+        turns.add(partial(walk, most))
+    turns.run()
+    assert taken == [1, 3, WALK - STEPS - 2 * STEPS]
+    turns.run()
+    assert taken[3:] == [1]
 
 
 def test_two_busy_topics_share_the_slices(world: World) -> None:
@@ -112,7 +129,7 @@ def test_two_busy_topics_share_the_slices(world: World) -> None:
 
 
 def test_records_published_during_a_walk_reach_everybody_once_and_in_order(world: World) -> None:
-    peers = crowd(world, 3 * SLICE)
+    peers = crowd(world, 3 * WALK)
     for n in range(7):
         world.append("orders", n, settle=False)
         world.turn()
@@ -122,7 +139,7 @@ def test_records_published_during_a_walk_reach_everybody_once_and_in_order(world
 
 
 def test_news_during_a_walk_reach_those_it_has_passed_already(world: World) -> None:
-    peers = crowd(world, 3 * SLICE)
+    peers = crowd(world, 3 * WALK)
     world.append("orders", 1, settle=False)
     world.turn()
     world.append("orders", 2)
@@ -332,9 +349,9 @@ def test_a_topic_dropped_during_a_walk_is_told_to_everybody(world: World) -> Non
     world.append("orders", 1, settle=False)
     world.turn()
     world.drop("orders")
-    for peer in peers[:SLICE]:
+    for peer in peers[:WALK]:
         assert peer.names() == ["record", "caught-up", "topic-deleted", "error"]
-    for peer in peers[SLICE:]:
+    for peer in peers[WALK:]:
         assert peer.names() == ["topic-deleted", "error"]
 
 
@@ -409,7 +426,7 @@ def test_a_socket_that_leaves_its_crowd_takes_the_news_of_the_next_walk_along(
     world: World,
 ) -> None:
     world.put("audit")
-    clients = [Client(world) for _ in range(4 * SLICE)]
+    clients = [Client(world) for _ in range(4 * WALK)]
     for client in clients:
         client.subscribe("orders")
     leaving = clients[0]
