@@ -16,6 +16,7 @@ from topics.bench.bench import Bench
 from topics.bench.measure import Sample, rate
 from topics.bench.server_process import KEY, Served, served
 from topics.spark import session
+from topics.spark.starting import worker_sockets
 from topics.values import Record
 
 if TYPE_CHECKING:
@@ -26,7 +27,8 @@ RECORDS = 1_000_000
 RECORD_BYTES = 200
 REPEATS = 5
 _BATCH = 5000
-_CONF = {"spark.ui.enabled": False, "spark.ui.showConsoleProgress": False}
+_MASTER = "local[2]"
+_CONF: dict[str, object] = {"spark.ui.enabled": False, "spark.ui.showConsoleProgress": False}
 
 
 @dataclass(frozen=True)
@@ -92,11 +94,12 @@ def stage(bench: Bench) -> Iterator[Stage]:
 
 @contextmanager
 def _session() -> Iterator[SparkSession]:
-    """A session on two cores, or the one that runs already, which is then left running."""
+    """A session on two cores, set up like that of a command; or the one that runs already, which is
+    then left running."""
     from pyspark.sql import SparkSession  # noqa: PLC0415 - takes half a second
 
     running = SparkSession.getActiveSession() is not None
-    spark = session("local[2]", conf=_CONF)
+    spark = session(_MASTER, conf=_CONF | worker_sockets(_MASTER))
     try:
         if not running:
             spark.sparkContext.setLogLevel("ERROR")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from topics.spark.quiet import chatter_to, tail
-from topics.spark.starting import require_pyspark, session
+from topics.spark.starting import require_pyspark, session, worker_sockets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,6 +35,7 @@ def job_session(
         "spark.app.name": f"topics {name}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        **worker_sockets(master),
     }
     with tempfile.TemporaryDirectory(prefix="topics-spark-") as scratch:
         log = Path(scratch) / "spark.log"

@@ -12,6 +12,7 @@ import importlib.metadata
 import importlib.util
 import os
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 _LOOPBACK: Final = "127.0.0.1"
 _SAME_MACHINE: Final = ("127.", "localhost", "[::1]")
+_LONGEST_SOCKET_DIR: Final = 100 - len("/.01234567-0123-0123-0123-0123456789ab.sock")
+"""What the smallest limit of a system, 104 bytes, leaves beside the names that Spark gives them."""
 INSTALL: Final = "pip install 'topics[spark]'"
 
 
@@ -70,6 +73,22 @@ def session_conf(master: str, conf: Mapping[str, object]) -> dict[str, str]:
 def is_on_this_machine(master: str) -> bool:
     """Whether no other machine has to reach the driver."""
     return master.startswith("local") or master.removeprefix("spark://").startswith(_SAME_MACHINE)
+
+
+def worker_sockets(master: str, directory: str | None = None) -> dict[str, str]:
+    """Settings that let Spark and its Python workers talk through sockets in a directory, not TCP.
+
+    That takes almost a tenth of the processor time off a scan. Not every session has them, because Spark
+    then shows a traceback whenever it lets go of a worker that had nothing to do for a minute. The
+    name of such a socket has to be short: in a directory with a long name it stays TCP.
+    """
+    directory = directory or tempfile.gettempdir()
+    if not is_on_this_machine(master) or len(os.fsencode(directory)) > _LONGEST_SOCKET_DIR:
+        return {}
+    return {
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.python.unix.domain.socket.dir": directory,
+    }
 
 
 def prepare(master: str, settings: Mapping[str, str]) -> None:

@@ -79,6 +79,16 @@ def test_settings_are_text_and_the_users_win() -> None:
     assert conf["spark.sql.session.timeZone"] == "UTC"
 
 
+def test_workers_talk_through_sockets_where_their_names_fit() -> None:
+    fits, too_long = "/" + "d" * 56, "/" + "d" * 57
+    assert starting.worker_sockets("local", fits) == {
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.python.unix.domain.socket.dir": fits,
+    }
+    assert starting.worker_sockets("local", too_long) == {}
+    assert starting.worker_sockets("spark://cluster:7077", fits) == {}
+
+
 def test_a_directory_is_made_once_and_never_seen_half_done(tmp_path: Path) -> None:
     made: list[Path] = []
 
