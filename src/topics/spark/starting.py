@@ -78,9 +78,9 @@ def is_on_this_machine(master: str) -> bool:
 def worker_sockets(master: str, directory: str | None = None) -> dict[str, str]:
     """Settings that let Spark and its Python workers talk through sockets in a directory, not TCP.
 
-    That takes almost a tenth of the processor time off a scan. Not every session has them, because Spark
-    then shows a traceback whenever it lets go of a worker that had nothing to do for a minute. The
-    name of such a socket has to be short: in a directory with a long name it stays TCP.
+    That takes almost a tenth of the processor time off a scan. Not every session has them, because
+    Spark then shows a traceback whenever it lets go of a worker that had nothing to do for a
+    minute. The name of such a socket has to be short: in a directory with a long name it stays TCP.
     """
     directory = directory or tempfile.gettempdir()
     if not is_on_this_machine(master) or len(os.fsencode(directory)) > _LONGEST_SOCKET_DIR:
