@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.shell_completion import BashComplete
 from tests.blackbox.conftest import ServerProcess
-from tests.unit.cli.runner import Answer, clean_environment, topics
+from tests.unit.cli.runner import Answer, be_patient, clean_environment, topics
 
 from topics.cli._app import app
 
@@ -19,6 +19,7 @@ SERVER_ENV = {"TOPICS_API_KEYS": "master,reader:read"}
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     clean_environment(monkeypatch, tmp_path / "config")
+    be_patient(monkeypatch)
 
 
 def key_file(folder: Path, key: str) -> Path:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.blackbox.conftest import ServerProcess
-from tests.unit.cli.runner import Answer, clean_environment, topics
+from tests.unit.cli.runner import Answer, be_patient, clean_environment, topics
 
 Cli = Callable[..., Answer]
 
@@ -17,6 +17,7 @@ Cli = Callable[..., Answer]
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     clean_environment(monkeypatch, tmp_path / "config")
+    be_patient(monkeypatch)
 
 
 @pytest.fixture(params=["directory", "server"])

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from topics.cli import _checks, _completing, _sampling
 from topics.cli._app import run
 
 
@@ -61,3 +62,9 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch, home: object) -> None:
             monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(home))
     monkeypatch.setenv("COLUMNS", "80")
+
+
+def be_patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let commands wait for a server that the machine has stopped for a while."""
+    for module in (_checks, _completing, _sampling):
+        monkeypatch.setattr(module, "PATIENCE_SECONDS", 90.0)
