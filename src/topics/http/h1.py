@@ -12,6 +12,11 @@ upgrade is undecided, others want their turn of the loop. Input that has been re
 parsed is kept and parsed first when the last hold goes. The parser cannot be stopped inside
 the bytes it was given, so it is fed in slices unless they are known to be body.
 
+Output is *corked* while input is being parsed. Where it is but a small answer the cork stays on
+until the end of the turn of the loop, so that the answers of many connections leave in a row;
+see `Hub.uncork_later`. Whoever writes in between does so behind the cork, and nobody closes a
+connection without taking it off.
+
 A connection is *deaf* once a request said it is the last, or was refused with its body unread:
 input is dropped from there on. After such a refusal the connection lingers half-closed, since
 closing with unread input would reset it and could destroy the answer.
