@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 
 import pytest
-from tests.unit.delivery.builders import Peer, World, memory_world
-from tests.unit.delivery.test_socket import Client
+from tests.unit.delivery.builders import Client, Peer, World, memory_world
 
 from topics.delivery.event_stream import Bounds
 from topics.delivery.pages import Options

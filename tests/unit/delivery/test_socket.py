@@ -2,72 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
-from typing import Any
-
 import pytest
-from tests.unit.delivery.builders import World
+from tests.unit.delivery.builders import Client, World
 
-from topics.delivery.feed import Feed
 from topics.delivery.pages import Options
-from topics.delivery.socket import MAX_MESSAGES, SocketSink
-from topics.delivery.starting import resolve
-from topics.delivery.subscriptions import Subscription
-from topics.engine.effects import run
+from topics.delivery.socket import MAX_MESSAGES
 from topics.wire.requests import Start
-
-
-class Wire:
-    """A WebSocket whose peer may stop reading."""
-
-    def __init__(self) -> None:
-        self.on_drain: Callable[[], None] | None = None
-        self.stalled = False
-        self.sent: list[bytes] = []
-        self._buffered: list[bytes] = []
-
-    def send_text(self, data: bytes) -> bool:
-        (self._buffered if self.stalled else self.sent).append(data)
-        assert self.queued_messages <= MAX_MESSAGES
-        return not self.stalled
-
-    @property
-    def queued_messages(self) -> int:
-        return len(self._buffered)
-
-    def catch_up(self) -> None:
-        self.stalled = False
-        self.sent += self._buffered
-        self._buffered.clear()
-        assert self.on_drain is not None
-        self.on_drain()
-
-    def messages(self) -> list[dict[str, Any]]:
-        new, self.sent = self.sent, []
-        return [json.loads(message) for message in new]
-
-    def ops(self) -> list[str]:
-        return [message["op"] for message in self.messages()]
-
-
-class Client:
-    """A socket with its feed."""
-
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.wire = Wire()
-        self.balanced = 0
-        self.sink = SocketSink(self.wire, on_change=self._balance)
-        self.feed = Feed(world.delivery, self.sink)
-
-    def subscribe(self, name: str, start: Start = Start(), options: Options | None = None) -> None:  # noqa: B008
-        started = run(resolve(self.world.engine, {name: start}, lenient=False))
-        self.feed.follow(Subscription(name, started[name].place, options or Options()))
-        self.world.settle()
-
-    def _balance(self) -> None:
-        self.balanced += 1
 
 
 @pytest.fixture
