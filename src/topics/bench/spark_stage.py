@@ -15,8 +15,7 @@ import topics
 from topics.bench.bench import Bench
 from topics.bench.measure import Sample, rate
 from topics.bench.server_process import KEY, Served, served
-from topics.spark import session
-from topics.spark.starting import worker_sockets
+from topics.spark.jobs import job_session
 from topics.values import Record
 
 if TYPE_CHECKING:
@@ -27,8 +26,6 @@ RECORDS = 1_000_000
 RECORD_BYTES = 200
 REPEATS = 5
 _BATCH = 5000
-_MASTER = "local[2]"
-_CONF: dict[str, object] = {"spark.ui.enabled": False, "spark.ui.showConsoleProgress": False}
 
 
 @dataclass(frozen=True)
@@ -86,27 +83,12 @@ def stage(bench: Bench) -> Iterator[Stage]:
     with bench.scratch() as directory:
         bench.say(f"writing {records} records")
         write_history(directory / "data", records)
-        bench.say("starting Spark")
-        with _session() as spark, served(directory, TOPICS_HOT_RETAIN_SEGMENTS="10000") as server:
+        with (
+            job_session("bench", "local[2]", bench.say) as spark,
+            served(directory, TOPICS_HOT_RETAIN_SEGMENTS="10000") as server,
+        ):
             repeats = 1 if bench.is_trial else min(bench.repeats, REPEATS)
             yield Stage(spark, directory, server, records, repeats)
-
-
-@contextmanager
-def _session() -> Iterator[SparkSession]:
-    """A session on two cores, set up like that of a command; or the one that runs already, which is
-    then left running."""
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - takes half a second
-
-    running = SparkSession.getActiveSession() is not None
-    spark = session(_MASTER, conf=_CONF | worker_sockets(_MASTER))
-    try:
-        if not running:
-            spark.sparkContext.setLogLevel("ERROR")
-        yield spark
-    finally:
-        if not running:
-            spark.stop()
 
 
 def write_history(directory: Path, records: int) -> None:
