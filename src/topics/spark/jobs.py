@@ -35,13 +35,12 @@ def job_session(
         "spark.app.name": f"topics {name}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        **worker_sockets(master),
     }
     with tempfile.TemporaryDirectory(prefix="topics-spark-") as scratch:
         log = Path(scratch) / "spark.log"
         try:
             with chatter_to(log):
-                spark = session(master, conf=conf)
+                spark = session(master, conf=conf | worker_sockets(master, scratch))
         except Exception:
             notice(tail(log))
             raise
