@@ -283,7 +283,7 @@ class EngineMachine(RuleBasedStateMachine):
             if expect_head:
                 raise Refused("head_mismatch")
             track = self.begin(name, _typed(name, Cfg()))
-        if track.now.cfg.discard == "reject":
+        if track.now.cfg.discard == "reject" or track.now.was_ephemeral:
             track.expire(self.now)  # also for a write that is then refused or known
         if key is not None:
             entry = track.now.find_key(self.now, key)

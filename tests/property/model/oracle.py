@@ -132,6 +132,7 @@ class Model:
     cursors: dict[str, tuple[int, int]] = field(default_factory=dict)
     soft_cursors: frozenset[str] = frozenset()  # last moved while ephemeral: memory only
     volatile: frozenset[int] = frozenset()
+    was_ephemeral: bool = False  # some of them are of a life before the present configuration
     blurred: frozenset[int] = frozenset()  # dead; a restart may ascribe them to another cause
     exact_from: int = 1  # below it a topic no longer knows what was deleted
     delete_version: int = 0
@@ -251,6 +252,8 @@ class Model:
             self.fate[seq] = "del"
 
     def configure(self, cfg: Cfg) -> None:
+        if self.cfg.durability == "ephemeral" != cfg.durability and self.volatile:
+            self.was_ephemeral = True
         self.cfg = cfg
         self.enforce_caps()
 
@@ -265,9 +268,13 @@ class Model:
             self.fate[seq] = "crash"
         self.hole(head, "crash")
         self.cap_hi = self.head
-        self.volatile = frozenset()
+        self.forget_volatile()
         self.blurred = frozenset(self.fate)
         self.exact_from = self.head + 1
+
+    def forget_volatile(self) -> None:
+        self.volatile = frozenset()
+        self.was_ephemeral = False
 
     # Reading
 

@@ -149,7 +149,7 @@ def _lose_volatile(state: Model, seen: Seen) -> None:
     for seq in state.volatile:
         if state.fate[seq] == "live":
             state.fate[seq] = "crash"
-    state.volatile = frozenset()
+    state.forget_volatile()
     _ascribe(state, seen)
 
 
