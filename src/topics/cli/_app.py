@@ -18,6 +18,7 @@ from click.shell_completion import CompletionItem
 
 from topics import __version__
 from topics.cli._exit import INTERRUPTED, OK, code_for
+from topics.cli._extras import missing
 from topics.errors import RefusedToOpen, TopicsError, Unauthorized
 
 
@@ -92,6 +93,11 @@ class Commands(click.Group):
             # Python would complain once more while it exits.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return OK
+        except ModuleNotFoundError as error:
+            lacking = missing(error, ctx.invoked_subcommand)
+            if lacking is None:
+                raise
+            raise lacking from error
         return answer
 
 

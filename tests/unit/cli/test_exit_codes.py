@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from tests.unit.cli.runner import topics
 
 from topics.cli._exit import NO, NOT_FOUND, REFUSED, UNREACHABLE, USAGE, code_for
+from topics.cli._extras import missing
 from topics.embedded.view import View
 from topics.errors import _BY_CODE, TopicsError, from_wire
 
@@ -82,3 +85,44 @@ def test_an_interrupt_ends_with_its_own_code(
     topics("create", "orders", "--dir", tmp_path)
     monkeypatch.setattr(View, "topics", interrupted)
     assert topics("cursor", "ls", "--dir", tmp_path).code == 130
+
+
+LACKING = """
+import sys
+for package in ("deltalake", "pyarrow", "pyspark", "yaml"):
+    sys.modules[package] = None  # Python then says that there is none
+from topics.cli import run
+for words in (
+    ["lake", "sync", "orders", "lake"],
+    ["lake", "maintain", "lake"],
+    ["lake", "delete", "lake", "--match", "x"],
+    ["flow", "run", "flow.yaml"],
+    ["spark", "import", "rows.jsonl", "orders"],
+    ["spark", "export", "orders", "out"],
+):
+    print(words[0], run(words))
+"""
+
+
+def test_a_command_whose_packages_are_missing_says_how_to_get_them(tmp_path: Path) -> None:
+    told = subprocess.run(
+        [sys.executable, "-c", LACKING],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    )
+    assert told.stdout.split() == [*["lake", "4"] * 3, "flow", "4", *["spark", "4"] * 2]
+    lines = told.stderr.splitlines()
+    assert [line.partition(". ")[2] for line in lines] == [
+        *["pip install 'topics[lake]'"] * 3,
+        *["pip install 'topics[spark]'"] * 3,
+    ]
+    assert lines[3] == (
+        "topics: the command flow needs yaml, which is not here. pip install 'topics[spark]'"
+    )
+
+
+def test_a_module_that_no_extra_has_is_not_explained_away() -> None:
+    assert missing(ModuleNotFoundError("No module named 'mine'", name="mine"), "flow") is None
