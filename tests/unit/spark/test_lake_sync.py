@@ -1,4 +1,4 @@
-"""Where the query of a sync begins, and how long its commits wait for the topic."""
+"""Where the query of a sync begins, how long its commits wait for the topic, and its options."""
 
 from __future__ import annotations
 
@@ -63,3 +63,14 @@ def test_a_commit_tries_to_reach_its_topic_for_as_long_as_asked(task: SyncTask) 
 def test_a_patience_that_is_no_number_is_refused(task: SyncTask) -> None:
     with pytest.raises(InvalidOption, match="retrySeconds takes a number of seconds"):
         sink(task, retrySeconds="long")
+
+
+# Options
+
+
+def test_an_unknown_option_names_the_one_that_was_meant(task: SyncTask) -> None:
+    with pytest.raises(
+        InvalidOption, match=r"no option 'retrysecond'; did you mean retrySeconds\?"
+    ):
+        sink(task, retrySecond="5")
+    sink(task, checkpointLocation="/somewhere", queryName="q")

@@ -36,7 +36,7 @@ from topics.spark.lake.locking import committing
 from topics.spark.lake.origin import RETRY_S, Origin
 from topics.spark.lake.parquet import remove_files
 from topics.spark.lake.place import Place
-from topics.spark.options import Given
+from topics.spark.options import Given, check_names
 
 FORMAT: Final = "topics_lake"
 COLUMNS: Final = (
@@ -51,16 +51,7 @@ COLUMNS: Final = (
     "data",
     "meta",
 )
-_OPTIONS: Final = (
-    "topic",
-    "url",
-    "token",
-    "path",
-    "cursor",
-    "retryseconds",
-    "checkpointlocation",
-    "queryname",
-)
+_OPTIONS: Final = ("topic", "url", "token", "path", "cursor", "retrySeconds")
 
 
 class LakeSink(DataSource):
@@ -72,9 +63,7 @@ class LakeSink(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> LakeWriter:  # noqa: N802 - Spark's name
         options = {name.lower(): text for name, text in dict(self.options).items()}
-        unknown = sorted(set(options) - set(_OPTIONS))
-        if unknown:
-            raise InvalidOption(f"{FORMAT} has no option {unknown[0]!r}; it has {_OPTIONS}")
+        check_names(options, _OPTIONS, what=f'format("{FORMAT}")')
         for needed in ("topic", "url", "path"):
             if not options.get(needed):
                 raise InvalidOption(f"{FORMAT} needs the option {needed!r}")
