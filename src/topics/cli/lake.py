@@ -25,6 +25,17 @@ _table = click.argument("table", metavar="TABLE")
 _QUICKLY_S = 2.0
 
 
+def _interval(_: click.Context, parameter: click.Parameter, text: str) -> str:
+    """A time as Spark spells it; one that makes no sense is told before Spark starts."""
+    from topics.spark.errors import InvalidOption  # noqa: PLC0415 - help must not wait
+    from topics.spark.times import duration_ms  # noqa: PLC0415
+
+    try:
+        return f"{duration_ms(parameter.opts[0], text)} milliseconds"
+    except InvalidOption as error:
+        raise click.UsageError(str(error)) from error
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def lake() -> None:
     """Keep a topic as a Delta table; carry deletes into it; erase, and prove it.
@@ -38,7 +49,13 @@ def lake() -> None:
 @_table
 @click.option("--once", is_flag=True, help="Sync what is there, then end.")
 @click.option("--reconcile", is_flag=True, help="Check every row of the table for deletes.")
-@click.option("--trigger", default="5 seconds", show_default=True, help="Time between epochs.")
+@click.option(
+    "--trigger",
+    default="5 seconds",
+    show_default=True,
+    callback=_interval,
+    help="Time between epochs.",
+)
 @click.option("--checkpoint", metavar="DIR", help="Default: _topics_checkpoint in TABLE.")
 @click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
 @as_json_option

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 from tests.unit.spark.lake_parts import TOPIC, FakeTopic, Query, lake, rows
 
+from topics import cli
 from topics.errors import Unreachable
 from topics.spark.errors import InvalidOption
 from topics.spark.lake.sink import COLUMNS, LakeSink, LakeWriter, Message
@@ -74,3 +75,12 @@ def test_an_unknown_option_names_the_one_that_was_meant(task: SyncTask) -> None:
     ):
         sink(task, retrySecond="5")
     sink(task, checkpointLocation="/somewhere", queryName="q")
+
+
+def test_a_time_between_epochs_that_is_none_is_told_before_spark_starts(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.run(["lake", "sync", TOPIC, "lake", "--trigger", "soon"]) == 2
+    assert "--trigger takes a time such as '10 minutes' or '30s'; got 'soon'" in (
+        capsys.readouterr().err
+    )
