@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from pyspark.sql.types import (
     ArrayType,
@@ -22,7 +24,7 @@ from pyspark.sql.types import (
 )
 
 from topics.spark.errors import InvalidOption
-from topics.spark.sink_options import SinkOptions, parse
+from topics.spark.sink_options import WRITE_OPTIONS, SinkOptions, parse
 from topics.spark.sink_schema import check_columns
 
 URL = {"url": "http://127.0.0.1:1"}
@@ -90,6 +92,12 @@ def test_a_stream_is_known_by_its_checkpoint_alone() -> None:
     with pytest.raises(InvalidOption, match="known by its checkpoint"):
         asked(streaming=True, txnAppId="a", txnVersion="1")
     asked(streaming=True, checkpointLocation="/somewhere", queryName="q")
+
+
+def test_every_option_is_on_the_page_about_options() -> None:
+    page = Path(__file__).parents[3] / "docs" / "spark" / "options.md"
+    of_the_sink = page.read_text().partition("## Options of the sink")[2]
+    assert [name for name in WRITE_OPTIONS if f"`{name}`" not in of_the_sink] == []
 
 
 # Columns
