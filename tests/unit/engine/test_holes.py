@@ -1,0 +1,25 @@
+"""Dead runs of a topic, page by page."""
+
+from __future__ import annotations
+
+import pytest
+
+import topics
+from topics.engine import views
+
+
+def test_a_page_of_holes_ends_at_its_limit_and_the_next_begins_behind_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(views, "MAX_HOLES", 2)
+    with topics.open() as log:
+        log.append("orders", [{"data": n, "tag": "odd" if n % 2 else "even"} for n in range(1, 11)])
+        log.delete("orders", match="odd")
+        pages = []
+        at = 1
+        while at <= 9:
+            pages.append(log.holes("orders", from_seq=at, to_seq=9))
+            assert pages[-1].next_from_seq > at
+            at = pages[-1].next_from_seq
+    assert [[hole.from_seq for hole in page.runs] for page in pages] == [[1, 3], [5, 7], [9]]
+    assert at == 10, "the range is done"
