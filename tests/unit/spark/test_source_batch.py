@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
 from collections import Counter
 from collections.abc import Iterator
@@ -136,6 +137,19 @@ def test_a_topic_that_does_not_exist_is_named(log: Log, where: dict[str, object]
     append(log, 1)
     with pytest.raises(TopicNotFound, match="payments"):
         batch(where | {"subscribe": "orders,payments"}).partitions()
+
+
+def test_what_only_the_owners_memory_has_is_told_of_once(
+    log: Log, where: dict[str, object], caplog: pytest.LogCaptureFixture
+) -> None:
+    append(log, 3)
+    with caplog.at_level(logging.WARNING, "topics.spark"):
+        for _ in range(2):
+            assert len(batch_rows(where)) == 3
+    assert caplog.text.count("records that its owner has only in memory are not there yet") == 1
+    log.create("screens", durability="ephemeral")
+    with pytest.raises(InvalidOption, match="'screens' are only in the memory of its owner"):
+        batch(where | {"subscribe": "screens"}).partitions()
 
 
 def test_a_pattern_takes_the_topics_it_matches_whole(log: Log, where: dict[str, object]) -> None:
