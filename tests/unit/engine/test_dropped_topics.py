@@ -39,3 +39,14 @@ def test_a_drop_that_had_renamed_only_one_tier_is_finished_by_the_next_start() -
     assert store.log.topics() == []
     store.log.create("a")
     assert store.log.state("a").head_seq == 0
+
+
+def test_cursors_go_with_their_topic() -> None:
+    store = Store()
+    store.append("a", 1, 2, 3)
+    store.log.set_cursor("a", "etl", 2)
+    store.log.drop("a")
+    store.append("a", 4, 5, 6)
+    assert store.log.cursors("a") == []
+    store.kill()
+    assert store.log.cursors("a") == []
