@@ -194,6 +194,38 @@ def test_a_flow_in_python_joins_two_topics_into_a_table(log: Log) -> None:
     ]
 
 
+PAID = f"""
+name: paid
+from:
+  ORDERS: {{schema: "{SCHEMA}", startingOffsets: earliest}}
+  ORDERS.paid: {{schema: "id long, paid timestamp", startingOffsets: earliest}}
+sql: |
+  SELECT o.id, o.cents, p.paid
+  FROM (SELECT DISTINCT id, cents, at FROM VIEW WATERMARK at DELAY OF INTERVAL 1 MINUTE) o
+  JOIN (SELECT * FROM VIEW_paid WATERMARK paid DELAY OF INTERVAL 1 MINUTE) p
+  ON o.id = p.id AND p.paid BETWEEN o.at AND o.at + INTERVAL 5 MINUTES
+to: {{topic: OUT}}
+"""
+
+
+def test_doubled_records_are_dropped_and_streams_joined_within_a_time(log: Log) -> None:
+    def pay(number: int, at: str) -> None:
+        log.append(f"{log.orders}.paid", [{"id": number, "paid": at}])
+
+    log.create(f"{log.orders}.paid")
+    log.append(log.orders, [order(1), order(2), order(1), order(3)])
+    pay(1, "2026-03-01T09:01:00Z")
+    pay(3, "2026-03-01T09:30:00Z")  # too late to belong to the order
+    log.run(PAID)
+    log.append(log.orders, [order(2), order(1), order(3)])  # sent again, as senders do
+    log.append(log.orders, [order(9, "2026-03-01T10:00:00Z")])  # time goes on: others are known
+    pay(2, "2026-03-01T09:02:00Z")
+    pay(9, "2026-03-01T10:30:00Z")
+    log.run(PAID)
+    paid = [(row["id"], row["cents"]) for row in log.datas(log.out)]
+    assert sorted(paid) == [(1, 100), (2, 200)]
+
+
 # Loss and bad data
 
 
