@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -67,10 +67,15 @@ class Outcome:
 
 @dataclass
 class Lane:
-    """Tiers that share one place in the queue, with what they took."""
+    """Tiers that share one place in the queue, with what they took.
+
+    A lane with a niceness lets the others go first: the one with the least to do, so that all
+    end at about the same time.
+    """
 
     name: str
     tiers: Sequence[Tier]
+    niceness: int = 0
     results: list[tuple[Tier, Outcome, float]] = field(default_factory=list)
 
 
@@ -83,6 +88,7 @@ FULL = [
             Tier("formats", TWO_WORKERS),
             Tier("crash", (*TWO_WORKERS, "--timeout=600")),
         ],
+        niceness=5,
     ),
     Lane(
         "server",
@@ -129,7 +135,7 @@ def choose(lanes: Sequence[Lane], names: Sequence[str]) -> list[Lane]:
     if unknown:
         sys.exit(f"run_tests: no tier named {', '.join(sorted(unknown))}")
     chosen = names or known
-    picked = [Lane(lane.name, [t for t in lane.tiers if t.name in chosen]) for lane in lanes]
+    picked = [replace(lane, tiers=[t for t in lane.tiers if t.name in chosen]) for lane in lanes]
     return [lane for lane in picked if lane.tiers]
 
 
@@ -149,8 +155,8 @@ def run_tier(lane: Lane, tier: Tier) -> tuple[Outcome, str]:
         return Outcome(failed=1), f"tests/{tier.name} holds no tests"
     with tempfile.TemporaryDirectory(prefix="topics-tests-") as scratch:
         report = Path(scratch, "report.xml")
-        command = [sys.executable, "-m", "pytest", "-q", "--color=no", f"--junitxml={report}"]
-        command += [*tier.options, str(folder)]
+        command = ["nice", "-n", str(lane.niceness), sys.executable, "-m", "pytest", "-q"]
+        command += ["--color=no", f"--junitxml={report}", *tier.options, str(folder)]
         label = f"[{lane.name}] {tier.name}"
         code, output = run_watched(command, label, Path(scratch, "output.txt"))
         outcome = read_report(report) if report.exists() else Outcome()
