@@ -10,6 +10,7 @@ from h2.config import H2Configuration
 from h2.connection import H2Connection
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.http.transports import HandFed
 
 from topics.http.hub import Hub
 from topics.http.limits import Limits
@@ -19,13 +20,12 @@ from topics.http.sniff import Sniffer
 LIMITS = Limits(max_body_bytes=200, max_head_bytes=2000, max_pipelined=3, ws_max_message_bytes=100)
 
 
-class Wire(asyncio.Transport):
+class Wire(HandFed):
     """A transport that takes everything and keeps nothing."""
 
     def __init__(self) -> None:
         super().__init__()
         self.protocol: Any = None
-        self.closing = False
         self.ended = False
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
@@ -35,35 +35,14 @@ class Wire(asyncio.Transport):
         assert not self.ended
         assert not self.closing
 
-    def writelines(self, list_of_data: Any) -> None:  # noqa: ANN401 - as above
-        self.write(list_of_data)
-
     def write_eof(self) -> None:
         self.ended = True
-
-    def can_write_eof(self) -> bool:
-        return True
-
-    def is_closing(self) -> bool:
-        return self.closing
-
-    def close(self) -> None:
-        self.closing = True
-
-    def abort(self) -> None:
-        self.closing = True
 
     def pause_reading(self) -> None:
         assert not self.closing
 
     def resume_reading(self) -> None:
         assert not self.closing
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        pass
-
-    def get_write_buffer_size(self) -> int:
-        return 0
 
 
 class Counting:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.http.transports import HandFed
 
 from topics.http.h1 import H1Connection
 from topics.http.h1_heads import MAX_BYTES, MAX_HEADS, KnownHeads
@@ -20,43 +21,18 @@ from topics.http.messages import Reply, Request, Response
 LIMITS = Limits(max_body_bytes=20)
 
 
-class Wire(asyncio.Transport):
+class Wire(HandFed):
     """A transport that keeps what was written."""
 
     def __init__(self) -> None:
         super().__init__()
         self.written = b""
-        self.closing = False
 
     def write(self, data: Any) -> None:  # noqa: ANN401 - any buffer, as in the base class
         self.written += data
 
-    def writelines(self, list_of_data: Any) -> None:  # noqa: ANN401 - as above
-        self.write(b"".join(list_of_data))
-
-    def is_closing(self) -> bool:
-        return self.closing
-
-    def close(self) -> None:
-        self.closing = True
-
-    def abort(self) -> None:
-        self.closing = True
-
     def can_write_eof(self) -> bool:
         return False
-
-    def pause_reading(self) -> None:
-        pass
-
-    def resume_reading(self) -> None:
-        pass
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        pass
-
-    def get_write_buffer_size(self) -> int:
-        return 0
 
 
 class Echo:

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from tests.unit.http.transports import HandFed
+
 from topics.http.h1 import H1Connection
 from topics.http.h1_exchange import H1Stream
 from topics.http.h1_wire import LAST_CHUNK, chunk
@@ -17,7 +19,7 @@ ROOM = 100
 """Bytes a peer that does not read leaves to the transport before it says so."""
 
 
-class Wire(asyncio.Transport):
+class Wire(HandFed):
     """A transport whose peer may stop reading."""
 
     def __init__(self) -> None:
@@ -25,7 +27,6 @@ class Wire(asyncio.Transport):
         self.connection: H1Connection
         self.sent: list[bytes] = []
         self.stalled = False
-        self.closing = False
         self._waiting: list[bytes] = []
         self._paused = False
 
@@ -48,32 +49,8 @@ class Wire(asyncio.Transport):
             self._paused = False
             self.connection.resume_writing()
 
-    def writelines(self, list_of_data: Any) -> None:  # noqa: ANN401 - as above
-        self.write(b"".join(list_of_data))
-
     def get_write_buffer_size(self) -> int:
         return sum(map(len, self._waiting))
-
-    def is_closing(self) -> bool:
-        return self.closing
-
-    def close(self) -> None:
-        self.closing = True
-
-    def abort(self) -> None:
-        self.closing = True
-
-    def can_write_eof(self) -> bool:
-        return True
-
-    def pause_reading(self) -> None:
-        pass
-
-    def resume_reading(self) -> None:
-        pass
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        pass
 
     def news(self) -> bytes:
         """What the peer got since the last look."""

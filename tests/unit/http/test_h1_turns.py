@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from tests.unit.http.transports import HandFed
 
 from topics.http import hub as hub_module
 from topics.http.h1 import H1Connection
@@ -18,7 +19,7 @@ from topics.http.messages import Reply, Request, Response
 LIMITS = Limits()
 
 
-class Wire(asyncio.Transport):
+class Wire(HandFed):
     """A transport that keeps what was done to it, in order."""
 
     def __init__(self) -> None:
@@ -31,9 +32,6 @@ class Wire(asyncio.Transport):
             raise RuntimeError("this transport is broken")
         self.done.append(bytes(data))
 
-    def writelines(self, list_of_data: Any) -> None:  # noqa: ANN401 - as above
-        self.write(b"".join(list_of_data))
-
     def is_closing(self) -> bool:
         return "close" in self.done
 
@@ -42,15 +40,6 @@ class Wire(asyncio.Transport):
 
     def abort(self) -> None:
         self.done.append("close")
-
-    def can_write_eof(self) -> bool:
-        return True
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        pass
-
-    def get_write_buffer_size(self) -> int:
-        return 0
 
     @property
     def text(self) -> bytes:
