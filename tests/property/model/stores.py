@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -50,30 +51,35 @@ class PowerCut:
     names: NameMode = "prefix"
 
 
-class Store:
+class Store(ABC):
     """A place for one log. `can_lose_power`: by a simulated power cut."""
 
     can_lose_power = False
     cold_dir: str | None = None
 
+    @abstractmethod
     def open(self, settings: EngineSettings, clock: ManualClock) -> Log:
-        raise NotImplementedError
+        """The log, as its process finds it."""
 
     def view(self, settings: EngineSettings, clock: ManualClock) -> Log | None:
         """A read-only look beside the owner."""
         return None
 
+    @abstractmethod
     def end(self, log: Log, cut: PowerCut | None) -> None:
         """The process dies, and with `cut` the machine too."""
-        raise NotImplementedError
 
     def discard(self, log: Log | None) -> None:
         """The run is over."""
+        del log
 
 
 class MemoryStore(Store):
     def open(self, settings: EngineSettings, clock: ManualClock) -> Log:
         return Log(memory_engine(settings, clock))
+
+    def end(self, log: Log, cut: PowerCut | None) -> None:
+        raise AssertionError("nothing is left of a log in memory that could be opened again")
 
 
 @dataclass
