@@ -94,12 +94,12 @@ def test_an_interrupted_import_goes_on_with_the_next_epoch_and_every_row_is_ther
     with monkeypatch.context() as patch:
         patch.setattr(BatchWriter, "commit", dies_after_the_second)
         with pytest.raises(KeyboardInterrupt):
-            import_files(spark, task)
-    done = import_files(spark, task)
+            import_files(spark, task, task.plan())
+    done = import_files(spark, task, task.plan())
     assert done.epochs > 3
     assert done.skipped == 2
     assert [record["data"]["n"] for record in server.records(topic)] == list(range(6000))
-    again = import_files(spark, task)
+    again = import_files(spark, task, task.plan())
     assert (again.records, again.skipped) == (0, done.epochs)
     assert len(server.records(topic)) == 6000
 
@@ -109,10 +109,11 @@ def test_input_that_changed_is_refused_unless_it_is_called_another_import(
 ) -> None:
     source = tmp_path / "a.jsonl"
     source.write_text('{"n":1}\n{"n":2}\n')
-    import_files(spark, small_epochs(source, topic, server))
+    task = small_epochs(source, topic, server)
+    import_files(spark, task, task.plan())
     source.write_text('{"n":1}\n{"n":2}\n{"n":3}\n')
     with pytest.raises(InputChanged, match="--name"):
-        import_files(spark, small_epochs(source, topic, server))
+        import_files(spark, task, task.plan())
     ask = ["spark", "import", str(source), topic, "--url", server.url, "--name", "second"]
     assert cli.run(ask) == 0
     assert [r["data"]["n"] for r in server.records(topic)] == [1, 2, 1, 2, 3]
@@ -123,8 +124,9 @@ def test_a_row_that_cannot_be_a_record_fails_its_epoch_and_says_where(
 ) -> None:
     source = tmp_path / "a.jsonl"
     source.write_text('{"n":1}\n{"n":\n')
+    task = small_epochs(source, topic, server)
     with pytest.raises(ImportFailed, match=r"epoch 1 of .*row 1"):
-        import_files(spark, small_epochs(source, topic, server))
+        import_files(spark, task, task.plan())
     with pytest.raises(httpx.HTTPStatusError):
         server.records(topic)  # nothing was made
 

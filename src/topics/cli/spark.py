@@ -98,9 +98,10 @@ def import_(where: Where, *, source: str, topic: str, name: str, master: str, as
 
     target = where.target()
     task = ImportTask(source, topic, server_of(target), target.token, name)
+    cut = task.plan()
     with job_session(f"import {topic}", master, _say) as session:
         done = import_files(
-            session, task, report=lambda step: _show(step, as_json=as_json), notice=_say
+            session, task, cut, report=lambda step: _show(step, as_json=as_json), notice=_say
         )
     if as_json:
         print_json_line({"topic": topic, "ended": asdict(done)})

@@ -59,6 +59,10 @@ class ImportTask:
     epoch_bytes: int = EPOCH_BYTES
     unit_bytes: int = UNIT_BYTES
 
+    def plan(self) -> Plan:
+        """Find and cut the input, which needs no Spark: what cannot be imported is told here."""
+        return plan(self.source, epoch_bytes=self.epoch_bytes, unit_bytes=self.unit_bytes)
+
 
 @dataclass(frozen=True)
 class Imported:
@@ -92,14 +96,14 @@ class Step:
 def import_files(
     spark: SparkSession,
     task: ImportTask,
+    cut: Plan,
     *,
     report: Callable[[Step], None] = lambda step: None,
     notice: Callable[[str], None] = lambda line: None,
     env: Mapping[str, str] = os.environ,
 ) -> Imported:
-    """Import what is not yet in the topic."""
+    """Import what is not yet in the topic; `cut` is the task's plan."""
     began = time.monotonic()
-    cut = plan(task.source, epoch_bytes=task.epoch_bytes, unit_bytes=task.unit_bytes)
     _remember(task, cut, env)
     with Stages(task.url, task.token, app_id(task, cut), retry_s=DEFAULT_RETRY_S) as stages:
         last = stages.last_epoch()

@@ -19,6 +19,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 from itertools import pairwise
 from typing import Final, Literal
@@ -27,7 +28,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from topics.errors import InvalidRequest, NotFound
+from topics.errors import InvalidRequest, NotFound, TopicsError
 from topics.spark.schema import COLUMNS, DATA
 
 Shape = Literal["records", "rows"]
@@ -40,6 +41,15 @@ _LINES: Final = (".jsonl", ".ndjson")
 _RECORD: Final = ("data", "tag", "node", "meta")
 _OF_RECORDS: Final = frozenset((*_RECORD, *COLUMNS))
 _IN_LINES: Final = frozenset(("$seq", "$ts", "$node", "$tag", *_OF_RECORDS))
+
+
+class Unreadable(TopicsError):
+    """The input is there, and whoever runs the import may not read it."""
+
+    code = "unreadable"
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"{path} may not be read by this user")
 
 
 @dataclass(frozen=True)
@@ -71,7 +81,15 @@ class Plan:
 
 
 def plan(source: str, *, epoch_bytes: int = EPOCH_BYTES, unit_bytes: int = UNIT_BYTES) -> Plan:
-    """Find the files and cut them."""
+    """Find the files and cut them.
+
+    Every file is opened for that, so what is absent or may not be read is told here.
+    """
+    if "://" in source:
+        raise InvalidRequest(
+            f"{source} is no path: an import reads files that every machine of the job has under "
+            "the same path"
+        )
     source = os.path.abspath(source)
     files = _files(source)
     units = [unit for path in files for unit in _units(path, min(unit_bytes, epoch_bytes))]
@@ -102,15 +120,34 @@ def _epochs(units: Sequence[Unit], epoch_bytes: int) -> Iterator[list[Unit]]:
 
 
 def _files(source: str) -> list[str]:
-    if not os.path.exists(source):
-        raise NotFound(f"the input {source}")
-    if os.path.isfile(source):
-        return [source]
-    if os.path.isdir(os.path.join(source, "_delta_log")):
-        return _files_of_table(source)
+    with _reading(source):
+        try:
+            os.stat(source)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise NotFound(f"the input {source}") from error
+        if os.path.isfile(source):
+            return [source]
+        if os.path.isdir(os.path.join(source, "_delta_log")):
+            return _files_of_table(source)
+        return _files_below(source)
+
+
+@contextmanager
+def _reading(path: str) -> Iterator[None]:
+    """What the system forbids in the block concerns this path, unless it names another one."""
+    try:
+        yield
+    except PermissionError as error:
+        raise Unreadable(str(error.filename or path)) from error
+
+
+def _files_below(source: str) -> list[str]:
+    def refuse(error: OSError) -> None:
+        raise error  # what is left out unseen would be missing in the topic
+
     found = sorted(
         os.path.join(folder, name)
-        for folder, _, names in os.walk(source)
+        for folder, _, names in os.walk(source, onerror=refuse)
         for name in names
         if not name.startswith(("_", ".")) and name.endswith((".parquet", *_LINES))
     )
@@ -123,8 +160,13 @@ def _files(source: str) -> list[str]:
 
 def _files_of_table(source: str) -> list[str]:
     from deltalake import DeltaTable  # noqa: PLC0415 - only tables need it
+    from deltalake.exceptions import DeltaError  # noqa: PLC0415
 
-    listed = pa.table(DeltaTable(source).get_add_actions(flatten=True))
+    try:
+        listed = pa.table(DeltaTable(source).get_add_actions(flatten=True))
+    except DeltaError as error:
+        said = str(error).partition("\n")[0]
+        raise InvalidRequest(f"{source} is no Delta table that can be read: {said}") from error
     names = listed.column("path").to_pylist()
     has_seqs = "min.seq" in listed.schema.names
     firsts = listed.column("min.seq").to_pylist() if has_seqs else [None] * len(names)
@@ -136,12 +178,13 @@ def _files_of_table(source: str) -> list[str]:
 
 
 def _units(path: str, unit_bytes: int) -> Iterator[Unit]:
-    if path.endswith(".parquet"):
-        yield from _row_units(path, unit_bytes)
-    elif path.endswith(_LINES):
-        yield from _line_units(path, unit_bytes)
-    else:
-        raise InvalidRequest(f"{path} is neither .parquet nor {' nor '.join(_LINES)}")
+    with _reading(path):
+        if path.endswith(".parquet"):
+            yield from _row_units(path, unit_bytes)
+        elif path.endswith(_LINES):
+            yield from _line_units(path, unit_bytes)
+        else:
+            raise InvalidRequest(f"{path} is neither .parquet nor {' nor '.join(_LINES)}")
 
 
 def _row_units(path: str, unit_bytes: int) -> Iterator[Unit]:
