@@ -56,7 +56,7 @@ class _Signal(Enum):
     STOP = auto()
     HEAL = auto()
     TICK = auto()
-    """The owner has written: look at the clock again."""
+    """The owner has written more than the thread knows of: look at the clock again."""
 
 
 class _Barrier:
@@ -132,6 +132,7 @@ class _Lane:
         self._failing: Internal | None = None  # owner: what everything behind a failure gets
         self._distrusted_until_ns = 0  # owner
         self._ticked = False  # whether a tick waits in the queue
+        self._is_far = False  # thread: whether it sleeps for longer than a tail may wait
         name = f"topics-wal-{shard.writer.shard}"
         self.thread = threading.Thread(target=self._run, name=name, daemon=True)
         self.thread.start()
@@ -229,8 +230,8 @@ class _Lane:
         self._distrusted_until_ns = 0
         if shard.wrote_ns > _SLOW_WRITE_NS:
             self._distrusted_until_ns = shard.clock() + _DISTRUST_NS
-        is_old = not was_dirty or shard.sync_is_due
-        if is_old and not submission.durable:
+        is_news = shard.is_tail_long or (self._is_far and not was_dirty)
+        if is_news and not submission.durable:
             self._tick()
         return True
 
@@ -287,7 +288,9 @@ class _Lane:
     def _gather(self) -> _Batch:
         """Park until there is work or the clock asks; then take what is there."""
         batch = _Batch()
+        self._is_far = True  # before the look at the file: who makes it dirty afterwards sees this
         wait_ns = self.shard.wait_ns()
+        self._is_far = self.shard.sleeps_too_long(wait_ns)
         try:
             first = self._queue.get(timeout=None if wait_ns is None else wait_ns / 1e9)
         except Empty:

@@ -14,7 +14,10 @@ the file in order around that:
 
 One thread at a time writes, others only read plain attributes. Only a sync may run beside a write,
 on another thread, and then it speaks for what was written before it began. Where threads can meet,
-whoever writes holds `turn`; a sync takes it for the moments when it looks at the tail.
+whoever writes holds `turn`. A sync does without: it would be let in just when a write under way has
+let go of the interpreter, and wait for `turn` each time. The order of steps does instead: a write
+moves the tail first and then looks whether the file is dirty, a sync calls it clean first and then
+looks at the tail.
 """
 
 import threading
@@ -36,6 +39,8 @@ from topics.storage.wal.submission import Position, Submission
 from topics.storage.wal.successor import NamedFile, Successor
 
 _CLEAN = -1
+_EARLY_SHARE = 8
+"""A tail within an eighth of its age limit is synced by whoever looks, to spare a second look."""
 
 
 class ShardState(Enum):
@@ -79,6 +84,7 @@ class Shard:
         self._beacons = files.Beacons(writer.store_mark)
         self._reason = ""
         self._sync_limit_ns = settings.disk_sync_ms * 1_000_000
+        self._sync_early_ns = self._sync_limit_ns - self._sync_limit_ns // _EARLY_SHARE
         self._max_unsynced = settings.max_unsynced
         self._probe_at_ns = 0
         self._next = Successor(fs, directory, writer, handles)
@@ -146,10 +152,12 @@ class Shard:
     @property
     def sync_is_due(self) -> bool:
         """Whether the tail was too old or too long for comfort when it was last written."""
-        return (
-            self._wrote_at_ns - self._dirty_since_ns >= self._sync_limit_ns
-            or self._tail - self.synced[1] >= self._max_unsynced
-        )
+        return self._wrote_at_ns - self._dirty_since_ns >= self._sync_limit_ns or self.is_tail_long
+
+    @property
+    def is_tail_long(self) -> bool:
+        """Whether more than enough waits for a sync, however short a time."""
+        return self._tail - self.synced[1] >= self._max_unsynced
 
     @property
     def path(self) -> str:
@@ -269,9 +277,9 @@ class Shard:
         return self.synced
 
     def _sync_file(self) -> None:
-        with self.turn:
-            self._dirty_since_ns = _CLEAN  # what comes after this makes it dirty again
-            reached = self.position
+        self._dirty_since_ns = _CLEAN  # what comes after this makes it dirty again
+        lfn = self.lfn  # before the tail, which a write moves first: never a frame too many
+        reached = Position(self._link.first_lfn, self._tail, lfn)
         began = self.clock()
         try:
             self._file.fdatasync()
@@ -281,8 +289,7 @@ class Shard:
         crashpoint("wal.after_sync")
         self.synced_ns = ended - began
         self._sync_times.add(self.synced_ns)
-        with self.turn:
-            self._note_synced(reached, ended)
+        self._note_synced(reached, ended)
 
     def _note_synced(self, reached: Position, now_ns: int) -> None:
         self.synced = max(self.synced, reached)
@@ -300,7 +307,7 @@ class Shard:
         now = self.clock()
         try:
             if self._dirty_since_ns >= 0:
-                if self.sync_is_due or now - self._dirty_since_ns >= self._sync_limit_ns:
+                if self.sync_is_due or now - self._dirty_since_ns >= self._sync_early_ns:
                     self.sync()
             elif self._idle_due and now - self._synced_at_ns >= self._sync_limit_ns:
                 self._idle_due = False
@@ -309,6 +316,10 @@ class Shard:
             return
         if self.state is ShardState.FULL and now >= self._probe_at_ns:
             self.try_heal()
+
+    def sleeps_too_long(self, wait_ns: int | None) -> bool:
+        """Whether who sleeps for so long has to be told when the file gets dirty."""
+        return wait_ns is None or wait_ns > self._sync_limit_ns
 
     def wait_ns(self) -> int | None:
         """How long until `tick` has something to do; None when nothing is due by itself."""

@@ -110,15 +110,22 @@ def test_no_beacon_while_the_durable_position_stands_still() -> None:
     assert beacons_of(disk.peek(FIRST_FILE)) == []
 
 
-def test_an_old_tail_is_synced_by_the_tick_and_not_before() -> None:
+def test_an_old_tail_is_synced_by_the_tick_and_hardly_before() -> None:
     log = Log(SimDisk())
     log.append(b"1", durable=False)
-    log.timer.pass_ms(SETTINGS.disk_sync_ms - 1)
+    log.timer.pass_ms(SETTINGS.disk_sync_ms - 2)
     log.committer.tick()
     assert log.shard.is_dirty
-    log.timer.pass_ms(1)
+    log.timer.pass_ms(1)  # whoever looks this shortly before need not look again
     log.committer.tick()
     assert not log.shard.is_dirty
+
+
+def test_only_who_sleeps_longer_than_a_tail_may_wait_has_to_be_told_of_it() -> None:
+    shard, limit_ns = Log(SimDisk()).shard, SETTINGS.disk_sync_ms * 1_000_000
+    assert shard.sleeps_too_long(None)
+    assert shard.sleeps_too_long(limit_ns + 1)
+    assert not shard.sleeps_too_long(limit_ns)
 
 
 def test_a_write_syncs_an_old_tail_with_it() -> None:
