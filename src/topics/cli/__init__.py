@@ -5,7 +5,7 @@ that `topics --help` answers at once.
 
     exit code  meaning
             0  done
-            1  done, and the answer is no: damage was found, a check failed
+            1  done, and the answer is no: damage was found, a check failed; or it failed on the way
             2  the command was not understood
             3  what it was asked about is not there
             4  refused: the key does not allow it, or something stands against it

@@ -109,8 +109,8 @@ def app() -> None:
     Commands reach the log named by --url or --dir, else by --context, else by TOPICS_URL and
     TOPICS_TOKEN, else by the current context, else the server at http://127.0.0.1:4000.
 
-    Exit codes: 0 done, 1 the answer is no, 2 not understood, 3 not found, 4 refused,
-    5 unreachable, 130 interrupted.
+    Exit codes: 0 done, 1 the answer is no or it failed, 2 not understood, 3 not found,
+    4 refused, 5 unreachable, 130 interrupted.
     """
 
 

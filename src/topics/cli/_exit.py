@@ -9,6 +9,7 @@ OK, NO, USAGE, NOT_FOUND, REFUSED, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 4, 5, 
 _BY_CODE = {
     "invalid_request": USAGE,
     "invalid_setting": USAGE,
+    "invalid_option": USAGE,
     "topic_not_found": NOT_FOUND,
     "router_not_found": NOT_FOUND,
     "not_found": NOT_FOUND,
@@ -19,6 +20,10 @@ _BY_CODE = {
     "http_503": UNREACHABLE,
     "http_504": UNREACHABLE,
     "internal": NO,
+    "flow_failed": NO,
+    "sync_failed": NO,
+    "import_failed": NO,
+    "export_failed": NO,
 }
 
 

@@ -14,6 +14,11 @@ from topics.cli._exit import NO, NOT_FOUND, REFUSED, UNREACHABLE, USAGE, code_fo
 from topics.cli._extras import missing
 from topics.embedded.view import View
 from topics.errors import _BY_CODE, TopicsError, from_wire
+from topics.spark.bulk.exporting import ExportFailed
+from topics.spark.bulk.importing import ImportFailed
+from topics.spark.errors import InvalidOption
+from topics.spark.flows.errors import FlowFailed
+from topics.spark.lake.errors import SyncFailed
 
 CODES = {
     USAGE: {"invalid_request", "invalid_setting"},
@@ -37,6 +42,11 @@ def test_every_error_of_the_tree_has_its_exit_code(code: str) -> None:
         (FileNotFoundError(), NOT_FOUND),
         (PermissionError(), NO),
         (TopicsError("unknown to this version"), REFUSED),
+        (FlowFailed("a batch"), NO),
+        (SyncFailed("an epoch"), NO),
+        (ImportFailed("an epoch"), NO),
+        (ExportFailed("a piece"), NO),
+        (InvalidOption("of a source"), USAGE),
     ],
 )
 def test_other_errors_have_one_too(error: TopicsError | OSError, expected: int) -> None:
