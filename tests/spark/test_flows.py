@@ -374,12 +374,15 @@ def test_a_bad_flow_file_exits_with_2_and_the_near_miss(
     assert "did you mean `startingOffsets`?" in capfd.readouterr().err
 
 
-def test_a_missing_topic_exits_with_1_and_its_name(
+def test_a_missing_topic_exits_with_3_and_its_name_and_nothing_has_run(
     log: Log, capfd: pytest.CaptureFixture[str]
 ) -> None:
     file = log.write("from: nowhere\nsql: SELECT * FROM nowhere\nto: {topic: OUT}\ntrigger: once")
-    assert cli.run(["flow", "run", str(file)]) == 1
-    assert "nowhere" in capfd.readouterr().err
+    assert cli.run(["flow", "run", str(file)]) == 3
+    assert capfd.readouterr().err == (
+        'topics: topic "nowhere" does not exist; create it or write to it first\n'
+    )
+    assert state.find_all() == []
 
 
 # Killed

@@ -16,7 +16,7 @@ from tests.blackbox.conftest import ServerProcess
 from topics.cli import _app as cli
 from topics.client.targets import Target
 from topics.spark.bulk import exporting
-from topics.spark.bulk.exporting import ExportTask, export_topic
+from topics.spark.bulk.exporting import ExportTask, export_topic, plan_export
 from topics.spark.bulk.importing import ImportFailed, ImportTask, InputChanged, import_files
 from topics.spark.sink import BatchWriter
 
@@ -175,14 +175,14 @@ def test_an_export_goes_on_where_it_was_and_tells_of_losses(
     with monkeypatch.context() as patch:
         patch.setattr(exporting.Manifest, "save", dies)
         with pytest.raises(KeyboardInterrupt):
-            export_topic(spark, task)
-    first = export_topic(spark, task)
+            export_topic(spark, task, plan_export(task))
+    first = export_topic(spark, task, plan_export(task))
     assert (first.records, first.skipped, first.last_seq) == (300, 0, 400)
     assert first.lost_runs == 1
     server.call("POST", topic, {"records": [{"data": n} for n in range(400, 450)]})
-    more = export_topic(spark, task)
+    more = export_topic(spark, task, plan_export(task))
     assert (more.records, more.last_seq) == (50, 450)
-    assert export_topic(spark, task).records == 0
+    assert export_topic(spark, task, plan_export(task)).records == 0
     rows = pq.read_table(tmp_path / "out").sort_by("seq")
     assert rows.column("seq").to_pylist() == list(range(101, 451))
     assert rows.column("data").to_pylist() == [str(n) for n in range(100, 450)]

@@ -94,6 +94,7 @@ def sync(
         trigger=trigger,
         checkpoint=checkpoint,
     )
+    task.require_topic()
     run = Sync(task, report=_Shown(place.name, as_json=as_json), notice=_say)
     with told_to_stop() as stopping, job_session(f"lake {place.name}", master, _say) as spark:
         done = run.run(spark, stopping)

@@ -136,19 +136,29 @@ def export(
     """
     import os  # noqa: PLC0415
 
-    from topics.spark.bulk.exporting import ExportTask, export_topic, format_of  # noqa: PLC0415
+    from topics.cli._bulk import existing  # noqa: PLC0415 - help must not wait
+    from topics.spark.bulk.exporting import (  # noqa: PLC0415
+        ExportTask,
+        export_topic,
+        format_of,
+        plan_export,
+    )
     from topics.spark.jobs import job_session  # noqa: PLC0415
 
+    target = where.target()
+    if target.path is not None:
+        existing(target.path)
     task = ExportTask(
         topic,
         os.path.abspath(output),
-        where.target(),
+        target,
         format_of(output, asked),
         os.environ.get("TOPICS_COLD_DIR") or None,
     )
+    to_do = plan_export(task)
     with job_session(f"export {topic}", master, _say) as session:
         done = export_topic(
-            session, task, report=lambda piece: _show(piece, as_json=as_json), notice=_say
+            session, task, to_do, report=lambda piece: _show(piece, as_json=as_json), notice=_say
         )
     if as_json:
         print_json_line({"topic": topic, "ended": asdict(done)})

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.unit.spark.test_flow_state import a_state
 
+import topics
 from topics.client.targets import Target
+from topics.errors import InvalidRequest, TopicNotFound
 from topics.spark.flows import state
-from topics.spark.flows.errors import FlowFailed
 from topics.spark.flows.file import Flow, Source, ToTable, ToTopic
 from topics.spark.flows.progress import Progress
-from topics.spark.flows.running import Watch, run_query, server_options
+from topics.spark.flows.running import Watch, require_topics, run_query, server_options
 from topics.spark.flows.views import watched
 
 FLOW = Flow(
@@ -105,9 +107,26 @@ def test_any_other_error_ends_the_flow_at_once(holder: state.Holder) -> None:
 
 def test_a_directory_serves_a_table_and_no_topic() -> None:
     here = Target(path="/data")
-    with pytest.raises(FlowFailed, match="needs a server"):
+    with pytest.raises(InvalidRequest, match="needs a server"):
         server_options(FLOW, here)
     to_table = Flow(**{**vars(FLOW), "target": ToTable(Path("/lake/totals"))})
     assert server_options(to_table, here) == {"path": "/data"}
     with_key = Target(url="http://127.0.0.1:4000", token="key")
     assert server_options(FLOW, with_key) == {"url": "http://127.0.0.1:4000", "token": "key"}
+
+
+def test_a_flow_begins_only_with_topics_that_are_there_and_goes_on_without_them(
+    tmp_path: Path,
+) -> None:
+    here = {"path": str(tmp_path / "data")}
+    with topics.open(here["path"]) as log:
+        log.create("orders")
+    flow = replace(FLOW, checkpoint=tmp_path / "checkpoint")
+    require_topics(flow, here)
+    more = replace(flow, sources=(*FLOW.sources, Source("absent")))
+    with pytest.raises(TopicNotFound, match="absent"):
+        require_topics(more, here)
+    begun = more.checkpoint / "offsets" / "0"
+    begun.parent.mkdir(parents=True)
+    begun.touch()
+    require_topics(more, here)

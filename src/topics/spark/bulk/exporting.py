@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import pyarrow as pa
 
@@ -60,6 +60,10 @@ class ExportTask:
     target: Target
     format: Format
     cold_dir: str | None = None
+
+    @property
+    def where(self) -> Where:
+        return Where(self.target, self.cold_dir, DEFAULT_RETRY_S)
 
 
 @dataclass(frozen=True)
@@ -103,22 +107,22 @@ def format_of(output: str, asked: str | None) -> Format:
 def export_topic(
     spark: SparkSession,
     task: ExportTask,
+    to_do: ToDo,
     *,
     report: Callable[[Done], None] = lambda done: None,
     notice: Callable[[str], None] = lambda line: None,
 ) -> Exported:
-    """Export what is not yet in the output."""
+    """Export what is not yet in the output, as the task's plan has it."""
     began = time.monotonic()
     os.makedirs(task.output, exist_ok=True)
-    where = Where(task.target, task.cold_dir, DEFAULT_RETRY_S)
-    pieces, manifest = _to_do(task, where)
+    pieces, manifest = to_do
     skipped = len(manifest.pieces)
     if skipped:
         notice(f"{skipped} pieces, up to seq {manifest.last}, are in {task.output} already")
     wave = spark.sparkContext.defaultParallelism * _PIECES_PER_CORE
     records = lost = 0
     for at in range(0, len(pieces), wave):
-        for done in _write(spark, task, where, pieces[at : at + wave]):
+        for done in _write(spark, task, pieces[at : at + wave]):
             manifest.pieces.append(done)
             records += done.records
             lost += len(done.lost)
@@ -171,8 +175,16 @@ class Manifest:
         sync_directory(output)
 
 
-def _to_do(task: ExportTask, where: Where) -> tuple[list[Piece], Manifest]:
-    log = where.open()
+class ToDo(NamedTuple):
+    """The pieces to write, and the list that they go on."""
+
+    pieces: Sequence[Piece]
+    manifest: Manifest
+
+
+def plan_export(task: ExportTask) -> ToDo:
+    """What is missing in the output; needs no Spark, and writes nothing."""
+    log = task.where.open()
     try:
         head = log.head(task.topic)
         if head is None:
@@ -187,7 +199,7 @@ def _to_do(task: ExportTask, where: Where) -> tuple[list[Piece], Manifest]:
                 f"topic {task.topic} was made anew since {task.output} was written; choose another"
             )
         whole = Piece(task.topic, head.epoch, manifest.last + 1, head.next_seq - 1)
-        return cut(log, whole, parse(_options(task), streaming=False)), manifest
+        return ToDo(cut(log, whole, parse(_options(task), streaming=False)), manifest)
     finally:
         log.close()
 
@@ -201,11 +213,9 @@ def _options(task: ExportTask) -> dict[str, str]:
 # Writing
 
 
-def _write(
-    spark: SparkSession, task: ExportTask, where: Where, pieces: Sequence[Piece]
-) -> list[Done]:
+def _write(spark: SparkSession, task: ExportTask, pieces: Sequence[Piece]) -> list[Done]:
     rows = PieceReader.of(parse(_options(task), streaming=False), Projection(COLUMNS))
-    write = partial(write_piece, rows, where, task.output, task.format)
+    write = partial(write_piece, rows, task.where, task.output, task.format)
     try:
         done: list[Done] = spark.sparkContext.parallelize(pieces, len(pieces)).map(write).collect()
     except Exception as error:

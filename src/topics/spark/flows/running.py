@@ -20,6 +20,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from topics.client.targets import Target
+from topics.errors import InvalidRequest, TopicNotFound
+from topics.spark.checkpoints import has_read
 from topics.spark.flows import progress, state
 from topics.spark.flows.errors import FlowFailed
 from topics.spark.flows.explaining import explain
@@ -27,6 +29,8 @@ from topics.spark.flows.file import Flow, Source, ToTable
 from topics.spark.flows.progress import Progress
 from topics.spark.flows.reading import Function, load_module
 from topics.spark.flows.views import as_records, create_views, first_line
+from topics.spark.log import Where
+from topics.spark.options import parse
 from topics.spark.quiet import chatter_to
 from topics.spark.slow_starts import again_if_too_slow
 from topics.spark.starting import require_pyspark, session
@@ -64,10 +68,12 @@ def run(
 ) -> Outcome:
     """Run a flow to its end, or until SIGTERM or SIGINT; raises `FlowFailed`.
 
-    `report` gets every batch, `notice` a word on what is going on before the first one. A Spark
-    session that is there already is used and left as it was.
+    What is wrong before Spark starts, a topic that is not there above all, is told as the log
+    tells it. `report` gets every batch, `notice` a word on what is going on before the first one.
+    A Spark session that is there already is used and left as it was.
     """
     options = server_options(flow, target)
+    require_topics(flow, options)
     # In this order a signal sent to the holder of the lock always finds its handler.
     with told_to_stop() as stopping, state.hold(flow.name) as holder:
         holder.write(_first_state(flow, target, master, holder))
@@ -105,13 +111,30 @@ def server_options(flow: Flow, target: Target) -> dict[str, str]:
     """The options that name the log, for sources and sink."""
     if target.path is not None:
         if not isinstance(flow.target, ToTable):
-            raise FlowFailed(
+            raise InvalidRequest(
                 f"{flow.name} writes to a topic, and for that it needs a server; "
                 "name one with --url, or write to a table"
             )
         return {"path": target.path}
     assert target.url is not None
     return {"url": target.url} | ({} if target.token is None else {"token": target.token})
+
+
+def require_topics(flow: Flow, options: Mapping[str, str]) -> None:
+    """Raise `TopicNotFound` for a topic that the flow could not begin with.
+
+    A flow that has read before goes on without it, and waits until it is there again.
+    """
+    if has_read(flow.checkpoint):
+        return
+    for source in flow.sources:
+        asked = parse(_source_options(flow, source, options), streaming=True)
+        log = Where(asked.target, asked.cold_dir, asked.retry_s).open()
+        try:
+            if log.head(source.topic) is None:
+                raise TopicNotFound(source.topic)
+        finally:
+            log.close()
 
 
 def start(spark: SparkSession, flow: Flow, options: Mapping[str, str]) -> StreamingQuery:

@@ -8,7 +8,6 @@ are looked for between epochs as well.
 from __future__ import annotations
 
 import json
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from topics.errors import TopicNotFound
+from topics.spark.checkpoints import has_read
 from topics.spark.flows.explaining import explain
 from topics.spark.lake.epochs import report_position
 from topics.spark.lake.errors import SyncFailed
@@ -65,6 +65,11 @@ class SyncTask:
     def origin(self) -> Origin:
         return Origin(self.url, self.topic, token=self.token)
 
+    def require_topic(self) -> None:
+        """Raise `TopicNotFound` if there is nothing to sync: to ask that needs no Spark."""
+        with self.origin() as origin:
+            origin.state()
+
 
 @dataclass(frozen=True)
 class Epoch:
@@ -97,12 +102,8 @@ class Synced:
 
 
 def start_options(task: SyncTask, epoch: int) -> dict[str, str]:
-    """Where a new query begins; one with a checkpoint knows.
-
-    A query that ended before its first batch has left a checkpoint that knows nothing yet.
-    """
-    began = os.path.join(task.checkpoint_dir, "offsets")
-    if os.path.isdir(began) and any(name.isdecimal() for name in os.listdir(began)):
+    """Where a new query begins; one that has read knows by its checkpoint."""
+    if has_read(task.checkpoint_dir):
         return {}
     position = LakeTable.open(task.place).position(task.topic, epoch)
     return {"startingOffsets": json.dumps({task.topic: position + 1})}

@@ -1,0 +1,173 @@
+"""Commands look at what they were asked about before they start Spark."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from tests.unit.cli.runner import Answer, clean_environment, topics
+
+import topics as library
+from topics.errors import TopicNotFound
+from topics.spark import jobs
+from topics.spark.bulk import inputs
+from topics.spark.flows import running
+from topics.spark.lake.origin import Origin
+
+
+@pytest.fixture(autouse=True)
+def no_spark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Starting it takes seconds, so nothing here may try to."""
+
+    def started(*asked: object) -> None:
+        raise AssertionError("Spark was started")
+
+    clean_environment(monkeypatch, tmp_path / "config")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr(jobs, "job_session", started)
+    monkeypatch.setattr(running, "session", started)
+
+
+def import_of(source: object) -> Answer:
+    return topics("spark", "import", source, "orders", "--url", "http://127.0.0.1:1")
+
+
+@pytest.mark.parametrize("name", ["absent.jsonl", "absent", "*.parquet", "a.jsonl/b.jsonl"])
+def test_an_import_of_what_is_not_there_is_told_before_spark_starts(
+    name: str, tmp_path: Path
+) -> None:
+    (tmp_path / "a.jsonl").write_text("1\n")
+    answer = import_of(tmp_path / name)
+    assert (answer.code, answer.out) == (3, "")
+    assert answer.err == f"topics: the input {tmp_path / name} does not exist\n"
+
+
+@pytest.mark.parametrize("address", ["s3a://bucket/orders", "hdfs://name/a.parquet", "file:///a"])
+def test_an_import_from_an_address_is_told_that_it_takes_a_path(address: str) -> None:
+    answer = import_of(address)
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err == (
+        f"topics: {address} is no path: an import reads files that every machine of the job has "
+        "under the same path\n"
+    )
+
+
+def test_an_import_of_what_may_not_be_read_is_told_before_spark_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: str, mode: str) -> None:
+        raise PermissionError(13, "Permission denied", path)
+
+    source = tmp_path / "a.jsonl"
+    source.write_text("1\n")
+    monkeypatch.setattr(inputs, "open", refuse, raising=False)
+    answer = import_of(source)
+    assert (answer.code, answer.out) == (4, "")
+    assert answer.err == f"topics: {source} may not be read by this user\n"
+
+
+def test_a_folder_that_may_not_be_looked_into_is_not_left_out_of_an_import(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.jsonl").write_text("1\n")
+    real, locked = os.scandir, tmp_path / "locked"
+    locked.mkdir()
+
+    def scandir(path: str) -> object:
+        if str(path) == str(locked):
+            raise PermissionError(13, "Permission denied", path)
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    answer = import_of(tmp_path)
+    assert (answer.code, answer.out) == (4, "")
+    assert answer.err == f"topics: {locked} may not be read by this user\n"
+
+
+def test_a_table_whose_log_is_damaged_is_told_in_a_line(tmp_path: Path) -> None:
+    log = tmp_path / "_delta_log"
+    log.mkdir()
+    (log / f"{0:020d}.json").write_text("nonsense")
+    answer = import_of(tmp_path)
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err.startswith(f"topics: {tmp_path} is no Delta table that can be read: ")
+    assert answer.err.count("\n") == 1
+
+
+# Topics
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    with library.open(tmp_path / "data") as log:
+        log.create("orders")
+    return tmp_path / "data"
+
+
+def flow_to_a_table(folder: Path, settings: str = "") -> Path:
+    file = folder / "copy.yaml"
+    file.write_text(
+        f"from: {{absent: {{{settings}}}}}\nsql: SELECT * FROM absent\nto: {{table: ./copy}}\n"
+    )
+    return file
+
+
+MISSING = 'topics: topic "absent" does not exist; create it or write to it first\n'
+
+
+def test_a_flow_from_a_topic_that_is_not_there_is_told_before_spark_starts(
+    data: Path, tmp_path: Path
+) -> None:
+    answer = topics("flow", "run", flow_to_a_table(tmp_path), "--dir", data)
+    assert (answer.code, answer.out, answer.err) == (3, "", MISSING)
+
+
+def test_a_sync_of_a_topic_that_is_not_there_is_told_before_spark_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(origin: Origin) -> None:
+        raise TopicNotFound(origin.topic)
+
+    monkeypatch.setattr(Origin, "state", missing)
+    url = "http://127.0.0.1:1"
+    answer = topics("lake", "sync", "absent", tmp_path / "table", "--once", "--url", url)
+    assert (answer.code, answer.out, answer.err) == (3, "", MISSING)
+    assert not (tmp_path / "table").exists()
+
+
+def test_an_export_of_a_topic_that_is_not_there_is_told_before_spark_starts(
+    data: Path, tmp_path: Path
+) -> None:
+    answer = topics("spark", "export", "absent", tmp_path / "out", "--dir", data)
+    assert (answer.code, answer.out, answer.err) == (3, "", MISSING)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_directory_that_is_not_there_is_called_that_by_flow_and_export(tmp_path: Path) -> None:
+    absent = tmp_path / "absent"
+    for command in (
+        ("flow", "run", flow_to_a_table(tmp_path)),
+        ("spark", "export", "orders", tmp_path / "out"),
+    ):
+        answer = topics(*command, "--dir", absent)
+        assert (answer.code, answer.out) == (3, "")
+        assert answer.err == f"topics: the directory {absent} does not exist\n"
+
+
+def test_an_option_of_a_flow_that_makes_no_sense_is_told_before_spark_starts(
+    data: Path, tmp_path: Path
+) -> None:
+    answer = topics("flow", "run", flow_to_a_table(tmp_path, "retrySeconds: long"), "--dir", data)
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err == "topics: retrySeconds takes a number of seconds; got 'long'\n"
+
+
+def test_a_flow_into_a_topic_of_a_directory_is_told_before_spark_starts(
+    data: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "copy.yaml"
+    file.write_text("from: orders\nsql: SELECT * FROM orders\nto: {topic: copy}\n")
+    answer = topics("flow", "run", file, "--dir", data)
+    assert (answer.code, answer.out) == (2, "")
+    assert "needs a server; name one with --url" in answer.err
