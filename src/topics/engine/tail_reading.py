@@ -42,8 +42,10 @@ def view_slots(
     """
     a, b = lo - tail.first, hi - tail.first + 1
     locations = tail.locations[a:b]
-    start = locations[0]
-    size = locations[-1] + tail.lengths[b - 1] - start
+    start, last = locations[0], locations[-1]
+    if len(locations) > 2 and (min(locations) < start or max(locations) > last):
+        return None  # those between come from elsewhere
+    size = last + tail.lengths[b - 1] - start
     if not 0 < size <= SPAN_SLACK and not 0 < size <= min(
         room, sum(tail.lengths[a:b]) + SPAN_SLACK
     ):

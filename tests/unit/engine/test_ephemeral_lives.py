@@ -88,6 +88,18 @@ def after_an_ephemeral_life(durability: str, **caps: int) -> Store:
     return store
 
 
+@pytest.mark.parametrize("durability", ["memory", "disk", "fsync"])
+def test_a_claim_gives_the_jobs_of_an_ephemeral_life_that_lie_between_logged_ones(
+    durability: str,
+) -> None:
+    store = Store()
+    for durability_then, jobs in ((durability, range(3)), ("ephemeral", [3]), (durability, [4])):
+        store.log.create("a", type="queue", durability=durability_then)
+        store.append("a", *jobs)
+    claimed = store.log.queue("a", node="w").claim(5)
+    assert [(job.seq, job.data) for job in claimed] == [(seq, seq - 1) for seq in range(1, 6)]
+
+
 def write(store: Store, count: int) -> None:
     for value in range(count):
         store.append("a", value)
