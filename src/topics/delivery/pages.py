@@ -217,7 +217,11 @@ class SharedPages:
 
         self.reads += 1
         query = Query(ask.after, options.limit, options.budget, options.nodes, options.match)
-        self._runner.start(self._engine.read(ask.topic.name, query), finish)
+        page = self._engine.newest(ask.topic, query)
+        if page is not None:
+            finish(page, None)
+        else:
+            self._runner.start(self._engine.read(ask.topic.name, query), finish)
 
     def _keep(self, key: object, entry: _Entry, page: Rendered | None) -> None:
         if self._entries.get(key) is not entry:

@@ -69,6 +69,7 @@ class Engine:
         self.delete_seqs = self._deleter.delete_seqs
         self.submit_delete = self._deleter.submit_seqs
         self.read = self._reader.read
+        self.newest = self._reader.newest
         self.staging = Staging(kernel, self.lifecycle, arenas, shelf or MemoryShelf())
         self.stage = self.staging.stage
         self.commit = self.staging.commit

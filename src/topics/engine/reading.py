@@ -85,6 +85,9 @@ class Reader:
         """One page after the cursor, with at most one announcement of loss before its records."""
         kernel = self._kernel
         topic = kernel.topic(name)
+        page = self.newest(topic, query)
+        if page is not None:
+            return page
         if kernel.catalog.routers.by_name:
             yield from kernel.catch_up(topic)
         yield from kernel.retain(topic)
@@ -96,6 +99,37 @@ class Reader:
         begun = progress.cursor
         yield from self.scan(topic, query, progress)
         return page_of(topic, progress, scanned=max(0, progress.cursor - begun))
+
+    def newest(self, topic: Topic, query: Query) -> Page | None:
+        """What `read` gives, if that is simply all that came after the cursor, and in memory.
+
+        So it is for whoever follows a topic, and then there is nothing to plan or to wait for.
+        None when there is more to it.
+        """
+        kernel, head, after = self._kernel, topic.head, query.after
+        count = head - after
+        if (
+            not 0 < count <= min(query.limit or DEFAULT_LIMIT, kernel.settings.max_limit)
+            or after < topic.history.last
+            or not topic.is_all_live(after + 1, head)
+            or query.from_ts is not None
+            or query.to_seq is not None
+            or query.accepts_in(topic) is not None
+            or kernel.catalog.routers.by_name
+            or kernel.due_eviction(topic) is not None
+        ):
+            return None
+        tail, room = topic.tail, min(query.budget or DEFAULT_BUDGET, MAX_BUDGET)
+        at = after + 1 - tail.first
+        if sum(tail.lengths[at : at + count]) > room:
+            return None
+        view = view_slots(kernel.sources, tail, after + 1, head, room)
+        if view is None:
+            return None
+        topic.last_read_ts = topic.last_consumed = kernel.clock.now_ms()
+        found = FrameRecords()
+        found.extend(*view)
+        return Page(topic.name, found, head, head, topic.earliest, True, None, 0, count)
 
     def records(self, topic: Topic, seqs: Sequence[int]) -> Op[dict[int, Record]]:
         """Records by seq, as far as they live and can be read; `seqs` ascend."""

@@ -32,7 +32,10 @@ T = TypeVar("T")
 
 
 class InlineRunner:
-    """Runs operations on the spot, or, while `held`, when let go."""
+    """Runs operations on the spot, or, while `held`, when let go.
+
+    While it is, no record of its world is at hand: every read has to wait.
+    """
 
     def __init__(self) -> None:
         self.held = False
@@ -146,6 +149,8 @@ class World:
         self.runner = InlineRunner()
         self._soon: list[Callable[[], None]] = []
         self.ended = 0
+        newest = engine.newest
+        engine.newest = lambda topic, query: None if self.runner.held else newest(topic, query)
         self.delivery = Delivery(
             engine,
             self.runner,

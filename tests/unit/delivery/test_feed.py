@@ -3,6 +3,7 @@
 import pytest
 from tests.unit.delivery.builders import Peer, World
 
+from topics.core.topic import Topic
 from topics.delivery.pages import Options
 from topics.delivery.subscriptions import Place
 from topics.engine.effects import PAUSE, Op
@@ -76,6 +77,10 @@ def test_every_frame_id_holds_all_topics_as_they_stand_after_it(world: World) ->
     assert positions == [{"audit": 1, "orders": 0}] * 2 + [{"audit": 1, "orders": 2}] * 2
 
 
+def not_at_hand(topic: Topic, query: Query) -> None:
+    """The records have to be fetched."""
+
+
 def test_a_busy_topic_does_not_keep_the_others_waiting(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,6 +96,7 @@ def test_a_busy_topic_does_not_keep_the_others_waiting(
         return page
 
     monkeypatch.setattr(world.engine, "read", read_while_it_grows)
+    monkeypatch.setattr(world.engine, "newest", not_at_hand)
     peer = world.watch("orders", "zebra", options=Options(limit=1))
     shown = [e.data["topic"] for e in peer.events()[1:] if e.event == "record"]
     assert shown.index("zebra") <= 2
@@ -333,6 +339,7 @@ def test_a_failed_read_is_tried_again(world: World, monkeypatch: pytest.MonkeyPa
         raise Internal("the disk is gone")
 
     monkeypatch.setattr(world.engine, "read", broken)
+    monkeypatch.setattr(world.engine, "newest", not_at_hand)
     peer: Peer = world.watch("orders")
     assert peer.names() == ["retry"]
     monkeypatch.setattr(world.engine, "read", real)
