@@ -77,7 +77,7 @@ def sync(
     What the log lost before it could be written lands in TABLE__loss. What is deleted in the topic
     leaves the table. SIGTERM and Ctrl-C let the epoch at hand finish; the next run goes on there.
     """
-    from topics.spark.flows.running import told_to_stop  # noqa: PLC0415 - help must not wait
+    from topics.spark.ending import told_to_stop  # noqa: PLC0415 - help must not wait
     from topics.spark.jobs import job_session  # noqa: PLC0415
     from topics.spark.lake.place import Place  # noqa: PLC0415
     from topics.spark.lake.syncing import Sync, SyncTask  # noqa: PLC0415

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import socket
 import threading
 import time
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from topics.client.targets import Target
 from topics.errors import InvalidRequest, TopicNotFound
 from topics.spark.checkpoints import has_read
+from topics.spark.ending import told_to_stop
 from topics.spark.flows import progress, state
 from topics.spark.flows.errors import FlowFailed
 from topics.spark.flows.explaining import explain
@@ -268,27 +268,6 @@ def deliver_reports(spark: SparkSession) -> None:
         context.sc().listenerBus().waitUntilEmpty(_DELIVERY_MS)
     except Exception as error:  # whatever the JVM throws: the flow itself has ended well
         _log.warning("the cursors of the flow may not be up to date: %s", first_line(error))
-
-
-@contextmanager
-def told_to_stop() -> Iterator[threading.Event]:
-    """An event that SIGTERM and SIGINT set; the second SIGINT ends everything at once."""
-    stopping = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield stopping  # Python hands signals to the main thread only
-        return
-
-    def ask(number: int, _: object) -> None:
-        if stopping.is_set() and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        stopping.set()
-
-    before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield stopping
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 class Watch:
