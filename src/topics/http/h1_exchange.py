@@ -12,7 +12,7 @@ from topics.http.h1_wire import (
     stream_head,
     whole,
 )
-from topics.http.messages import Request, Response, Spliced, Stream, Upgrade
+from topics.http.messages import Request, Response, Stream, Upgrade
 
 if TYPE_CHECKING:
     from topics.http.h1 import H1Connection
@@ -99,10 +99,10 @@ class H1Exchange(Exchange):
             self.connection.send_last(self, whole(response, fields))
         else:
             self.connection.send(self, head_only(response, fields))
-            parts = response.parts if isinstance(response, Spliced) else (response.body,)
-            for part in parts[:-1]:
+            *parts, last = response.parts
+            for part in parts:
                 self.connection.send(self, part)
-            self.connection.send_last(self, parts[-1])
+            self.connection.send_last(self, last)
 
     def _open_stream(self, head: Response) -> Stream:
         chunked = self.request.version == "1.1"

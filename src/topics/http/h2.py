@@ -17,7 +17,7 @@ fill a bucket, and a peer that fills it faster than it leaks is sent away.
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from h2 import events
@@ -30,16 +30,14 @@ from topics.http.h2_fields import Fields, request_of
 from topics.http.h2_output import Output
 from topics.http.h2_waits import Waits
 from topics.http.hub import Hub, log
-from topics.http.messages import Request
+from topics.http.messages import Request, Response
 from topics.http.patience import Patience
 
 _SLICE_BYTES = 4 * 1024
 _TURN_S = 0.004
 
 _HOLD_OUTPUT, _HOLD_TURN = 1, 2
-
 _PING = b"topics!?"
-
 _SETTINGS_COST, _PING_COST, _OTHER_COST = 10, 4, 1
 
 
@@ -305,13 +303,12 @@ class H2Connection(asyncio.Protocol):
 
     # Bytes go out
 
-    def send_answer(self, exchange: H2Exchange, headers: Fields, body: bytes) -> bool:
+    def send_answer(self, exchange: H2Exchange, headers: Fields, response: Response) -> bool:
         """Send a whole answer; False, and nothing done, when it has to go piece by piece."""
-        if self.blocked or not self._engine.send_answer(exchange.stream_id, headers, body):
+        if self.blocked or not self._output.send_whole(exchange, headers, response):
             return False
         if not self._in_turn:
             self._schedule()
-        self._output.count(len(body))
         exchange.done = True
         self._exchanges.pop(exchange.stream_id, None)
         if exchange.counted:
@@ -346,11 +343,15 @@ class H2Connection(asyncio.Protocol):
         self._forget(exchange)
         exchange.leave()
 
-    def flush(self) -> None:
-        """Write every frame the library has ready."""
+    def flush(self, behind: Sequence[bytes | memoryview] = ()) -> None:
+        """Write every frame the library has ready, and those given behind them."""
         data = self._engine.data_to_send()
-        if data and not self._transport.is_closing():
-            self._transport.write(data)
+        self._output.unflushed = 0
+        if not self._transport.is_closing():
+            if behind:
+                self._transport.writelines([data, *behind])
+            elif data:
+                self._transport.write(data)
 
     def push(self) -> None:
         """Send what can be sent now instead of at the end of the turn."""

@@ -12,6 +12,7 @@ The short way knows the library from the inside, so it is taken with the version
 only. `tests/unit/http/test_h2_engine.py` holds it against the library frame by frame.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
@@ -53,6 +54,8 @@ _PREFACE_BYTES = 24
 _START = Struct(">HBBBL")
 _SHAPE_BYTES, _START_BYTES = 5, 9
 _STREAM_IDS = 2**31 - 1
+FRAME_BYTES = 2**14
+"""What fits a frame, whatever the peer says: it may allow more, never less."""
 _MAX_SHAPES = 4096
 
 _HEADERS, _DATA = 0x1, 0x0
@@ -279,33 +282,69 @@ class Engine(H2Connection):
         It cannot while the request is still coming, when headers were sent already, or when the
         body is larger than a frame or a window.
         """
-        stream = self.streams.get(stream_id)
         size = len(body)
+        if size > self.max_outbound_frame_size:
+            return False
+        head = self._head_of_answer(stream_id, headers, size)
+        if head is None:
+            return False
+        if size:
+            start = _START.pack(size >> 8, size & 0xFF, _DATA, _END_STREAM, stream_id)
+            self._data_to_send += b"".join((head, start, body))
+        else:
+            self._data_to_send += head
+        self.outbound_flow_control_window -= size
+        self._forget(stream_id)
+        return True
+
+    def cut_answer(
+        self, stream_id: int, headers: Fields, parts: Sequence[bytes]
+    ) -> list[bytes | memoryview] | None:
+        """The frames of a whole answer, as `send_answer` would queue it if they were one.
+
+        They belong right behind what is queued. None, and nothing done, if it cannot be now.
+        """
+        left = size = sum(map(len, parts))
+        head = self._head_of_answer(stream_id, headers, size)
+        if head is None or not size:
+            return None
+        frames: list[bytes | memoryview] = [head]
+        room = 0  # in the frame begun last
+        for part in parts:
+            view, at = memoryview(part), 0
+            while at < len(part):
+                if not room:
+                    room = min(left, FRAME_BYTES)
+                    left -= room
+                    flags = 0 if left else _END_STREAM
+                    frames.append(_START.pack(room >> 8, room & 0xFF, _DATA, flags, stream_id))
+                piece = view[at : at + room]
+                frames.append(piece)
+                at += len(piece)
+                room -= len(piece)
+        self.outbound_flow_control_window -= size
+        self._forget(stream_id)
+        return frames
+
+    def _head_of_answer(self, stream_id: int, headers: Fields, size: int) -> bytes | None:
+        """The frame that begins an answer with so large a body, which now has to follow whole."""
+        stream = self.streams.get(stream_id)
         if (
             stream is None
             or stream.state_machine.state is not StreamState.HALF_CLOSED_REMOTE
             or stream.state_machine.headers_sent
-            or size > self.max_outbound_frame_size
             or size > stream.outbound_flow_control_window
             or size > self.outbound_flow_control_window
             or not self._is_settled
             or self.encoder.table_size_changes
         ):
-            return False
+            return None
         block = self.encoder.encode(headers)
-        if len(block) > self.max_outbound_frame_size:
-            return False
         length = len(block)
+        if length > self.max_outbound_frame_size:
+            return None
         flags = _END_HEADERS if size else _END_HEADERS | _END_STREAM
-        start = _START.pack(length >> 8, length & 0xFF, _HEADERS, flags, stream_id)
-        if size:
-            data_start = _START.pack(size >> 8, size & 0xFF, _DATA, _END_STREAM, stream_id)
-            self._data_to_send += b"".join((start, block, data_start, body))
-            self.outbound_flow_control_window -= size
-        else:
-            self._data_to_send += start + block
-        self._forget(stream_id)
-        return True
+        return _START.pack(length >> 8, length & 0xFF, _HEADERS, flags, stream_id) + block
 
     def send_head(self, stream_id: int, headers: Fields, *, ends: bool = False) -> None:
         """Queue the headers of an answer, with `ends` all of it; raises as the library does."""

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from topics.http.h2 import H2Connection
 
 _BODILESS = frozenset((204, 304))
+_HEAD_ALONE = Response(200)
+"""Nothing to send behind the headers."""
 
 
 class H2Exchange(Exchange):
@@ -34,16 +36,16 @@ class H2Exchange(Exchange):
         self.pending: deque[memoryview] = deque()  # views: a body is not copied for each frame
 
     def _send_response(self, response: Response) -> None:
-        body = response.body
         headers = self._head(response)
         if response.status in _BODILESS:
-            body = b""
+            response = _HEAD_ALONE
         else:
-            headers.append((b"content-length", b"%d" % len(body)))
+            headers.append((b"content-length", b"%d" % response.size))
             if self.request.method == "HEAD":
-                body = b""
-        if self.connection.send_answer(self, headers, body):
+                response = _HEAD_ALONE
+        if self.connection.send_answer(self, headers, response):
             return
+        body = response.body
         self.connection.send_head(self, headers, ends=not body)
         if body:
             self.ending = True

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 from h2.exceptions import ProtocolError
 
-from topics.http.h2_engine import Engine
+from topics.http.h2_engine import FRAME_BYTES, Engine
 from topics.http.h2_exchange import H2Exchange
+from topics.http.h2_fields import Fields
+from topics.http.messages import Response
 
 if TYPE_CHECKING:
     from topics.http.h2 import H2Connection
@@ -21,13 +23,13 @@ _ROUND_BYTES = 64 * 1024
 class Output:
     """The unsent bytes of a connection, by stream."""
 
-    __slots__ = ("_connection", "_engine", "_sending", "_unflushed", "_unread_bytes")
+    __slots__ = ("_connection", "_engine", "_sending", "_unread_bytes", "unflushed")
 
     def __init__(self, connection: "H2Connection", engine: Engine) -> None:
         self._connection = connection
         self._engine = engine
         self._sending: dict[int, H2Exchange] = {}
-        self._unflushed = 0
+        self.unflushed = 0  # bytes that were counted since the last flush
         self._unread_bytes = 0  # of plain answers; streams are bounded by who writes them
 
     def add(self, exchange: H2Exchange, size: int) -> None:
@@ -47,6 +49,25 @@ class Output:
         exchange.pending_bytes = 0
         exchange.pending.clear()
         self._sending.pop(exchange.stream_id, None)
+
+    def send_whole(self, exchange: H2Exchange, headers: Fields, response: Response) -> bool:
+        """Send an answer past the queue; False, and nothing done, if that cannot be.
+
+        A long one is sent from where it lies, unless others have something to send as well.
+        """
+        engine, stream_id, size = self._engine, exchange.stream_id, response.size
+        if size <= FRAME_BYTES:
+            if not engine.send_answer(stream_id, headers, response.body):
+                return False
+            self.count(size)
+            return True
+        if self._sending or size > self._connection.hub.limits.high_water_bytes:
+            return False
+        frames = engine.cut_answer(stream_id, headers, response.parts)
+        if frames is None:
+            return False
+        self._connection.flush(frames)
+        return True
 
     def pump(self) -> None:
         """Send what can be sent now."""
@@ -100,9 +121,8 @@ class Output:
 
     def count(self, size: int) -> None:
         """So many bytes more are ready to be written; many of them are written at once."""
-        self._unflushed += size
-        if self._unflushed >= self._connection.hub.limits.high_water_bytes:
-            self._unflushed = 0
+        self.unflushed += size
+        if self.unflushed >= self._connection.hub.limits.high_water_bytes:
             self._connection.flush()
 
     def _emptied(self, exchange: H2Exchange) -> None:

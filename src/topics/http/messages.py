@@ -99,26 +99,35 @@ class Response:
         """Bytes of the body."""
         return len(self.body)
 
+    @property
+    def parts(self) -> tuple[bytes, ...]:
+        """The body as it lies in memory."""
+        return (self.body,)
+
 
 class Spliced(Response):
     """A complete answer in pieces, so that stored bytes are sent without being copied first."""
 
-    __slots__ = ("parts",)
+    __slots__ = ("_parts",)
 
     def __init__(self, parts: tuple[bytes, ...]) -> None:
         self.status = 200
         self.content_type = JSON
         self.headers = ()
-        self.parts = parts
+        self._parts = parts
+
+    @property
+    def parts(self) -> tuple[bytes, ...]:
+        return self._parts
 
     @property
     def body(self) -> bytes:  # type: ignore[override]  # nobody sets the body of an answer
         """The pieces as one, for whoever needs it so."""
-        return b"".join(self.parts)
+        return b"".join(self._parts)
 
     @property
     def size(self) -> int:
-        return sum(map(len, self.parts))
+        return sum(map(len, self._parts))
 
 
 class Stream(ABC):

@@ -7,7 +7,7 @@ know of every stream, and how they refuse.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from random import Random
 
@@ -32,7 +32,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from topics.http import h2_engine
-from topics.http.h2_engine import Engine, PlainData, PlainRequest
+from topics.http.h2_engine import FRAME_BYTES, Engine, PlainData, PlainRequest
 from topics.http.h2_fields import Fields, request_of
 from topics.http.limits import Limits
 from topics.http.messages import Request
@@ -69,6 +69,16 @@ class LongWay(Engine):
         if body:
             self.send_data(stream_id, body, end_stream=True)
         return True
+
+    def cut_answer(
+        self, stream_id: int, headers: Fields, parts: Sequence[bytes]
+    ) -> list[bytes | memoryview] | None:
+        self.send_headers(stream_id, headers)
+        body = b"".join(parts)
+        for at in range(0, len(body), FRAME_BYTES):
+            piece = body[at : at + FRAME_BYTES]
+            self.send_data(stream_id, piece, end_stream=at + len(piece) == len(body))
+        return []
 
 
 class Side:
@@ -227,6 +237,17 @@ class Twins:
         self.compare()
         return True
 
+    def answer_in_parts(self, stream_id: int, *parts: bytes) -> bool:
+        """The same with an answer that may take several frames."""
+        frames = self.short.engine.cut_answer(stream_id, ANSWER, parts)
+        if frames is not None:
+            self.short.engine._data_to_send += b"".join(frames)
+            self.long.engine.cut_answer(stream_id, ANSWER, parts)
+        for side in (self.short, self.long):
+            side.collect_sent()
+        self.compare()
+        return frames is not None
+
 
 # The sessions
 
@@ -260,12 +281,17 @@ def a_stream(twins: Twins, random: Random) -> int:
 
 def step(twins: Twins, random: Random) -> None:
     """One frame of a client, or a few, or one answer."""
-    kinds = (plain_request, answer, piece, some_data, some_head, other_frame)
-    random.choices(kinds, (8, 2, 2, 2, 2, 2))[0](twins, random)
+    kinds = (plain_request, answer, answer_in_parts, piece, some_data, some_head, other_frame)
+    random.choices(kinds, (8, 2, 1, 2, 2, 2, 2))[0](twins, random)
 
 
 def answer(twins: Twins, random: Random) -> None:
     twins.answer(twins.next_id - 2, b"x" * random.choice((0, 3, 20_000)))
+
+
+def answer_in_parts(twins: Twins, random: Random) -> None:
+    sizes = random.choices((0, 3, FRAME_BYTES - 3, FRAME_BYTES, 20_000), k=random.randrange(4))
+    twins.answer_in_parts(twins.next_id - 2, *(b"%d" % n * size for n, size in enumerate(sizes)))
 
 
 def piece(twins: Twins, random: Random) -> None:
@@ -600,6 +626,33 @@ def test_a_piece_is_sent_or_refused_as_the_library_would(
         twins.compare()
     assert twins.short.decoder.header_table_size == twins.long.decoder.header_table_size
     twins.take(DataFrame(stream_id, b"1", flags=["END_STREAM"]).serialize())
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        (1,),
+        (FRAME_BYTES,),
+        (FRAME_BYTES + 1,),
+        (3, FRAME_BYTES - 3),
+        (3, FRAME_BYTES, 0, 7),
+        (0, 2 * FRAME_BYTES, 5),
+        (40_000,),
+    ],
+)
+def test_an_answer_in_parts_is_cut_as_the_library_would(sizes: tuple[int, ...]) -> None:
+    twins = warmed()
+    stream_id = opened(twins, ends=True)
+    assert twins.answer_in_parts(stream_id, *(b"%d" % n * size for n, size in enumerate(sizes)))
+    assert not twins.answer_in_parts(stream_id, b"once more")
+
+
+def test_an_answer_in_parts_that_no_window_has_room_for_is_not_cut() -> None:
+    twins = warmed()
+    stream_id = opened(twins, ends=True)
+    assert not twins.answer_in_parts(stream_id, b"x" * 40_000, b"x" * 40_000)
+    assert not twins.answer_in_parts(stream_id)
+    assert twins.answer_in_parts(stream_id, b"x" * 40_000)
 
 
 def test_headers_larger_than_a_frame_are_sent_as_the_library_does() -> None:
