@@ -19,6 +19,7 @@ from topics.http.body import Body, plan_body
 from topics.http.coding import accepts_gzip, compress
 from topics.http.hub import Hub, log
 from topics.http.messages import Headers, Request, Response, Stream, Upgrade
+from topics.http.turns import Turns
 
 _CODED: Headers = ((b"content-encoding", b"gzip"), (b"vary", b"Accept-Encoding"))
 
@@ -38,6 +39,10 @@ class Exchange(ABC):
     def __init__(self, hub: Hub, request: Request) -> None:
         self._hub = hub
         self.request = request
+
+    @property
+    def turns(self) -> Turns:
+        return self._hub.turns
 
     # The request comes in
 

@@ -14,7 +14,7 @@ the bytes it was given, so it is fed in slices unless they are known to be body.
 
 Output is *corked* while input is being parsed. Where it is but a small answer the cork stays on
 until the end of the turn of the loop, so that the answers of many connections leave in a row;
-see `Hub.uncork_later`. Whoever writes in between does so behind the cork, and nobody closes a
+see `turns.Turns`. Whoever writes in between does so behind the cork, and nobody closes a
 connection without taking it off.
 
 A connection is *deaf* once a request said it is the last, or was refused with its body unread:
@@ -328,7 +328,7 @@ class H1Connection(asyncio.Protocol):
         if not corked:
             self._corked = None
         elif len(corked) == 1 and len(corked[0]) <= _HELD_BYTES:
-            self.hub.uncork_later(self)
+            self.hub.turns.uncork_later(self)
         else:
             self.uncork()
 

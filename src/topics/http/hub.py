@@ -16,12 +16,10 @@ from topics.http.h1_heads import KnownHeads
 from topics.http.h1_wire import chunk
 from topics.http.limits import Limits
 from topics.http.messages import Application
+from topics.http.turns import Turns
 from topics.http.ws_wire import text_frame
 
 log = logging.getLogger("topics.http")
-
-HELD_NS = 1_000_000
-"""How long a finished answer may wait for others to leave with it."""
 
 
 class Connection(Protocol):
@@ -35,13 +33,6 @@ class Connection(Protocol):
 
     def abort(self) -> None:
         """Close now, unsent bytes included."""
-
-
-class Corked(Connection, Protocol):
-    """A connection with finished answers that have not left."""
-
-    def uncork(self) -> None:
-        """Let them go; harmless when they have gone."""
 
 
 class LastWrapped:
@@ -70,13 +61,10 @@ class Hub:
     """Shared by every connection of one listener; owned by the loop thread."""
 
     __slots__ = (
-        "_corked",
-        "_corked_ns",
         "_date",
         "_date_field",
         "_date_s",
         "_sweep",
-        "_uncork_due",
         "all_gone",
         "app",
         "chunked",
@@ -86,6 +74,7 @@ class Hub:
         "limits",
         "loop",
         "text_framed",
+        "turns",
     )
 
     def __init__(self, app: Application, limits: Limits, loop: asyncio.AbstractEventLoop) -> None:
@@ -99,10 +88,8 @@ class Hub:
         self.heads = KnownHeads()
         self.chunked = LastWrapped(chunk)
         self.text_framed = LastWrapped(text_frame)
+        self.turns = Turns(loop.call_soon)
         self._sweep: asyncio.TimerHandle | None = None
-        self._corked: list[Corked] = []
-        self._corked_ns = 0  # since when the first of them waits
-        self._uncork_due = False
         self._date_s = 0
         self._date = b""
         self._date_field = b""
@@ -132,35 +119,6 @@ class Hub:
                 connection.abort()
         if self.connections:
             self._sweep = self.loop.call_later(self.limits.sweep_s(), self._sweep_all)
-
-    def uncork_later(self, connection: Corked) -> None:
-        """Let answers go at the end of this turn of the loop, or when the first waited enough.
-
-        To hand over an answer wakes whoever waits for it, and then the answers of other
-        requests have to wait for a core. It is cheaper to hand over several in a row.
-        """
-        corked = self._corked
-        corked.append(connection)
-        if len(corked) == 1:
-            self._corked_ns = time.perf_counter_ns()
-            if not self._uncork_due:
-                self._uncork_due = True
-                self.loop.call_soon(self._end_turn)
-        elif time.perf_counter_ns() - self._corked_ns > HELD_NS:
-            self._uncork_all()
-
-    def _end_turn(self) -> None:
-        self._uncork_due = False
-        self._uncork_all()
-
-    def _uncork_all(self) -> None:
-        corked, self._corked = self._corked, []
-        for connection in corked:
-            try:
-                connection.uncork()
-            except Exception:  # one connection's bug must not hold up the others
-                log.exception("sending an answer failed")
-                connection.abort()
 
     def stop(self) -> None:
         """End the sweep; for a hub without connections."""

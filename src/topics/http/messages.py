@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from topics.http.target import query_pairs, segments_of, split_target
+from topics.http.turns import Turns
 
 JSON = b"application/json"
 
@@ -216,6 +217,10 @@ class Reply(Protocol):
 
     on_gone: Callable[[], None] | None
     on_half_close: Callable[[], None] | None
+
+    @property
+    def turns(self) -> Turns:
+        """Where the turn of the loop ends in which the request came."""
 
     def __call__(self, response: Response) -> None:
         """Answer with a complete response."""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.unit.http.transports import HandFed
 
-from topics.http import hub as hub_module
+from topics.http import turns as turns_module
 from topics.http.h1 import H1Connection
 from topics.http.hub import Hub
 from topics.http.limits import Limits
@@ -109,7 +109,7 @@ def play(scene: Callable[[World], Awaitable[None]]) -> None:
 @pytest.fixture
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow this machine is, nothing has waited for too long."""
-    monkeypatch.setattr(hub_module, "HELD_NS", 1 << 62)
+    monkeypatch.setattr(turns_module, "HELD_NS", 1 << 62)
 
 
 @pytest.mark.usefixtures("_patient")
@@ -131,7 +131,7 @@ def test_answers_to_several_connections_leave_at_the_end_of_the_turn() -> None:
 def test_an_answer_that_waited_enough_takes_the_others_along(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(hub_module, "HELD_NS", -1)
+    monkeypatch.setattr(turns_module, "HELD_NS", -1)
 
     async def scene(world: World) -> None:
         (first, one), (second, two) = world.connect(), world.connect()

@@ -1,0 +1,92 @@
+"""The end of a turn of the loop: what is cheaper done together is done there, then answers leave.
+
+With many clients a turn brings many requests, and two things cost less for all of them at once than
+for each. Requests to the same queue share what they do to it. And an answer handed to the kernel
+wakes whoever waits for it, after which the answers of others have to wait for a core; so answers
+are handed over in a row.
+
+Nobody waits for long: a turn of more than a millisecond is cut into several.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+log = logging.getLogger("topics.http")
+
+HELD_NS = 1_000_000
+"""How long a request may wait for others to be served with it, and an answer to leave with it."""
+
+
+class Corked(Protocol):
+    """A connection with finished answers that have not left."""
+
+    def uncork(self) -> None:
+        """Let them go; harmless when they have gone."""
+
+    def abort(self) -> None:
+        """Close now, unsent bytes included."""
+
+
+class Turns:
+    """Shared by every connection of one listener; owned by the loop thread."""
+
+    __slots__ = ("_corked", "_corked_ns", "_is_due", "_schedule", "_work")
+
+    def __init__(self, schedule: Callable[[Callable[[], None]], object]) -> None:
+        self._schedule = schedule
+        self._work: list[Callable[[], None]] = []
+        self._corked: list[Corked] = []
+        self._corked_ns = 0  # since when the first of them waits
+        self._is_due = False  # the end of the turn is scheduled, or being held
+
+    def finish_later(self, work: Callable[[], None]) -> None:
+        """Do this at the end of the turn, before its answers leave."""
+        self._work.append(work)
+        if not self._is_due:
+            self._is_due = True
+            self._schedule(self._end)
+
+    def uncork_later(self, connection: Corked) -> None:
+        """Let answers go at the end of the turn, or when the first of them waited enough."""
+        corked = self._corked
+        corked.append(connection)
+        if len(corked) == 1:
+            self._corked_ns = time.perf_counter_ns()
+            if not self._is_due:
+                self._is_due = True
+                self._schedule(self._end)
+        elif time.perf_counter_ns() - self._corked_ns > HELD_NS:
+            self._uncork_all()
+
+    def cut(self) -> None:
+        """End the turn for those who have come so far: one of them has waited enough."""
+        self._finish_all()
+        self._uncork_all()
+
+    def _end(self) -> None:
+        self._finish_all()
+        self._is_due = False  # not before: what was just answered leaves now
+        self._uncork_all()
+
+    def _finish_all(self) -> None:
+        """Do what is to be done, and what comes of it."""
+        while self._work:
+            due, self._work = self._work, []
+            for work in due:
+                try:
+                    work()
+                except Exception:  # one's bug must not hold up the others
+                    log.exception("work at the end of a turn failed")
+
+    def _uncork_all(self) -> None:
+        corked, self._corked = self._corked, []
+        for connection in corked:
+            try:
+                connection.uncork()
+            except Exception:  # one connection's bug must not hold up the others
+                log.exception("sending an answer failed")
+                connection.abort()

@@ -1,0 +1,113 @@
+"""The end of a turn: first what was left for it, then the answers, and neither for too long."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import pytest
+
+from topics.http import turns as turns_module
+from topics.http.turns import Turns
+
+
+class Loop:
+    """What was scheduled, and what came of it."""
+
+    def __init__(self) -> None:
+        self.scheduled: list[Callable[[], None]] = []
+        self.done: list[str] = []
+        self.turns = Turns(self.scheduled.append)
+
+    def end_turn(self) -> None:
+        due, self.scheduled[:] = self.scheduled[:], []
+        for callback in due:
+            callback()
+
+    def does(self, what: str) -> Callable[[], None]:
+        return lambda: self.done.append(what)
+
+
+class Answer:
+    """A connection with one answer that has not left."""
+
+    def __init__(self, loop: Loop, name: str) -> None:
+        self._loop = loop
+        self._name = name
+
+    def uncork(self) -> None:
+        self._loop.done.append(self._name)
+
+    def abort(self) -> None:
+        raise AssertionError("nothing went wrong")
+
+
+@pytest.fixture
+def loop() -> Loop:
+    return Loop()
+
+
+@pytest.fixture
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow this machine is, nothing has waited for too long."""
+    monkeypatch.setattr(turns_module, "HELD_NS", 1 << 62)
+
+
+@pytest.mark.usefixtures("_patient")
+def test_work_is_done_at_the_end_of_the_turn_before_answers_leave(loop: Loop) -> None:
+    loop.turns.uncork_later(Answer(loop, "answer"))
+    loop.turns.finish_later(loop.does("work"))
+    loop.turns.uncork_later(Answer(loop, "another"))
+    assert loop.done == []
+    assert len(loop.scheduled) == 1, "a turn has one end"
+    loop.end_turn()
+    assert loop.done == ["work", "answer", "another"]
+
+
+@pytest.mark.usefixtures("_patient")
+def test_what_work_answers_leaves_with_the_same_turn(loop: Loop) -> None:
+    loop.turns.finish_later(lambda: loop.turns.uncork_later(Answer(loop, "answer")))
+    loop.end_turn()
+    assert loop.done == ["answer"]
+    assert not loop.scheduled
+
+
+def test_work_that_leads_to_more_work_has_it_done_in_the_same_turn(loop: Loop) -> None:
+    loop.turns.finish_later(lambda: loop.turns.finish_later(loop.does("more")))
+    loop.end_turn()
+    assert loop.done == ["more"]
+    assert not loop.scheduled
+
+
+@pytest.mark.usefixtures("_patient")
+def test_a_turn_that_is_cut_ends_for_those_before_the_cut(loop: Loop) -> None:
+    loop.turns.finish_later(loop.does("before"))
+    loop.turns.uncork_later(Answer(loop, "answer"))
+    loop.turns.cut()
+    assert loop.done == ["before", "answer"]
+    loop.turns.finish_later(loop.does("after"))
+    assert len(loop.scheduled) == 1, "the end that was scheduled is still to come"
+    loop.end_turn()
+    assert loop.done == ["before", "answer", "after"]
+
+
+def test_each_turn_with_something_to_do_has_an_end(loop: Loop) -> None:
+    for what in ("first", "second"):
+        loop.turns.finish_later(loop.does(what))
+        loop.end_turn()
+    assert loop.done == ["first", "second"]
+    assert not loop.scheduled
+
+
+def test_work_that_fails_holds_up_nobody(loop: Loop, caplog: pytest.LogCaptureFixture) -> None:
+    def fail() -> None:
+        raise RuntimeError("broken")
+
+    loop.turns.finish_later(fail)
+    loop.turns.finish_later(loop.does("next"))
+    with caplog.at_level(logging.CRITICAL, logger="topics.http"):
+        loop.end_turn()
+    assert loop.done == ["next"]
+    loop.turns.finish_later(loop.does("later"))
+    loop.end_turn()
+    assert loop.done == ["next", "later"]
