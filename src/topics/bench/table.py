@@ -12,6 +12,7 @@ from dataclasses import asdict
 from rich.console import Console
 from rich.table import Table
 
+from topics.bench import interpreter
 from topics.bench.measure import Goal, Result
 
 
@@ -28,10 +29,8 @@ def progress() -> Iterator[Callable[[str], None]]:
 
 def print_table(results: Sequence[Result]) -> None:
     load, cores = os.getloadavg()[0], os.cpu_count() or 1
-    table = Table(
-        caption=f"load average {load:.1f} on {cores} cores: above {cores}, compare ratios only",
-        pad_edge=False,
-    )
+    busy = f"load average {load:.1f} on {cores} cores: above {cores}, compare ratios only"
+    table = Table(caption=f"{busy}\n{interpreter.described()}", pad_edge=False)
     table.add_column("row")
     table.add_column("what", overflow="fold", ratio=1)
     for heading in ("measured", "best", "goal", "raw", "ratio"):
@@ -51,7 +50,11 @@ def print_table(results: Sequence[Result]) -> None:
 
 
 def print_json(results: Sequence[Result]) -> None:
-    shown = [{**asdict(r), "ratio": r.ratio, "met": r.is_met} for r in results]
+    ran_by = {
+        "python": interpreter.name(),
+        "profile_guided": interpreter.is_profile_guided(),  # null: unknown
+    }
+    shown = [{**asdict(r), "ratio": r.ratio, "met": r.is_met, **ran_by} for r in results]
     print(json.dumps(shown, indent=2))
 
 
