@@ -37,8 +37,8 @@ def rows_of(records: Iterable[Record]) -> list[Row]:
 
 def render_records(rows: Sequence[Row], include: Include = DEFAULT) -> bytes:
     """A JSON array of records; what a record does not have, or nobody asked for, has no key."""
-    if not rows:
-        return b"[]"
+    if len(rows) <= 1:
+        return b"[%b]" % _record(rows[0], include) if rows else b"[]"
     seqs, times, nodes, tags, datas, metas = zip(*rows, strict=True)
     page = _Page(len(rows))
     page.add(b'},{"$seq":', _numbers(seqs))
@@ -53,6 +53,21 @@ def render_records(rows: Sequence[Row], include: Include = DEFAULT) -> bytes:
         page.add(b"", [b',"meta":%b' % meta if meta else b"" for meta in metas])
     # Every record begins by closing the one before it; the first closes nothing.
     return b"[%b}]" % page.join()[2:]
+
+
+def _record(row: Row, include: Include) -> bytes:
+    """A record alone: for columns it takes several."""
+    seq, ts, node, tag, data, meta = row
+    shown = b'{"$seq":%d,"$ts":%d' % (seq, ts)
+    if node is not None:
+        shown += b',"$node":' + _encode(node)
+    if tag is not None and include.tags:
+        shown += b',"$tag":' + _encode(tag)
+    if include.data:
+        shown += b',"data":' + data
+    if meta and include.meta:
+        shown += b',"meta":' + meta
+    return shown + b"}"
 
 
 class _Page:

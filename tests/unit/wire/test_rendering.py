@@ -1,4 +1,7 @@
 import json
+from itertools import product
+
+import pytest
 
 from topics.values import Record
 from topics.wire.rendering import DEFAULT, EVERYTHING, Include, Row, render_records, rows_of
@@ -24,6 +27,18 @@ def test_neighbours_do_not_lend_each_other_what_they_lack() -> None:
     together = render_records([BARE, FULL, BARE], EVERYTHING)
     alone = [render_records([row], EVERYTHING)[1:-1] for row in (BARE, FULL, BARE)]
     assert together == b"[%b]" % b",".join(alone)
+
+
+@pytest.mark.parametrize("flags", product((False, True), repeat=3))
+@pytest.mark.parametrize(
+    "row", [BARE, FULL, (1, 2, "", None, b"0", b""), (1, 2, None, "", b"0", None)]
+)
+def test_a_record_alone_looks_as_it_does_among_others(
+    row: Row, flags: tuple[bool, bool, bool]
+) -> None:
+    include = Include(*flags)
+    alone = render_records([row], include)[1:-1]
+    assert render_records([row, row], include) == b"[%b,%b]" % (alone, alone)
 
 
 def test_tags_are_shown_on_demand_and_the_rest_unless_declined() -> None:
