@@ -29,7 +29,7 @@ def test_neighbours_do_not_lend_each_other_what_they_lack() -> None:
     assert together == b"[%b]" % b",".join(alone)
 
 
-@pytest.mark.parametrize("flags", product((False, True), repeat=3))
+@pytest.mark.parametrize("flags", list(product((False, True), repeat=3)))
 @pytest.mark.parametrize(
     "row", [BARE, FULL, (1, 2, "", None, b"0", b""), (1, 2, None, "", b"0", None)]
 )
