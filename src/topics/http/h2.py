@@ -148,8 +148,11 @@ class H2Connection(asyncio.Protocol):
         exchange = self._begin(event.stream_id, request, has_body=not runs_now)
         event.alike.standing = request.standing
         if runs_now:
-            request.body = body
-        elif body:
+            if not exchange.answered:
+                request.body = body
+                exchange.run()
+            return
+        if body:
             self._feed(exchange, body, len(body))
         if event.ends and not exchange.gone:
             self._finish(exchange)
@@ -161,6 +164,7 @@ class H2Connection(asyncio.Protocol):
 
     def _begin(self, stream_id: int, request: Request, has_body: bool) -> H2Exchange:
         exchange = self._exchanges[stream_id] = H2Exchange(self, request, stream_id)
+        exchange.read = not has_body
         exchange.begin(has_body)
         return exchange
 
@@ -227,12 +231,8 @@ class H2Connection(asyncio.Protocol):
         """The request is whole: run it now or later."""
         exchange.read = True
         if exchange.complete():
-            if self._waiting or not self._output.has_room():
-                self._waiting.append(exchange)
-                self._run_waiting()
-            else:
-                self._uncount(exchange)
-                exchange.run()
+            self._waiting.append(exchange)
+            self._run_waiting()
         self._retire(exchange)
 
     def _run_waiting(self) -> None:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 _BODILESS = frozenset((204, 304))
 _HEAD_ALONE = Response(200)
 """Nothing to send behind the headers."""
+_NOTHING: deque[memoryview] = deque(maxlen=0)
+"""What most exchanges ever have pending: they are answered at once."""
 
 
 class H2Exchange(Exchange):
@@ -23,6 +25,7 @@ class H2Exchange(Exchange):
     ending = False  # the end follows what is pending
     is_plain = True  # one response, not a stream
     opened: "H2Stream | None" = None
+    pending: deque[memoryview] = _NOTHING  # views: a body is not copied for each frame
     pending_bytes = 0
     counted = 0  # body bytes the connection has on its books for us
     dropped_bytes = 0  # body bytes that came after the answer
@@ -30,10 +33,10 @@ class H2Exchange(Exchange):
     mark = 0
 
     def __init__(self, connection: "H2Connection", request: Request, stream_id: int) -> None:
-        super().__init__(connection.hub, request)
+        self._hub = connection.hub
+        self.request = request
         self.connection = connection
         self.stream_id = stream_id
-        self.pending: deque[memoryview] = deque()  # views: a body is not copied for each frame
 
     def _send_response(self, response: Response) -> None:
         headers = self._head(response)
@@ -78,6 +81,8 @@ class H2Exchange(Exchange):
     def queue(self, data: bytes) -> None:
         """Add to what the stream has to send."""
         if not self.gone and not self.done:
+            if self.pending is _NOTHING:
+                self.pending = deque()
             self.pending.append(memoryview(data))
             self.pending_bytes += len(data)
             self.connection.output_queued(self, len(data))
