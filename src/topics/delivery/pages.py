@@ -129,9 +129,9 @@ class _Entry:
 
     __slots__ = ("page", "size", "stamp", "waiting")
 
-    def __init__(self, stamp: tuple[object, ...], first: Done) -> None:
+    def __init__(self, stamp: tuple[object, ...], *waiting: Done) -> None:
         self.stamp = stamp
-        self.waiting: list[Done] = [first]
+        self.waiting = list(waiting)
         self.page: Rendered | None = None
         self.size = 0
 
@@ -160,11 +160,22 @@ class SharedPages:
     def find(
         self, topic: Topic, after: int, options: Options, synced_head: int | None
     ) -> Rendered | None:
-        """A page that is there and still right."""
-        entry = self._entries.get((topic.id, after, options, synced_head))
-        if entry is None or entry.stamp != _stamp(topic) or self._loss_is_due(topic):
+        """A page that need not be waited for: it is there and still right, or read in no time."""
+        key, stamp = (topic.id, after, options, synced_head), _stamp(topic)
+        entry = self._entries.get(key)
+        if entry is not None and entry.stamp == stamp:
+            return None if self._loss_is_due(topic) else entry.page
+        if synced_head is not None:
             return None
-        return entry.page
+        page = self._engine.newest(topic, _query(after, options))
+        if page is None:
+            return None
+        self.reads += 1
+        self._forget(key)
+        entry = self._entries[key] = _Entry(stamp)
+        shown = Rendered(page, options.include)
+        self._keep(key, entry, shown)
+        return shown
 
     def pass_on(self, topic: Topic, after: int, options: Options, page: Rendered) -> None:
         """Let feeds at the same place have this page too, in the same slice of turns."""
@@ -216,12 +227,8 @@ class SharedPages:
                 done(shown, error)
 
         self.reads += 1
-        query = Query(ask.after, options.limit, options.budget, options.nodes, options.match)
-        page = self._engine.newest(ask.topic, query)
-        if page is not None:
-            finish(page, None)
-        else:
-            self._runner.start(self._engine.read(ask.topic.name, query), finish)
+        query = _query(ask.after, options)
+        self._runner.start(self._engine.read(ask.topic.name, query), finish)
 
     def _keep(self, key: object, entry: _Entry, page: Rendered | None) -> None:
         if self._entries.get(key) is not entry:
@@ -239,6 +246,10 @@ class SharedPages:
         entry = self._entries.pop(key, None)
         if entry is not None:
             self._bytes -= entry.size
+
+
+def _query(after: int, options: Options) -> Query:
+    return Query(after, options.limit, options.budget, options.nodes, options.match)
 
 
 def _stamp(topic: Topic) -> tuple[object, ...]:
