@@ -107,7 +107,8 @@ class Tail:
         if len(run.lengths) == 1:
             self.locations.append(base + run.offsets[0])
         else:
-            self.locations.extend([base + offset for offset in run.offsets])
+            # `extend` would take a list item by item, as any iterator.
+            self.locations.fromlist([base + offset for offset in run.offsets])
         lengths.extend(run.lengths)
         self.times.extend(run.times)
         self.name_lengths.extend(run.name_lengths)
