@@ -10,10 +10,21 @@ from topics.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
 
 MAX_META_MEMBERS = 64
 MAX_KEY_BYTES = 256
+ANY_SIZE = 1 << 64
 
 
-def check_batch(batch: RecordBatch, limits: EngineSettings, *, key: str | None = None) -> None:
-    """Refuse a write that breaks a limit, naming the first record that does."""
+def check_batch(
+    batch: RecordBatch,
+    limits: EngineSettings,
+    *,
+    key: str | None = None,
+    at_most: int = ANY_SIZE,
+) -> None:
+    """Refuse a write that breaks a limit, naming the first record that does.
+
+    No record has more bytes than `at_most`: whoever knows the size of the whole saves a look at
+    each.
+    """
     count = len(batch.datas)
     if not count:
         raise InvalidRequest("a write needs at least one record")
@@ -21,12 +32,12 @@ def check_batch(batch: RecordBatch, limits: EngineSettings, *, key: str | None =
         raise BatchTooLarge(records=count, maximum=limits.max_batch_records)
     if key is not None and len(key.encode()) > MAX_KEY_BYTES:
         raise InvalidRequest(f"an idempotency key has at most {MAX_KEY_BYTES} bytes")
-    check_records(batch, limits)
+    check_records(batch, limits, at_most=at_most)
 
 
-def check_records(batch: RecordBatch, limits: EngineSettings) -> None:
+def check_records(batch: RecordBatch, limits: EngineSettings, *, at_most: int = ANY_SIZE) -> None:
     """The limits of each record alone, however many there are; at least one."""
-    if _are_within(batch, limits):
+    if _are_within(batch, limits, at_most):
         return
     absent = [None] * len(batch)
     metas = batch.metas or [b""] * len(batch)
@@ -40,10 +51,11 @@ def check_records(batch: RecordBatch, limits: EngineSettings) -> None:
             raise RecordTooLarge(size_bytes=size, max_bytes=limits.max_record_bytes, index=index)
 
 
-def _are_within(batch: RecordBatch, limits: EngineSettings) -> bool:
+def _are_within(batch: RecordBatch, limits: EngineSettings, at_most: int) -> bool:
     """Whether a look at whole columns shows that no record can break a limit."""
     if batch.metas is None and batch.tags is None and batch.nodes is None:
-        return max(map(len, batch.datas)) <= limits.max_record_bytes
+        limit = limits.max_record_bytes
+        return at_most <= limit or max(map(len, batch.datas)) <= limit
     largest_meta = 0
     if batch.metas is not None:
         largest_meta = max(map(len, batch.metas))

@@ -42,14 +42,15 @@ def batch_of(drafts: Drafts) -> RecordBatch:
 
 def write(call: Call) -> None:
     (name,) = call.names
-    sent = requests.decode_write(call.json_body())
+    body = call.json_body()
+    sent = requests.decode_write(body)
     check_may_configure(call, name, sent)
     batch = batch_of(sent.drafts)
     key = sent.idempotency_key
     if key is None and b"idempotency-key" in call.request.headers:
         key = call.header(b"idempotency-key").decode("utf-8", "replace")
     engine = call.engine
-    check_batch(batch, engine.kernel.settings, key=key)
+    check_batch(batch, engine.kernel.settings, key=key, at_most=len(body))
     return_seqs = call.query.flag("return_seqs", default=True) if call.request.raw_query else True
     timing = Timing()
     if key is None and sent.expect_head is None and not sent.disable_backpressure:
