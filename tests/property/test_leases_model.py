@@ -29,11 +29,13 @@ from hypothesis.stateful import (
 
 from topics.core.topic import Topic
 from topics.embedded.log import Log
+from topics.engine.effects import run
 from topics.engine.opening import Opening, open_engine
 from topics.engine.settings import EngineSettings
+from topics.queue import Claimed, Queues
 from topics.storage.wal.settings import WalSettings
 from topics.testing import FaultFs, ManualClock, PowerOff, SimDisk
-from topics.values import Job
+from topics.values import Acked, Job
 
 QUEUE, LETTERS = "jobs", "letters"
 PATH = "/data"
@@ -149,6 +151,43 @@ class LeaseMachine(RuleBasedStateMachine):
         for job in jobs:
             self.hand_out(job, Held(job.lease_id, node, deadline))
         self.clock.advance(idle_ms)
+
+    @rule(claims=st.lists(st.tuples(st.sampled_from(NODES), st.integers(1, 3)), max_size=3))
+    def claim_together(self, claims: list[tuple[str, int]]) -> None:
+        """Several workers claim in one step; to each it is as if it came after the one before."""
+        self.sweep()
+        expected = self.foretell(sum(most for _, most in claims))
+        queues = self.queues
+        claimers = [queues.claimer(QUEUE, node=x, most=most, lease_ms=300) for x, most in claims]
+        outcomes = run(queues.claim_all(QUEUE, claimers))
+        for (node, most), outcome in zip(claims, outcomes, strict=True):
+            assert isinstance(outcome, Claimed)
+            share, expected = expected[:most], expected[most:]
+            assert [job.seq for job in outcome.jobs] == share
+            for job in outcome.jobs:
+                self.hand_out(job, Held(job.lease_id, node, self.now + 300))
+
+    @rule(data=st.data(), nodes=st.lists(st.sampled_from(NODES), max_size=3), stale=st.booleans())
+    def finish_together(self, data: st.DataObject, nodes: list[str], stale: bool) -> None:
+        """Several workers finish jobs in one step, again as if one after the other."""
+        self.sweep()
+        known = st.lists(st.sampled_from([*sorted(self.tasks), 10**6]), max_size=4)
+        asked, expected = [], []
+        for node in nodes:
+            seqs = data.draw(known)
+            names = [self.named(seq, stale=stale) for seq in seqs]
+            ids = [name.lease_id if isinstance(name, Job) else None for name in names]
+            asked.append(self.queues.named(node, seqs, ids))
+            acting, skipped = self.judge(node, seqs, stale=stale)
+            expected.append((len(acting), skipped))
+            for seq in acting:
+                self.tasks[seq].state, self.tasks[seq].held = "acked", None
+        outcomes = run(self.queues.ack_all(QUEUE, asked))
+        assert [(x.acked, x.skipped) for x in outcomes if isinstance(x, Acked)] == expected
+
+    @property
+    def queues(self) -> Queues:
+        return self.log.queue(QUEUE)._queues
 
     @rule(
         node=st.sampled_from(NODES),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from topics.core.config import check_topic_name
 from topics.core.facts import CursorMoved, Deleted, Match
@@ -29,11 +29,15 @@ def parse_match(selector: str | list[str] | tuple[str, ...] | None) -> Match | N
 
 
 class DeleteSubmission(Submission):
-    __slots__ = ("fact", "removed", "topic")
+    __slots__ = ("fact", "gone", "is_late", "removed", "topic")
 
     topic: Topic
     fact: Deleted
     removed: int
+    gone: Collection[int]
+    """Of explicit seqs those that were not there any more when it was applied."""
+    is_late: bool
+    """Whether other changes could come in between."""
 
 
 class Deleter:
@@ -61,17 +65,21 @@ class Deleter:
 
     def delete_seqs(self, topic: Topic, seqs: Sequence[int]) -> Op[int]:
         """Remove exactly these records, as far as they live; returns how many did."""
-        if topic.id in self._kernel.sections.barred:
-            yield from self._kernel.sections.enter(topic.id)
-        if not any(map(topic.is_live, seqs)):
+        submission = yield from self.begin_seqs(topic, tuple(seqs))
+        if submission is None:
             return 0
-        submission = self.submit_seqs(topic, tuple(seqs))
         if not submission.done:
             yield submission
         return removed_by(submission)
 
+    def begin_seqs(self, topic: Topic, seqs: tuple[int, ...]) -> Op[DeleteSubmission | None]:
+        """Begin to remove them once the topic takes writes; None when none of them lives."""
+        if topic.id in self._kernel.sections.barred:
+            yield from self._kernel.sections.enter(topic.id)
+        return self.submit_seqs(topic, seqs) if any(map(topic.is_live, seqs)) else None
+
     def submit_seqs(self, topic: Topic, seqs: tuple[int, ...]) -> DeleteSubmission:
-        """The same, begun, for who knows that the topic takes writes now and that some live."""
+        """The same, for who knows that the topic takes writes now and that some live."""
         ts = max(self._kernel.clock.now_ms(), topic.last_ts)
         return self._submit(topic, Deleted(topic.id, ts, seqs=seqs))
 
@@ -96,10 +104,12 @@ class Deleter:
             on_done=self._applied,
         )
         submission.topic, submission.fact, submission.removed = topic, fact, 0
+        submission.gone, submission.is_late = (), False
         # An ephemeral topic logs deletes too if it has older records that a restart brings back.
         if kernel.is_logged(topic) or (not kernel.in_memory and topic.volatile_from > 1):
             kernel.require_room(topic.id, len(submission.frames))
             kernel.committer.submit(submission)
+            submission.is_late = not submission.done
         else:
             kernel.finish_unlogged(submission)
         return submission
@@ -111,6 +121,9 @@ class Deleter:
         crashpoint("del.commit")
         kernel, topic = self._kernel, submission.topic
         kernel.applied[submission.shard] = submission.last_lfn
+        if submission.is_late:
+            is_live = topic.is_live
+            submission.gone = {seq for seq in submission.fact.seqs if not is_live(seq)}
         before = topic.bytes
         submission.removed = topic.apply_deleted(submission.fact, generation=kernel.generation)
         kernel.catalog.bytes += topic.bytes - before

@@ -67,6 +67,7 @@ class Engine:
         self.submit_plain = self._appender.submit_plain
         self.delete = self._deleter.delete
         self.delete_seqs = self._deleter.delete_seqs
+        self.begin_delete = self._deleter.begin_seqs
         self.submit_delete = self._deleter.submit_seqs
         self.read = self._reader.read
         self.newest = self._reader.newest

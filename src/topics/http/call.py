@@ -107,14 +107,19 @@ class Call:
         """Run an operation and answer with what it returns, or refuse with what it raises."""
 
         def done(result: T | None, error: TopicsError | None) -> None:
-            if error is not None:
-                self.refuse(error)
-                return
-            try:
-                answer(result)  # type: ignore[arg-type]  # without an error there is a result
-            except TopicsError as failure:
-                self.refuse(failure)
-            except Exception as failure:
-                self.refuse(internal(failure))
+            outcome = result if error is None else error
+            self.settle(outcome, answer)  # type: ignore[arg-type]  # without an error, a result
 
         self.service.runner.start(op, done)
+
+    def settle(self, outcome: T | TopicsError, answer: Callable[[T], None]) -> None:
+        """Answer with a result, or refuse with the error that came of it instead."""
+        if isinstance(outcome, TopicsError):
+            self.refuse(outcome)
+            return
+        try:
+            answer(outcome)
+        except TopicsError as failure:
+            self.refuse(failure)
+        except Exception as failure:
+            self.refuse(internal(failure))

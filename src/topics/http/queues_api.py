@@ -2,61 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
+from functools import partial
 
-from topics.engine.effects import Op, resumed
 from topics.engine.leasing import Presence
 from topics.errors import InvalidRequest
 from topics.http.auth import Scope
 from topics.http.call import Call
+from topics.http.queue_turns import QueueTurns, answer_claim, queues_of
 from topics.http.routing import Endpoint, Resource, Routes
-from topics.queue import Claimed, Queues
 from topics.values import Extended, Redriven
 from topics.wire import requests, responses, shapes
 
-T = TypeVar("T")
 
-
-def claim(call: Call) -> None:
+def claim(together: QueueTurns, call: Call) -> None:
+    """Claim with the others of this turn, unless claims wait for each other by the clock."""
     (name,) = call.names
     if not call.request.body:
         raise InvalidRequest("a claim needs a body: say at least which node claims")
     sent = requests.decode_claim(call.json_body())
-    presence = Presence()
-    op = queues_of(call).claim(
+    queues, presence = queues_of(call), Presence()
+    if queues.has_window(name):
+        call.reply.on_gone = call.reply.on_half_close = presence.leave
+        op = queues.claim(
+            name, node=sent.node, most=sent.max, lease_ms=sent.lease_ms, presence=presence
+        )
+        call.run(op, lambda done: answer_claim(call, done))
+        return
+    claimer = queues.claimer(
         name, node=sent.node, most=sent.max, lease_ms=sent.lease_ms, presence=presence
     )
-
-    def answer(done: Claimed) -> None:
-        jobs = done.jobs.rendered()
-        call.answer(responses.claimed(name, jobs, call.spent(), ready=done.ready))
-
-    _run(call, op, answer, presence)
+    together.claim(call, claimer)
 
 
-def ack(call: Call) -> None:
-    (name,) = call.names
+def ack(together: QueueTurns, call: Call) -> None:
+    """Ack with the others of this turn."""
     sent = requests.decode_ack(call.json_body())
-    op = queues_of(call).ack(name, node=sent.node, seqs=sent.seqs, lease_ids=sent.leases)
-    _run(call, op, lambda done: call.answer(responses.present(done, call.spent())))
-
-
-def _run(
-    call: Call, op: Op[T], answer: Callable[[T], None], presence: Presence | None = None
-) -> None:
-    """Answer at once if the operation need not wait, as most need not; else when it has ended.
-
-    Only who has to wait can be gone before the answer is there.
-    """
-    try:
-        wait = next(op)
-    except StopIteration as finished:
-        answer(finished.value)
-        return
-    if presence is not None:
-        call.reply.on_gone = call.reply.on_half_close = presence.leave
-    call.run(resumed(op, wait), answer)
+    together.ack(call, queues_of(call).named(sent.node, sent.seqs, sent.leases))
 
 
 def nack(call: Call) -> None:
@@ -111,19 +92,11 @@ def redrive(call: Call) -> None:
     call.run(queues_of(call).redrive(name, source=source, most=sent.max), answer)
 
 
-def queues_of(call: Call) -> Queues:
-    """The queues of a server that is ready."""
-    _ = call.engine  # raises while there is none
-    queues = call.service.queues
-    assert queues is not None
-    return queues
-
-
 def register(routes: Routes) -> None:
-    both = Scope.READ | Scope.WRITE
+    both, together = Scope.READ | Scope.WRITE, QueueTurns()
     for action, scope, handler in (
-        ("claim", both, claim),
-        ("ack", Scope.WRITE, ack),
+        ("claim", both, partial(claim, together)),
+        ("ack", Scope.WRITE, partial(ack, together)),
         ("nack", Scope.WRITE, nack),
         ("extend", Scope.WRITE, extend),
         ("redrive", Scope.WRITE | Scope.DELETE, redrive),

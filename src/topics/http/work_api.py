@@ -5,7 +5,7 @@ from __future__ import annotations
 from topics.delivery.work_stream import Wants, WorkStream
 from topics.http.auth import Scope
 from topics.http.call import Call
-from topics.http.queues_api import queues_of
+from topics.http.queue_turns import queues_of
 from topics.http.routing import Endpoint, Resource, Routes
 from topics.http.watch_api import EVENT_STREAM, STREAM_HEADERS, refuse_other_types
 from topics.queue.queues import check_node

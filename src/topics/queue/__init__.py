@@ -1,6 +1,8 @@
 """Lease queues: a topic plus a projection of who works on what. A feature on top of the log."""
 
+from topics.queue.claiming import Claimer
+from topics.queue.holding import Named
 from topics.queue.jobs import Claimed, Jobs
 from topics.queue.queues import Queues
 
-__all__ = ["Claimed", "Jobs", "Queues"]
+__all__ = ["Claimed", "Claimer", "Jobs", "Named", "Queues"]

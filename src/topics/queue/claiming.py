@@ -2,17 +2,18 @@
 
 Jobs handed back come first, lowest seq first, then fresh ones; since whatever is handed back lies
 below every fresh job, they come in ascending order. A cohort of claimers is served one job each in
-turn, so that shares differ by at most one among those who still want more. A job that was delivered
-as often as it may be is not handed out but set aside as a dead letter.
+turn, so that shares differ by at most one among those who still want more. Claims that form no
+cohort are served one after the other. A job that was delivered as often as it may be is not handed
+out but set aside as a dead letter.
 
-A pass takes the seqs first and makes the leases then, a claimer at a time: work that is done per
-claim instead of per job is what keeps a claim cheap.
+A pass takes the seqs of all claimers first and makes the leases then, a claimer at a time: work
+that is done per pass or per claim instead of per job is what keeps a claim cheap.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import islice
+from itertools import accumulate, islice, pairwise
 
 from topics.core.config import TopicConfig
 from topics.core.leases import Lease, LeaseBook
@@ -47,24 +48,26 @@ class Claimer:
 def claim_pass(
     topic: Topic,
     leases: LeaseBook,
-    cohort: Sequence[Claimer],
+    claimers: Sequence[Claimer],
     *,
+    is_cohort: bool,
     now_ms: int,
     lease_ids: Callable[[int], range],
 ) -> None:
-    """Serve a cohort, in order of arrival. Who has gone meanwhile gets nothing.
+    """Serve claimers in order of arrival. Who has gone meanwhile gets nothing.
 
     `lease_ids` gives as many ids as it is asked for, none of them ever before.
     """
     limit = delivery_limit(topic.config)
     leases.judge_by(limit)
-    waiting = [claimer for claimer in cohort if not claimer.presence.is_gone]
+    waiting = [claimer for claimer in claimers if not claimer.presence.is_gone]
     if len(waiting) == 1:
         wanted = waiting[0].most
         shares = [take_claimable(topic, leases, wanted, limit)]
     else:
         most = [claimer.most for claimer in waiting]
-        shares = _dealt(take_claimable(topic, leases, sum(most), limit), most)
+        seqs = take_claimable(topic, leases, sum(most), limit)
+        shares = _dealt(seqs, most) if is_cohort else _cut(seqs, most)
     for claimer, share in zip(waiting, shares, strict=True):
         if share:
             claimer.seqs = share
@@ -116,6 +119,12 @@ def _take_fresh(topic: Topic, leases: LeaseBook, most: int, seqs: list[int]) -> 
             leases.claim_cursor = seqs[-1] + 1
             return
     leases.claim_cursor = max(leases.claim_cursor, topic.head + 1)
+
+
+def _cut(seqs: list[int], most: Sequence[int]) -> list[list[int]]:
+    """Seqs for one after the other, to each as many as it wants while there are any."""
+    ends = list(accumulate(most, initial=0))
+    return [seqs[start:end] for start, end in pairwise(ends)]
 
 
 def _dealt(seqs: list[int], most: Sequence[int]) -> list[list[int]]:

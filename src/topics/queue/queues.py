@@ -7,8 +7,8 @@ memory at once; queues with durable leases leave a trace that nobody waits for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from itertools import repeat
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TypeAlias
 
 from topics.core.config import MAX_LEASE_MS, MIN_LEASE_MS
 from topics.core.facts import LeaseChanged
@@ -21,6 +21,7 @@ from topics.engine.leasing import Presence, log_leases, queue_counts, sweep_leas
 from topics.errors import BatchTooLarge, InvalidRequest, NotAQueue, TopicNotFound, TopicsError
 from topics.queue.claiming import Claimer, claim_pass
 from topics.queue.dead_letters import RETRY_UNREADABLE_MS, DeadLetters, letters_of
+from topics.queue.holding import Named, hold
 from topics.queue.jobs import NO_JOBS, Claimed, Jobs
 from topics.values import Acked, Extended, Nacked, QueueCounts, Redriven
 
@@ -77,33 +78,50 @@ class Queues:
 
         A worker that is no longer present gets nothing, and what it got by then is given back.
         """
-        topic, leases = self._queue(name)
-        check_node(node)
-        claimer = Claimer(
-            node, self.clamped(most), _lease_ms(topic, lease_ms), presence or _PRESENT
-        )
-        jitter_ms = topic.config.claim_jitter_ms
-        if jitter_ms and self._has_windows:
-            yield from self._join_cohort(topic, claimer, jitter_ms)
-        elif self._is_behind(topic):
-            yield from self._serve(topic, [claimer])
+        claimer = self.claimer(name, node=node, most=most, lease_ms=lease_ms, presence=presence)
+        if self.has_window(name):
+            topic = self.queue(name)
+            yield from self._join_cohort(topic, claimer, topic.config.claim_jitter_ms)
+            (outcome,) = yield from self._collected(topic, [claimer])
         else:
-            self._pass(topic, leases, [claimer])
+            (outcome,) = yield from self.claim_all(name, [claimer])
+        if isinstance(outcome, TopicsError):
+            raise outcome
+        return outcome
+
+    def claimer(
+        self,
+        name: str,
+        *,
+        node: str,
+        most: int = 1,
+        lease_ms: int | None = None,
+        presence: Presence | None = None,
+    ) -> Claimer:
+        """A claim that is checked and has got nothing yet."""
+        topic, _ = self._queue(name)
+        check_node(node)
+        return Claimer(node, self.clamped(most), _lease_ms(topic, lease_ms), presence or _PRESENT)
+
+    def has_window(self, name: str) -> bool:
+        """Whether claims wait for each other by the clock."""
+        return self.queue(name).config.claim_jitter_ms > 0 and self._has_windows
+
+    def claim_all(self, name: str, claimers: Sequence[Claimer]) -> Op[list[Claimed | TopicsError]]:
+        """Serve several claims one after the other, as one; what became of each, in order."""
+        topic, leases = self._queue(name)
+        if self._is_behind(topic):
+            yield from self._serve(topic, claimers, is_cohort=False)
+        else:
+            self._pass(topic, leases, claimers, is_cohort=False)
             if not leases.spent:
-                jobs = self._at_hand(topic, claimer)
+                jobs = self._at_hand(topic, claimers)
                 if jobs is not None:
-                    return Claimed(name, jobs, queue_counts(topic)[0])
+                    ready = queue_counts(topic)[0]
+                    return [Claimed(name, found, ready) for found in jobs]
             else:
                 yield from self._letters.bury(topic)
-        try:
-            jobs = yield from self._jobs(topic, claimer)
-        except TopicsError:
-            self._give_back(topic, claimer)
-            raise
-        if claimer.is_gone:
-            self._give_back(topic, claimer)
-            jobs = NO_JOBS
-        return Claimed(name, jobs, ready=self.counts(topic)[0])
+        return (yield from self._collected(topic, claimers))
 
     def _join_cohort(self, topic: Topic, claimer: Claimer, jitter_ms: int) -> Op[None]:
         """The first claim opens a window; all that arrive in it are served at its end.
@@ -123,7 +141,7 @@ class Queues:
         try:
             yield Sleep(jitter_ms / 1000)
             del self._cohorts[topic.id]
-            yield from self._serve(topic, cohort.claimers)
+            yield from self._serve(topic, cohort.claimers, is_cohort=True)
         except TopicsError as error:
             cohort.error = error
             raise
@@ -134,21 +152,29 @@ class Queues:
         """Whether there is something to see to before the queue's records are as of now."""
         return bool(self._kernel.catalog.routers.by_name) or self._has_expired(topic)
 
-    def _serve(self, topic: Topic, cohort: Sequence[Claimer]) -> Op[None]:
+    def _serve(self, topic: Topic, claimers: Sequence[Claimer], *, is_cohort: bool) -> Op[None]:
         self._require(topic)
         yield from self._kernel.catch_up(topic)
         yield from self._kernel.retain(topic)
         leases = self._require(topic)
-        self._pass(topic, leases, cohort)
+        self._pass(topic, leases, claimers, is_cohort=is_cohort)
         if leases.spent:
             yield from self._letters.bury(topic)
 
-    def _pass(self, topic: Topic, leases: LeaseBook, cohort: Sequence[Claimer]) -> None:
+    def _pass(
+        self, topic: Topic, leases: LeaseBook, claimers: Sequence[Claimer], *, is_cohort: bool
+    ) -> None:
         """Hand out what there is, and leave a trace of it."""
-        now_ms = sweep_leases(self._kernel, topic)
-        claim_pass(topic, leases, cohort, now_ms=now_ms, lease_ids=self._take_lease_ids)
+        claim_pass(
+            topic,
+            leases,
+            claimers,
+            is_cohort=is_cohort,
+            now_ms=sweep_leases(self._kernel, topic),
+            lease_ids=self._take_lease_ids,
+        )
         if topic.config.leases_durable:
-            granted = [held for x in cohort for held in zip(x.seqs, x.leases, strict=True)]
+            granted = [held for x in claimers for held in zip(x.seqs, x.leases, strict=True)]
             log_leases(self._kernel, topic, LeaseChanged.CLAIMED, granted)
 
     def _take_lease_ids(self, count: int) -> range:
@@ -156,30 +182,60 @@ class Queues:
         self._next_lease_id = end = first + count
         return range(first, end)
 
-    def _at_hand(self, topic: Topic, claimer: Claimer) -> Jobs | None:
-        """What a claimer was granted just now, if all of it is in memory."""
-        seqs = claimer.seqs
+    def _at_hand(self, topic: Topic, claimers: Sequence[Claimer]) -> list[Jobs] | None:
+        """What claimers were granted just now, if all of it is in memory."""
+        seqs = [seq for claimer in claimers for seq in claimer.seqs]
         if not seqs:
-            return NO_JOBS
+            return [NO_JOBS] * len(claimers)
         found = self._engine.frames_at_hand(topic, seqs)
-        return None if found is None else Jobs(seqs, claimer.leases, claimer.deliveries, *found)
+        if found is None:
+            return None
+        bufs, offsets = found
+        jobs, at = [], 0
+        for x in claimers:
+            start, at = at, at + len(x.seqs)
+            jobs.append(Jobs(x.seqs, x.leases, x.deliveries, bufs[start:at], offsets[start:at]))
+        return jobs
 
-    def _jobs(self, topic: Topic, claimer: Claimer) -> Op[Jobs]:
+    def _collected(
+        self, topic: Topic, claimers: Sequence[Claimer]
+    ) -> Op[list[Claimed | TopicsError]]:
+        """What each claimer gets of what it was granted; who has gone gives it back."""
+        try:
+            jobs = yield from self._jobs(topic, claimers)
+        except TopicsError as error:
+            if len(claimers) == 1:
+                self._give_back(topic, claimers[0])
+                return [error]
+            outcomes: list[Claimed | TopicsError] = []
+            for claimer in claimers:  # what one of them needs must not keep the others from theirs
+                outcomes += yield from self._collected(topic, [claimer])
+            return outcomes
+        for at, claimer in enumerate(claimers):
+            if claimer.is_gone:
+                self._give_back(topic, claimer)
+                jobs[at] = NO_JOBS
+        ready = self.counts(topic)[0]
+        return [Claimed(topic.name, found, ready) for found in jobs]
+
+    def _jobs(self, topic: Topic, claimers: Sequence[Claimer]) -> Op[list[Jobs]]:
         """The granted jobs with their payloads; one that cannot be read is put off."""
-        if not claimer.seqs:
-            return NO_JOBS
         assert topic.leases is not None
         leased = topic.leases.leased
-        grants = list(zip(claimer.seqs, claimer.leases, claimer.deliveries, strict=True))
+        shares = [list(zip(x.seqs, x.leases, x.deliveries, strict=True)) for x in claimers]
+        grants = [grant for share in shares for grant in share]
         # A job that went away meanwhile took its lease with it.
         wanted = [seq for seq, lease, _ in grants if leased.get(seq) is lease]
-        frames = yield from self._engine.frames(topic, wanted)
+        frames = (yield from self._engine.frames(topic, wanted)) if wanted else {}
         if len(frames) < len(wanted):
             unreadable = {seq: x.lease_id for seq, x, _ in grants if seq not in frames}
             ready_at = self._kernel.clock.now_ms() + RETRY_UNREADABLE_MS
             self._release(topic, unreadable, ready_at)
-        rows = [(*grant, *frames[grant[0]]) for grant in grants if grant[0] in frames]
-        return Jobs(*zip(*rows, strict=True)) if rows else NO_JOBS
+        found = []
+        for share in shares:
+            rows = [(*grant, *frames[grant[0]]) for grant in share if grant[0] in frames]
+            found.append(Jobs(*zip(*rows, strict=True)) if rows else NO_JOBS)
+        return found
 
     def _give_back(self, topic: Topic, claimer: Claimer) -> None:
         self.release(topic, claimer.held)
@@ -190,51 +246,75 @@ class Queues:
         self, name: str, *, node: str, seqs: Sequence[int], lease_ids: Sequence[int | None] = ()
     ) -> Op[Acked]:
         """Remove finished jobs; those no longer held are `skipped`."""
-        topic = self._named(name, node, seqs, lease_ids)
+        (outcome,) = yield from self.ack_all(name, [self.named(node, seqs, lease_ids)])
+        if isinstance(outcome, TopicsError):
+            raise outcome
+        return outcome
+
+    def ack_all(self, name: str, asked: Sequence[Named]) -> Op[list[Acked | TopicsError]]:
+        """Remove the finished jobs of several calls with one delete; what became of each, in order.
+
+        It is as if the calls came one after the other: a job that two of them name is the first's.
+        A call whose jobs could not be removed has given them back.
+        """
+        topic, _ = self._queue(name)
         if self._has_expired(topic):
             yield from self._kernel.retain(topic)
         leases = self._swept(topic)
-        held, skipped = _held(leases, node, seqs, lease_ids)
-        acked = 0
+        held: dict[int, Lease] = {}
+        parts: list[_Part] = []
+        for named in asked:
+            start = len(held)
+            skipped = hold(leases, named, held)
+            parts.append((start, len(held), skipped))
+        gone: Collection[int] = ()
+        error: TopicsError | None = None
         if held:
             try:
-                submission = self._begin_finish(topic, held)
-                if submission is not None and submission.done:
-                    acked = removed_by(submission)
-                else:
-                    acked = yield from self._finish(topic, leases, held, submission)
-                    sweep_leases(self._kernel, topic)
-            except TopicsError:
+                gone = yield from self._finish(topic, leases, held)
+            except TopicsError as failure:
+                error = failure
                 self.release(topic, {seq: lease.lease_id for seq, lease in held.items()})
-                raise
-            if topic.config.leases_durable:
-                log_leases(self._kernel, topic, LeaseChanged.ACKED, list(held.items()))
-            self.changed(topic)
+            else:
+                if topic.config.leases_durable:
+                    log_leases(self._kernel, topic, LeaseChanged.ACKED, list(held.items()))
+                self.changed(topic)
+        if gone:
+            return _short(topic, parts, tuple(held), gone)
         ready, in_flight = queue_counts(topic)
-        return Acked(name, acked, skipped, ready, in_flight)
-
-    def _begin_finish(self, topic: Topic, held: Mapping[int, Lease]) -> DeleteSubmission | None:
-        """Give the delete of finished jobs to the log; None when the queue takes no writes now."""
-        if topic.id in self._kernel.sections.barred:
-            return None
-        return self._engine.submit_delete(topic, tuple(held))
+        return [
+            Acked(name, end - start, skipped, ready, in_flight)
+            if error is None or start == end
+            else error
+            for start, end, skipped in parts
+        ]
 
     def _finish(
-        self,
-        topic: Topic,
-        leases: LeaseBook,
-        held: Mapping[int, Lease],
-        submission: DeleteSubmission | None,
-    ) -> Op[int]:
-        """Wait for the delete; meanwhile neither the clock nor another call takes the jobs away."""
+        self, topic: Topic, leases: LeaseBook, held: Mapping[int, Lease]
+    ) -> Op[Collection[int]]:
+        """Delete finished jobs; returns those that had gone by themselves before.
+
+        While the delete is waited for neither the clock nor another call takes the jobs away.
+        """
+        submission: DeleteSubmission | None = None
+        if topic.id not in self._kernel.sections.barred:
+            submission = self._engine.submit_delete(topic, tuple(held))
+            if submission.done:
+                removed_by(submission)
+                return ()
         leases.finishing.update(held)
         try:
             if submission is None:
-                return (yield from self._engine.delete_seqs(topic, tuple(held)))
-            yield submission
-            return removed_by(submission)
+                submission = yield from self._engine.begin_delete(topic, tuple(held))
+                if submission is None:
+                    return held
+            if not submission.done:
+                yield submission
+            removed_by(submission)
         finally:
             leases.finishing.difference_update(held)
+        sweep_leases(self._kernel, topic)
+        return submission.gone
 
     def nack(
         self,
@@ -246,11 +326,13 @@ class Queues:
         delay_ms: int = 0,
     ) -> Op[Nacked]:
         """Give jobs back, for now or for later."""
-        topic = self._named(name, node, seqs, lease_ids)
+        named = self.named(node, seqs, lease_ids)
+        topic, _ = self._queue(name)
         if self._has_expired(topic):
             yield from self._kernel.retain(topic)
         leases = self._swept(topic)
-        held, skipped = _held(leases, node, seqs, lease_ids)
+        held: dict[int, Lease] = {}
+        skipped = hold(leases, named, held)
         ready_at = self._kernel.clock.now_ms() + min(delay_ms, MAX_DELAY_MS) if delay_ms else None
         self._release(topic, {seq: lease.lease_id for seq, lease in held.items()}, ready_at)
         ready, in_flight = self.counts(topic)
@@ -266,11 +348,13 @@ class Queues:
         lease_ms: int,
     ) -> Op[Extended]:
         """Hold jobs for `lease_ms` from now; lease id and delivery count stay."""
-        topic = self._named(name, node, seqs, lease_ids)
+        named = self.named(node, seqs, lease_ids)
+        topic, _ = self._queue(name)
         if self._has_expired(topic):
             yield from self._kernel.retain(topic)
         leases = self._swept(topic)
-        held, skipped = _held(leases, node, seqs, lease_ids)
+        held: dict[int, Lease] = {}
+        skipped = hold(leases, named, held)
         deadline_ms = self._kernel.clock.now_ms() + _lease_ms(topic, lease_ms)
         if held:
             leases.extend(tuple(held), deadline_ms)
@@ -362,10 +446,8 @@ class Queues:
         sweep_leases(self._kernel, topic)
         return leases
 
-    def _named(
-        self, name: str, node: str, seqs: Sequence[int], lease_ids: Sequence[int | None]
-    ) -> Topic:
-        """The queue of a call about held jobs, which is checked."""
+    def named(self, node: str, seqs: Sequence[int], lease_ids: Sequence[int | None] = ()) -> Named:
+        """The jobs a call is about, which is checked."""
         check_node(node)
         if len(seqs) > self._max_claim:
             raise BatchTooLarge(seqs=len(seqs), maximum=self._max_claim)
@@ -373,7 +455,22 @@ class Queues:
             raise InvalidRequest(
                 f"{len(lease_ids)} lease_ids for {len(seqs)} seqs: send one for each, or none"
             )
-        return self._queue(name)[0]
+        return Named(node, seqs, lease_ids)
+
+
+_Part: TypeAlias = tuple[int, int, list[int]]
+"""Of what several calls hold, from where to where it is one's; and what that one does not hold."""
+
+
+def _short(
+    topic: Topic, parts: Sequence[_Part], held: Sequence[int], gone: Collection[int]
+) -> list[Acked | TopicsError]:
+    """What became of calls some of whose jobs went away before they were removed."""
+    counts = queue_counts(topic)
+    return [
+        Acked(topic.name, sum(seq not in gone for seq in held[start:end]), skipped, *counts)
+        for start, end, skipped in parts
+    ]
 
 
 _PRESENT = Presence()
@@ -395,25 +492,3 @@ def check_node(node: str) -> None:
 def _lease_ms(topic: Topic, sent: int | None) -> int:
     wanted = topic.config.lease_ms if sent is None else sent
     return min(max(wanted, MIN_LEASE_MS), MAX_LEASE_MS)
-
-
-def _held(
-    leases: LeaseBook, node: str, seqs: Sequence[int], lease_ids: Sequence[int | None]
-) -> tuple[dict[int, Lease], list[int]]:
-    """Which of these seqs the node holds, by the lease it names; and the rest, in order."""
-    held: dict[int, Lease] = {}
-    skipped: list[int] = []
-    leased, finishing = leases.leased, leases.finishing
-    for seq, token in zip(seqs, lease_ids or repeat(None)):  # noqa: B905 - none need be sent
-        lease = leased.get(seq)
-        if (
-            lease is None
-            or lease.node != node
-            or seq in held
-            or seq in finishing
-            or (token is not None and token != lease.lease_id)
-        ):
-            skipped.append(seq)
-        else:
-            held[seq] = lease
-    return held, skipped

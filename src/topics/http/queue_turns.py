@@ -1,0 +1,121 @@
+"""Claims and acks of one turn of the loop, done together at its end.
+
+What a claim or an ack costs is hardly the jobs: it is finding them, the frame, the write, the way
+there and back. With many workers a turn brings many of them to the same queue, and then all of this
+is done once: the acks become one delete, the claims take their jobs in one go. Each is answered for
+itself all the same, with its own result or its own error.
+
+Nobody waits for long: a turn is cut when the first has waited for a millisecond, or when as many
+jobs are asked for as a single call may name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+from topics.engine.effects import Op, resumed
+from topics.errors import TopicsError
+from topics.http import turns
+from topics.http.call import Call
+from topics.http.errors import internal
+from topics.queue import Claimed, Claimer, Named, Queues
+from topics.queue.queues import MAX_CLAIM
+from topics.values import Acked
+from topics.wire import responses
+
+T = TypeVar("T")
+
+
+class QueueTurns:
+    """Who waits for the end of the turn, by queue."""
+
+    __slots__ = ("_acks", "_claims", "_jobs", "_since_ns")
+
+    def __init__(self) -> None:
+        self._acks: dict[str, list[tuple[Call, Named]]] = {}
+        self._claims: dict[str, list[tuple[Call, Claimer]]] = {}
+        self._jobs = 0  # how many jobs it is about, and one for each call
+        self._since_ns = 0
+
+    def claim(self, call: Call, claimer: Claimer) -> None:
+        """Claim for a call that was checked."""
+        call.reply.on_gone = claimer.presence.leave
+        self._join(call, claimer.most)
+        self._claims.setdefault(call.names[0], []).append((call, claimer))
+
+    def ack(self, call: Call, named: Named) -> None:
+        """Ack for a call that was checked."""
+        self._join(call, len(named.seqs))
+        self._acks.setdefault(call.names[0], []).append((call, named))
+
+    def _join(self, call: Call, jobs: int) -> None:
+        if self._jobs and (
+            self._jobs + jobs > MAX_CLAIM or call.started_ns - self._since_ns > turns.HELD_NS
+        ):
+            call.reply.turns.cut()
+        if not self._jobs:
+            self._since_ns = call.started_ns
+            call.reply.turns.finish_later(self._serve)
+        self._jobs += jobs + 1
+
+    def _serve(self) -> None:
+        """Serve who has come so far; acks first, since they make room."""
+        acks, self._acks = self._acks, {}
+        claims, self._claims = self._claims, {}
+        self._jobs = 0
+        for name, finished in acks.items():
+            calls = [call for call, _ in finished]
+            op = queues_of(calls[0]).ack_all(name, [named for _, named in finished])
+            _run(calls, op, _answer_ack)
+        for name, asking in claims.items():
+            calls, claimers = [], []
+            for call, claimer in asking:
+                # Only who has to wait can be gone by the time of the answer.
+                call.reply.on_half_close = claimer.presence.leave
+                calls.append(call)
+                claimers.append(claimer)
+            _run(calls, queues_of(calls[0]).claim_all(name, claimers), answer_claim)
+
+
+def _run(
+    calls: Sequence[Call], op: Op[list[T | TopicsError]], answer: Callable[[Call, T], None]
+) -> None:
+    """Answer each call with what became of it: at once if that is known, as it mostly is."""
+
+    def done(outcomes: list[T | TopicsError] | None, error: TopicsError | None) -> None:
+        if outcomes is None:
+            assert error is not None
+            outcomes = [error] * len(calls)
+        for call, outcome in zip(calls, outcomes, strict=True):
+            call.settle(outcome, partial(answer, call))
+
+    try:
+        wait = next(op)
+    except StopIteration as finished:
+        done(finished.value, None)
+    except TopicsError as error:
+        done(None, error)
+    except Exception as error:
+        done(None, internal(error))
+    else:
+        calls[0].service.runner.start(resumed(op, wait), done)
+
+
+def _answer_ack(call: Call, done: Acked) -> None:
+    call.answer(responses.present(done, call.spent()))
+
+
+def answer_claim(call: Call, done: Claimed) -> None:
+    """Answer with claimed jobs."""
+    jobs = done.jobs.rendered()
+    call.answer(responses.claimed(done.topic, jobs, call.spent(), ready=done.ready))
+
+
+def queues_of(call: Call) -> Queues:
+    """The queues of a server that is ready."""
+    _ = call.engine  # raises while there is none
+    queues = call.service.queues
+    assert queues is not None
+    return queues
