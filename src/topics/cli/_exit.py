@@ -24,6 +24,8 @@ _BY_CODE = {
     "sync_failed": NO,
     "import_failed": NO,
     "export_failed": NO,
+    "spark_died": NO,
+    "interrupted": INTERRUPTED,
 }
 
 

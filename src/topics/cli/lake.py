@@ -96,7 +96,10 @@ def sync(
     )
     task.require_topic()
     run = Sync(task, report=_Shown(place.name, as_json=as_json), notice=_say)
-    with told_to_stop() as stopping, job_session(f"lake {place.name}", master, _say) as spark:
+    with (
+        told_to_stop() as stopping,
+        job_session(f"lake {place.name}", master, _say, stopping=stopping) as spark,
+    ):
         done = run.run(spark, stopping)
     if as_json:
         print_json_line({"table": place.path, "ended": asdict(done)})

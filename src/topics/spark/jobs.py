@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from topics.spark.ending import dying_with_spark, stopped_quietly
 from topics.spark.quiet import chatter_to, tail
 from topics.spark.starting import require_pyspark, session, worker_sockets
 
@@ -17,12 +19,18 @@ if TYPE_CHECKING:
 
 @contextmanager
 def job_session(
-    name: str, master: str, notice: Callable[[str], None] = lambda line: None
+    name: str,
+    master: str,
+    notice: Callable[[str], None] = lambda line: None,
+    *,
+    stopping: threading.Event | None = None,
 ) -> Iterator[SparkSession]:
     """A session that is there already is used and left as it was.
 
-    What Spark says goes to a file, of which the end is shown if the session does not start.
+    What Spark says goes to a file, of which the end is shown if the session does not start. Whoever
+    is told to stop by `stopping` is told of a Spark that was stopped as well by `Stopped`.
     """
+    stopping = stopping or threading.Event()
     require_pyspark()
     from pyspark.sql import SparkSession  # noqa: PLC0415 - takes half a second
 
@@ -36,16 +44,17 @@ def job_session(
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
-    with tempfile.TemporaryDirectory(prefix="topics-spark-") as scratch:
+    with (
+        dying_with_spark(stopping),
+        tempfile.TemporaryDirectory(prefix="topics-spark-") as scratch,
+    ):
         log = Path(scratch) / "spark.log"
         try:
             with chatter_to(log):
                 spark = session(master, conf=conf | worker_sockets(master, scratch))
         except Exception:
-            notice(tail(log))
+            if not stopping.is_set():
+                notice(tail(log))
             raise
-        try:
+        with stopped_quietly(spark):
             yield spark
-        finally:
-            with chatter_to(log):
-                spark.stop()

@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 from tests.unit.cli.runner import topics
 
-from topics.cli._exit import NO, NOT_FOUND, REFUSED, UNREACHABLE, USAGE, code_for
+from topics.cli._exit import INTERRUPTED, NO, NOT_FOUND, REFUSED, UNREACHABLE, USAGE, code_for
 from topics.cli._extras import missing
 from topics.embedded.view import View
 from topics.errors import _BY_CODE, TopicsError, from_wire
 from topics.spark.bulk.exporting import ExportFailed
 from topics.spark.bulk.importing import ImportFailed
+from topics.spark.ending import SparkDied, Stopped
 from topics.spark.errors import InvalidOption
 from topics.spark.flows.errors import FlowFailed
 from topics.spark.lake.errors import SyncFailed
@@ -47,6 +48,8 @@ def test_every_error_of_the_tree_has_its_exit_code(code: str) -> None:
         (ImportFailed("an epoch"), NO),
         (ExportFailed("a piece"), NO),
         (InvalidOption("of a source"), USAGE),
+        (SparkDied(), NO),
+        (Stopped(), INTERRUPTED),
     ],
 )
 def test_other_errors_have_one_too(error: TopicsError | OSError, expected: int) -> None:

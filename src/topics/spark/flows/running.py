@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from topics.client.targets import Target
 from topics.errors import InvalidRequest, TopicNotFound
 from topics.spark.checkpoints import has_read
-from topics.spark.ending import told_to_stop
+from topics.spark.ending import Stopped, dying_with_spark, stopped_quietly, told_to_stop
 from topics.spark.flows import progress, state
 from topics.spark.flows.errors import FlowFailed
 from topics.spark.flows.explaining import explain
@@ -78,18 +78,21 @@ def run(
     with told_to_stop() as stopping, state.hold(flow.name) as holder:
         holder.write(_first_state(flow, target, master, holder))
         try:
-            with _session(flow, master, conf or {}, holder, notice) as spark:
+            with (
+                dying_with_spark(stopping),
+                _session(flow, master, conf or {}, holder, notice) as spark,
+            ):
                 notice(f"{flow.name} runs, batch by batch into {flow.target}")
                 watch = Watch(flow, holder, report)
                 outcome = run_query(watch, lambda: start(spark, flow, options), stopping, notice)
                 deliver_reports(spark)
+        except (KeyboardInterrupt, Stopped):
+            holder.update(status="stopped", ended=time.time())
+            raise
         except Exception as error:
             said = str(error) if isinstance(error, FlowFailed) else explain(error)
             holder.update(status="failed", ended=time.time(), error=said)
             raise FlowFailed(f"flow {flow.name} failed: {said}") from error
-        except KeyboardInterrupt:
-            holder.update(status="stopped", ended=time.time())
-            raise
         holder.update(status="stopped", ended=time.time())
     return outcome
 
@@ -222,10 +225,8 @@ def _session(
     }
     with chatter_to(holder.log):
         spark = session(master, conf=settings)
-    try:
+    with stopped_quietly(spark):
         yield spark
-    finally:
-        spark.stop()
 
 
 def _shuffle_partitions(master: str) -> int:
