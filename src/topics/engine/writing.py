@@ -17,6 +17,7 @@ from topics.core.facts import Appended, Evicted, HeadReserved, KeyRemembered
 from topics.core.topic import Topic
 from topics.engine.arenas import Arenas
 from topics.engine.caps import due_to_caps
+from topics.engine.drafts import ANY_SIZE
 from topics.engine.effects import Op, Sleep
 from topics.engine.kernel import CONTROL_BYTES, FactSubmission, Kernel
 from topics.engine.lifecycle import Lifecycle
@@ -229,8 +230,8 @@ class Appender:
             return True
         committer = kernel.committer
         shard = committer.shard_of(topic.id)
-        if not committer.in_flight(shard):
-            return True  # an empty queue takes anything
+        if committer.room(shard, ANY_SIZE):
+            return True  # an empty queue takes anything, so nobody needs to know how much it is
         return committer.room(shard, batch.nbytes + FRAME_BYTES * len(batch))
 
     def _create(
