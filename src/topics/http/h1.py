@@ -298,20 +298,21 @@ class H1Connection(asyncio.Protocol):
         if exchange.opened is not None and self._line and self._line[0] is exchange:
             exchange.opened.way = None if self._holds & _HOLD_OUTPUT else self._transport
 
-    def send_last(self, exchange: H1Exchange, data: bytes) -> None:
-        """Write the end of an answer; what comes next in line may move."""
+    def send_last(self, exchange: H1Exchange, *pieces: bytes) -> None:
+        """Write an answer up to its end; what comes next in line may move."""
         line = self._line
         exchange.done = True
         if len(line) > 1 or not exchange.keep_alive or self._holds or self._eof:
-            self.send(exchange, data)
+            for data in pieces:
+                self.send(exchange, data)
             exchange.over()
             self.advance()
             return
         # By far the most common case: nothing else is in line and nothing is to be seen to.
         if self._corked is not None:
-            self._corked.append(data)
+            self._corked += pieces
         else:
-            self._corked = [data]
+            self._corked = [*pieces]
             self._let_go_later()
         line.popleft()
         exchange.over()

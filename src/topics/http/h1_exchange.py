@@ -98,11 +98,7 @@ class H1Exchange(Exchange):
         elif size <= _JOINED_BYTES:
             self.connection.send_last(self, whole(response, fields))
         else:
-            self.connection.send(self, head_only(response, fields))
-            *parts, last = response.parts
-            for part in parts:
-                self.connection.send(self, part)
-            self.connection.send_last(self, last)
+            self.connection.send_last(self, head_only(response, fields), *response.parts)
 
     def _open_stream(self, head: Response) -> Stream:
         chunked = self.request.version == "1.1"
