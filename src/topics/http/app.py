@@ -111,8 +111,8 @@ class App:
         standing: _Standing | None = request.standing
         if standing is None or standing.keyring is not service.keyring:
             standing = self._judge(request)
-        if not standing.is_always:
-            _ = service.ready_engine  # raises while there is none
+        if (service.engine is None or service.draining) and not standing.is_always:
+            _ = service.ready_engine  # raises what is the matter
         endpoint, principal = standing.endpoint, standing.principal
         service.enter(principal.key_id)
         if isinstance(endpoint, TopicsError):

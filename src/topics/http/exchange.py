@@ -107,7 +107,9 @@ class Exchange(ABC):
 
     def __call__(self, response: Response) -> None:
         """Answer with a complete response."""
-        self._take_turn(response.status)
+        assert not self.answered, "a request has one answer"
+        self.answered = True
+        self.status = response.status
         if self.gone:
             return
         size = response.size

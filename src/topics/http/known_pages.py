@@ -90,7 +90,7 @@ class KnownPages:
             return None
         catalog = self._kernel.catalog
         topic = catalog.by_name.get(name)
-        if topic is None or catalog.routers.into(topic.id):
+        if topic is None or (catalog.routers.by_name and catalog.routers.into(topic.id)):
             return None  # what routers bring has to be brought first
         return topic
 

@@ -80,7 +80,7 @@ class Request:
 class Response:
     """A complete answer. The transport adds length, date, coding and connection headers."""
 
-    __slots__ = ("body", "content_type", "headers", "status")
+    __slots__ = ("body", "content_type", "headers", "size", "status")
 
     def __init__(
         self,
@@ -92,13 +92,9 @@ class Response:
     ) -> None:
         self.status = status
         self.body = body
+        self.size = len(body)
         self.content_type = content_type
         self.headers = headers
-
-    @property
-    def size(self) -> int:
-        """Bytes of the body."""
-        return len(self.body)
 
     @property
     def parts(self) -> tuple[bytes, ...]:
@@ -115,6 +111,7 @@ class Spliced(Response):
         self.status = 200
         self.content_type = JSON
         self.headers = ()
+        self.size = sum(map(len, parts))
         self._parts = parts
 
     @property
@@ -125,10 +122,6 @@ class Spliced(Response):
     def body(self) -> bytes:  # type: ignore[override]  # nobody sets the body of an answer
         """The pieces as one, for whoever needs it so."""
         return b"".join(self._parts)
-
-    @property
-    def size(self) -> int:
-        return sum(map(len, self._parts))
 
 
 class Stream(ABC):

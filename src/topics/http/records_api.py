@@ -113,11 +113,12 @@ def write_performance(call: Call, ack: Ack, timing: Timing) -> bytes:
 def diff(call: Call) -> None:
     (name,) = call.names
     sent = requests.decode_diff(call.json_body(may_be_empty=True))
-    engine, pages = call.engine, call.service.pages
+    pages = call.service.pages
     found = pages.find(name, sent)
     if found is not None:
         _answer_known(call, *found)
         return
+    engine = call.engine
     query = ReadQuery(
         after=sent.cursor,
         limit=sent.limit,
