@@ -14,7 +14,7 @@ from topics.http import turns as turns_module
 from topics.http.h1 import H1Connection
 from topics.http.hub import Hub
 from topics.http.limits import Limits
-from topics.http.messages import Reply, Request, Response
+from topics.http.messages import Reply, Request, Response, Spliced
 
 LIMITS = Limits()
 
@@ -180,6 +180,24 @@ def test_much_at_once_and_streams_wait_for_nothing(path: str) -> None:
         wire, connection = world.connect()
         connection.data_received(get(path))
         assert wire.done
+
+    play(scene)
+
+
+def test_a_long_answer_leaves_in_one_write_whenever_it_is_given() -> None:
+    parts = (b"[", b"m" * 100_000, b"]")
+
+    async def scene(world: World) -> None:
+        wire, connection = world.connect()
+        connection.data_received(get("/later") + get("/later"))
+        first, second = world.desk.waiting
+        second(Spliced(parts))
+        assert not wire.done  # its turn has not come
+        first(Spliced(parts))
+        connection.data_received(get("/later"))
+        world.desk.waiting[2](Spliced(parts))
+        assert wire.text.count(b"".join(parts)) == 3
+        assert wire.answers[-1] == b"".join(parts)
 
     play(scene)
 
