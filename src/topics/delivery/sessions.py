@@ -49,6 +49,8 @@ class Session:
 
     def stream_id(self, name: str | None = None, cursor: int = 0) -> str:
         """The place of every topic as an event id; of `name` the place to come."""
+        if name is not None and len(self.places) == 1:
+            return cursors.stream_id({name: cursor})
         positions = {topic: place.cursor for topic, place in self.places.items()}
         if name is not None:
             positions[name] = cursor

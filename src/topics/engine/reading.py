@@ -114,9 +114,10 @@ class Reader:
             or not topic.is_all_live(after + 1, head)
             or query.from_ts is not None
             or query.to_seq is not None
-            or query.accepts_in(topic) is not None
+            or query.match is not None
+            or (query.nodes and query.nodes_in(topic))
             or kernel.catalog.routers.by_name
-            or kernel.due_eviction(topic) is not None
+            or (topic.config.ttl_ms and kernel.due_eviction(topic) is not None)
         ):
             return None
         tail, room = topic.tail, min(query.budget or DEFAULT_BUDGET, MAX_BUDGET)

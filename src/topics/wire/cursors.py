@@ -4,7 +4,8 @@ Both are JSON in base64url without padding. Clients only hand them back, so the 
 change; what they hand back is read generously (either alphabet, padded or not).
 """
 
-from base64 import b64decode, urlsafe_b64encode
+from base64 import b64decode
+from binascii import b2a_base64
 from collections.abc import Mapping
 
 import msgspec
@@ -14,6 +15,7 @@ from topics.wire.jsonbytes import compact
 from topics.wire.numbers import U64, U64_MAX
 
 _STANDARD_ALPHABET = bytes.maketrans(b"-_", b"+/")
+_URL_ALPHABET = bytes.maketrans(b"+/", b"-_")
 
 
 class _ListCursor(msgspec.Struct):
@@ -61,7 +63,8 @@ def parse_stream_id(text: str) -> dict[str, int] | None:
 
 
 def _pack(value: object) -> str:
-    return urlsafe_b64encode(_encode(value)).decode().rstrip("=")
+    packed = b2a_base64(_encode(value), newline=False)
+    return packed.translate(_URL_ALPHABET).decode().rstrip("=")
 
 
 def _unpack(text: str) -> bytes:
