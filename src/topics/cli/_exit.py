@@ -25,6 +25,7 @@ _BY_CODE = {
     "import_failed": NO,
     "export_failed": NO,
     "spark_died": NO,
+    "table_damaged": NO,
     "interrupted": INTERRUPTED,
 }
 

@@ -171,3 +171,26 @@ def test_a_flow_into_a_topic_of_a_directory_is_told_before_spark_starts(
     answer = topics("flow", "run", file, "--dir", data)
     assert (answer.code, answer.out) == (2, "")
     assert "needs a server; name one with --url" in answer.err
+
+
+# Places and masters
+
+
+@pytest.mark.parametrize("command", [("lake", "maintain"), ("lake", "delete", "--match", "x")])
+def test_a_table_that_cannot_be_read_is_told_in_a_line(
+    command: tuple[str, ...], tmp_path: Path
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    answer = topics(*command, file)
+    assert (answer.code, answer.err.partition(";")[0]) == (
+        3,
+        f"topics: there is no lake table at {file}",
+    )
+    log = tmp_path / "damaged" / "_delta_log"
+    log.mkdir(parents=True)
+    (log / f"{0:020d}.json").write_text("nonsense")
+    answer = topics(*command, log.parent)
+    assert (answer.code, answer.out) == (1, "")
+    assert answer.err.startswith(f"topics: the log of the table {log.parent} cannot be read: ")
+    assert answer.err.count("\n") == 1

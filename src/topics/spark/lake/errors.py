@@ -22,6 +22,16 @@ class NoSuchTable(LakeError):
         )
 
 
+class TableDamaged(LakeError):
+    """The log of a table cannot be read."""
+
+    code = "table_damaged"
+
+    def __init__(self, path: str, error: Exception) -> None:
+        said = str(error).partition("\n")[0]
+        super().__init__(f"the log of the table {path} cannot be read: {said}")
+
+
 class ForeignTable(LakeError):
     """The table is not the one that is wanted: another topic's, or none of ours."""
 

@@ -16,6 +16,7 @@ rebase it onto changes it never saw. `attempt` looks again and repeats.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -24,11 +25,11 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
-from deltalake.exceptions import CommitFailedError, TableNotFoundError
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
 from topics.spark.lake.columns import ROWS
-from topics.spark.lake.errors import ForeignTable, NoSuchTable
+from topics.spark.lake.errors import ForeignTable, NoSuchTable, TableDamaged
 from topics.spark.lake.parquet import WrittenFile, sync_directory, sync_file
 from topics.spark.lake.place import Place
 
@@ -97,6 +98,10 @@ class LakeTable:
             return LakeTable(place, DeltaTable(place.path))
         except TableNotFoundError as error:
             raise NoSuchTable(place.path) from error
+        except DeltaError as error:
+            if not os.path.isdir(place.path):
+                raise NoSuchTable(place.path) from error
+            raise TableDamaged(place.path, error) from error
 
     @staticmethod
     def create(place: Place, schema: pa.Schema, settings: Mapping[str, str]) -> LakeTable:
