@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 AnyLog: TypeAlias = "Log | RemoteLog"
 Command: TypeAlias = Callable[..., int]
 Decorator: TypeAlias = Callable[[Command], Command]
+
+_MASTER = re.compile(r"local(-cluster)?(\[[^\]]+\])?|yarn|(spark|k8s)://\S+")
 
 RETRIES = 2
 """How often a call is repeated: somebody sits there and waits for the answer."""
@@ -115,6 +118,25 @@ def on_a_log(command: Command) -> Command:
         return command(Where(url, dir, context, token_file), *args, **options)
 
     return call
+
+
+def master_option(command: Command) -> Command:
+    """Where Spark runs; what cannot be a master is told before a JVM has to find out."""
+
+    def checked(ctx: click.Context, param: click.Parameter, text: str) -> str:
+        if not _MASTER.fullmatch(text):
+            raise click.BadParameter(
+                f"{text!r} is no master; write it like local[4] or spark://host:7077"
+            )
+        return text
+
+    return click.option(
+        "--master",
+        default="local[*]",
+        show_default=True,
+        callback=checked,
+        help="Where Spark runs.",
+    )(command)
 
 
 def ask(question: str, *, yes: bool) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from topics.cli._exit import NO, OK
-from topics.cli._options import Where, as_json_option, on_a_log
+from topics.cli._options import Where, as_json_option, master_option, on_a_log
 
 if TYPE_CHECKING:
     from topics.spark.flows.progress import Progress
@@ -25,7 +25,7 @@ def flow() -> None:
 
 @flow.command(short_help="Run the flow in FILE until it ends or is told to.")
 @click.argument("file", type=click.Path())
-@click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
+@master_option
 @click.option("--conf", multiple=True, metavar="NAME=VALUE", help="A setting of Spark's.")
 @click.option("--once", is_flag=True, help="Read what is there and end, whatever the file says.")
 @on_a_log

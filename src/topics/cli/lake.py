@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from topics.cli._exit import NO, OK
-from topics.cli._options import Where, as_json_option, ask, on_a_log, yes_option
+from topics.cli._options import Where, as_json_option, ask, master_option, on_a_log, yes_option
 from topics.cli._output import print_json, print_json_line, size
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def lake() -> None:
     help="Time between epochs.",
 )
 @click.option("--checkpoint", metavar="DIR", help="Default: _topics_checkpoint in TABLE.")
-@click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
+@master_option
 @as_json_option
 @on_a_log
 def sync(

@@ -9,16 +9,12 @@ from typing import TYPE_CHECKING
 import click
 
 from topics.cli._exit import NO, OK
-from topics.cli._options import Where, as_json_option, on_a_log
+from topics.cli._options import Where, as_json_option, master_option, on_a_log
 from topics.cli._output import print_facts, print_json, print_json_line, style
 
 if TYPE_CHECKING:
     from topics.spark.bulk.exporting import Done
     from topics.spark.bulk.importing import Step
-
-_master_option = click.option(
-    "--master", default="local[*]", show_default=True, help="Where Spark runs."
-)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -57,7 +53,7 @@ def doctor(*, as_json: bool) -> int:
     envvar="TOPICS_COLD_DIR",
     help="Where the store keeps its old segments, if it has such a place.",
 )
-@_master_option
+@master_option
 @as_json_option
 def audit(*, directory: str, cold_dir: str | None, master: str, as_json: bool) -> int:
     """Check every byte of DIRECTORY, a data directory, with all cores: checksums, seqs, indexes.
@@ -83,7 +79,7 @@ def audit(*, directory: str, cold_dir: str | None, master: str, as_json: bool) -
 @click.argument("source", metavar="TABLE|PARQUET|JSONL", type=click.Path())
 @click.argument("topic")
 @click.option("--name", default="", help="Begin another import of files imported before.")
-@_master_option
+@master_option
 @as_json_option
 @on_a_log
 def import_(where: Where, *, source: str, topic: str, name: str, master: str, as_json: bool) -> int:
@@ -122,7 +118,7 @@ def import_(where: Where, *, source: str, topic: str, name: str, master: str, as
     type=click.Choice(["parquet", "jsonl"]),
     help="Default: jsonl if OUTPUT ends in it, else parquet.",
 )
-@_master_option
+@master_option
 @as_json_option
 @on_a_log
 def export(

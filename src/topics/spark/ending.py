@@ -22,7 +22,7 @@ from topics.errors import TopicsError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_LAST_WORDS_S: Final = 30.0
+_LAST_WORDS_S: Final = 60.0
 """How long a JVM that got the signal may take to end; it fails us as soon as it begins to."""
 _DEATH_S: Final = 2.0
 """How long one that died may still be there, after the first call that failed."""

@@ -9,7 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from topics.errors import TopicsError
 from topics.spark.ending import dying_with_spark, stopped_quietly
+from topics.spark.errors import CannotStartSpark
+from topics.spark.flows.explaining import explain
 from topics.spark.quiet import chatter_to, tail
 from topics.spark.starting import require_pyspark, session, worker_sockets
 
@@ -52,9 +55,12 @@ def job_session(
         try:
             with chatter_to(log):
                 spark = session(master, conf=conf | worker_sockets(master, scratch))
-        except Exception:
-            if not stopping.is_set():
-                notice(tail(log))
+        except TopicsError:
             raise
+        except Exception as error:
+            if stopping.is_set():
+                raise
+            notice(tail(log))
+            raise CannotStartSpark(f"Spark did not start on {master}: {explain(error)}") from error
         with stopped_quietly(spark):
             yield spark

@@ -194,3 +194,22 @@ def test_a_table_that_cannot_be_read_is_told_in_a_line(
     assert (answer.code, answer.out) == (1, "")
     assert answer.err.startswith(f"topics: the log of the table {log.parent} cannot be read: ")
     assert answer.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("lake", "sync", "orders", "table"),
+        ("flow", "run", "flow.yaml"),
+        ("spark", "audit", "data"),
+        ("spark", "import", "a.jsonl", "orders"),
+        ("spark", "export", "orders", "out"),
+    ],
+    ids=" ".join,
+)
+def test_a_master_that_spark_does_not_know_is_told_before_it_starts(
+    command: tuple[str, ...],
+) -> None:
+    answer = topics(*command, "--master", "master:7077")
+    assert (answer.code, answer.out) == (2, "")
+    assert "'master:7077' is no master; write it like local[4] or spark://host:7077" in answer.err

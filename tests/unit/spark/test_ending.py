@@ -12,8 +12,9 @@ import pytest
 
 import topics
 from topics import cli
-from topics.spark import ending
+from topics.spark import ending, jobs
 from topics.spark.ending import SparkDied, Stopped, dying_with_spark
+from topics.spark.errors import CannotStartSpark
 from topics.spark.flows import running, state
 
 
@@ -101,3 +102,20 @@ def test_no_time_is_lost_on_an_error_that_has_nothing_to_do_with_the_jvm(
     monkeypatch.setattr(ending, "_is_gone", asked)
     with pytest.raises(ValueError, match="bad data"), dying_with_spark(threading.Event()):
         raise ValueError("bad data")
+
+
+def test_a_spark_that_does_not_start_is_told_in_a_line_after_its_own_last_words(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(master: str, conf: object) -> None:
+        print("no such master", flush=True)
+        raise RuntimeError("[JAVA_GATEWAY_EXITED] Java gateway process exited.")
+
+    notices: list[str] = []
+    monkeypatch.setattr(jobs, "session", refuse)
+    with (
+        pytest.raises(CannotStartSpark, match=r"did not start on spark://a:1: .*process exited"),
+        jobs.job_session("test", "spark://a:1", notices.append),
+    ):
+        pass
+    assert notices[0] == "starting Spark on spark://a:1"
