@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from topics.cli._output import print_table, size, style
-from topics.errors import NotFound
+from topics.errors import NotFound, RefusedToOpen
 
 if TYPE_CHECKING:
     from topics.client.targets import Target
@@ -18,8 +18,11 @@ if TYPE_CHECKING:
 def existing(directory: str) -> str:
     """A directory as an absolute path; it has to be there."""
     where = os.path.abspath(directory)
-    if not os.path.isdir(where):
+    if not os.path.exists(where):
         raise NotFound(f"the directory {where}")
+    if not os.path.isdir(where):
+        message = f"{where} is a file; give a directory"
+        raise RefusedToOpen("format", message=message, file=where)
     return where
 
 
@@ -27,7 +30,7 @@ def server_of(target: Target) -> str:
     """The address of a server, for jobs that need one."""
     if target.url is None:
         raise click.UsageError(
-            f"this job writes through a server, and {target.source} is a directory; use --url"
+            f"this job writes through a server, and {target} is a directory; use --url"
         )
     return target.url
 

@@ -81,7 +81,7 @@ def _opened(target: targets.Target, *, read_only: bool, may_create: bool) -> Any
 
         return RemoteLog(target.url, token=target.token, retries=RETRIES)
     assert target.path is not None
-    if not may_create and not os.path.isdir(target.path):
+    if not may_create and not os.path.exists(target.path):
         raise NotFound(f"the directory {target.path}")
     from topics.embedded import open_log  # noqa: PLC0415
 

@@ -61,10 +61,12 @@ def _told(log: AnyLog, subject: str) -> Story:
 
     topic, slash, cursor = subject.partition("/")
     if slash:
+        if not topic or not cursor:
+            raise click.UsageError(f"{subject!r} lacks a name; write it like 'orders/billing'")
         return _stories.of_cursor(log, topic, cursor)
     topic, mark, seq = subject.partition("#")
     if not mark:
         return _stories.of_topic(log, topic)
-    if not seq.isdecimal():
+    if not seq.isdecimal() or int(seq) == 0:
         raise click.UsageError(f"{seq!r} is no seq; write it like 'orders#17'")
     return _stories.of_seq(log, topic, int(seq))

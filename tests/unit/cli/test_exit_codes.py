@@ -63,6 +63,23 @@ def test_a_log_that_is_not_there_is_not_found_and_not_made(tmp_path: Path) -> No
     assert not (tmp_path / "data").exists()
 
 
+def test_a_file_in_the_place_of_a_directory_is_called_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "data"
+    file.touch()
+    for command in (("ls", "--dir", file), ("inspect", file), ("spark", "audit", file)):
+        answer = topics(*command)
+        assert (answer.code, answer.out) == (4, "")
+        assert answer.err.startswith(f"topics: {file} is a file; give a directory\n")
+
+
+@pytest.mark.parametrize("subject", ["orders#0", "orders#x", "orders#", "/billing", "orders/"])
+def test_what_cannot_be_explained_is_not_understood(subject: str, tmp_path: Path) -> None:
+    topics("create", "orders", "--dir", tmp_path)
+    answer = topics("explain", subject, "--dir", tmp_path)
+    assert (answer.code, answer.out) == (2, "")
+    assert "write it like 'orders" in answer.err
+
+
 def test_errors_are_json_where_json_was_asked_for(tmp_path: Path) -> None:
     topics("create", "orders", "--dir", tmp_path)
     answer = topics("read", "nope", "--json", "--dir", tmp_path)

@@ -213,3 +213,25 @@ def test_a_master_that_spark_does_not_know_is_told_before_it_starts(
     answer = topics(*command, "--master", "master:7077")
     assert (answer.code, answer.out) == (2, "")
     assert "'master:7077' is no master; write it like local[4] or spark://host:7077" in answer.err
+
+
+def test_an_import_through_a_directory_is_told_which_one(data: Path, tmp_path: Path) -> None:
+    answer = topics("spark", "import", tmp_path, "orders", "--dir", data)
+    assert answer.code == 2
+    assert f"this job writes through a server, and {data} is a directory" in answer.err
+
+
+def test_an_export_into_a_file_is_told_that_it_takes_a_directory(
+    data: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    answer = topics("spark", "export", "orders", file, "--dir", data)
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err == f"topics: {file} is a file; an export writes a directory\n"
+
+
+def test_a_flow_whose_file_is_not_there_is_not_found(tmp_path: Path) -> None:
+    answer = topics("flow", "run", tmp_path / "nowhere.yaml")
+    assert (answer.code, answer.out) == (3, "")
+    assert answer.err == f"topics: the file {tmp_path / 'nowhere.yaml'} does not exist\n"

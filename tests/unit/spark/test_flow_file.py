@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from topics.errors import NotFound
 from topics.spark.flows.errors import InvalidFlow
 from topics.spark.flows.file import Flow, Source, ToTable, ToTopic, load
 from topics.spark.flows.reading import Function
@@ -188,5 +189,5 @@ def test_a_file_that_is_no_flow_is_refused(tmp_path: Path, name: str, text: str,
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidFlow, match="there is no file"):
+    with pytest.raises(NotFound, match="the file"):
         load(tmp_path / "nowhere.yaml")

@@ -184,6 +184,8 @@ class ToDo(NamedTuple):
 
 def plan_export(task: ExportTask) -> ToDo:
     """What is missing in the output; needs no Spark, and writes nothing."""
+    if os.path.isfile(task.output):
+        raise InvalidRequest(f"{task.output} is a file; an export writes a directory")
     log = task.where.open()
     try:
         head = log.head(task.topic)

@@ -102,7 +102,8 @@ class Flow:
 def load(path: str | Path, *, source_options: Sequence[str] = ()) -> Flow:
     """Read a flow file. `source_options` are the options that the data source knows.
 
-    Raises `InvalidFlow`, which names the file, the key and the remedy. Nothing is started.
+    Raises `InvalidFlow`, which names the file, the key and the remedy, or `NotFound` if there is no
+    file. Nothing is started.
     """
     file = Path(path).absolute()
     return _Reader(file, source_options).flow(load_mapping(file))

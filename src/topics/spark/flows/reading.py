@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]  # ships no types
 
+from topics.errors import NotFound
 from topics.spark.flows.errors import InvalidFlow
 
 MAPPING, FUNCTION = "flow", "transform"
@@ -28,7 +29,7 @@ class Function:
 def load_mapping(file: Path) -> dict[str, Any]:
     """The keys of a flow file and their values, not judged yet."""
     if not file.exists():
-        raise InvalidFlow(f"there is no file {file}; name a flow in YAML or Python")
+        raise NotFound(f"the file {file}")
     if file.suffix == ".py":
         return _from_python(file)
     if file.suffix in (".yaml", ".yml"):
