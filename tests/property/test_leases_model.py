@@ -158,7 +158,9 @@ class LeaseMachine(RuleBasedStateMachine):
         self.sweep()
         expected = self.foretell(sum(most for _, most in claims))
         queues = self.queues
-        claimers = [queues.claimer(QUEUE, node=x, most=most, lease_ms=300) for x, most in claims]
+        claimers = [
+            queues.claimer(self.topic, node=x, most=most, lease_ms=300) for x, most in claims
+        ]
         outcomes = run(queues.claim_all(QUEUE, claimers))
         for (node, most), outcome in zip(claims, outcomes, strict=True):
             assert isinstance(outcome, Claimed)

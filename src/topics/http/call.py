@@ -108,17 +108,18 @@ class Call:
 
         def done(result: T | None, error: TopicsError | None) -> None:
             outcome = result if error is None else error
-            self.settle(outcome, answer)  # type: ignore[arg-type]  # without an error, a result
+            # Without an error there is a result.
+            self.settle(outcome, lambda _, found: answer(found))  # type: ignore[arg-type]
 
         self.service.runner.start(op, done)
 
-    def settle(self, outcome: T | TopicsError, answer: Callable[[T], None]) -> None:
+    def settle(self, outcome: T | TopicsError, answer: Callable[[Call, T], None]) -> None:
         """Answer with a result, or refuse with the error that came of it instead."""
         if isinstance(outcome, TopicsError):
             self.refuse(outcome)
             return
         try:
-            answer(outcome)
+            answer(self, outcome)
         except TopicsError as failure:
             self.refuse(failure)
         except Exception as failure:

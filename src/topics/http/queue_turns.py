@@ -12,8 +12,7 @@ jobs are asked for as a single call may name.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from topics.engine.effects import Op, resumed
 from topics.errors import TopicsError
@@ -25,7 +24,19 @@ from topics.queue.queues import MAX_CLAIM
 from topics.values import Acked
 from topics.wire import responses
 
+A = TypeVar("A")
 T = TypeVar("T")
+
+
+class _Group(Generic[A]):
+    """Calls to one queue, and what each of them asks."""
+
+    __slots__ = ("asked", "calls", "queues")
+
+    def __init__(self, queues: Queues) -> None:
+        self.queues = queues
+        self.calls: list[Call] = []
+        self.asked: list[A] = []
 
 
 class QueueTurns:
@@ -34,21 +45,30 @@ class QueueTurns:
     __slots__ = ("_acks", "_claims", "_jobs", "_since_ns")
 
     def __init__(self) -> None:
-        self._acks: dict[str, list[tuple[Call, Named]]] = {}
-        self._claims: dict[str, list[tuple[Call, Claimer]]] = {}
+        self._acks: dict[str, _Group[Named]] = {}
+        self._claims: dict[str, _Group[Claimer]] = {}
         self._jobs = 0  # how many jobs it is about, and one for each call
         self._since_ns = 0
 
-    def claim(self, call: Call, claimer: Claimer) -> None:
+    def claim(self, call: Call, queues: Queues, claimer: Claimer) -> None:
         """Claim for a call that was checked."""
+        # Who ends only its side may still listen: it is gone if it does so while jobs are fetched.
         call.reply.on_gone = claimer.presence.leave
         self._join(call, claimer.most)
-        self._claims.setdefault(call.names[0], []).append((call, claimer))
+        group = self._claims.get(call.names[0])
+        if group is None:
+            group = self._claims[call.names[0]] = _Group(queues)
+        group.calls.append(call)
+        group.asked.append(claimer)
 
-    def ack(self, call: Call, named: Named) -> None:
+    def ack(self, call: Call, queues: Queues, named: Named) -> None:
         """Ack for a call that was checked."""
         self._join(call, len(named.seqs))
-        self._acks.setdefault(call.names[0], []).append((call, named))
+        group = self._acks.get(call.names[0])
+        if group is None:
+            group = self._acks[call.names[0]] = _Group(queues)
+        group.calls.append(call)
+        group.asked.append(named)
 
     def _join(self, call: Call, jobs: int) -> None:
         if self._jobs and (
@@ -62,34 +82,33 @@ class QueueTurns:
 
     def _serve(self) -> None:
         """Serve who has come so far; acks first, since they make room."""
-        acks, self._acks = self._acks, {}
-        claims, self._claims = self._claims, {}
         self._jobs = 0
-        for name, finished in acks.items():
-            calls = [call for call, _ in finished]
-            op = queues_of(calls[0]).ack_all(name, [named for _, named in finished])
-            _run(calls, op, _answer_ack)
-        for name, asking in claims.items():
-            calls, claimers = [], []
-            for call, claimer in asking:
-                # Only who has to wait can be gone by the time of the answer.
-                call.reply.on_half_close = claimer.presence.leave
-                calls.append(call)
-                claimers.append(claimer)
-            _run(calls, queues_of(calls[0]).claim_all(name, claimers), answer_claim)
+        if self._acks:
+            acks, self._acks = self._acks, {}
+            for name, finished in acks.items():
+                calls = finished.calls
+                _run(calls, finished.queues.ack_all(name, finished.asked), _answer_ack)
+        if self._claims:
+            claims, self._claims = self._claims, {}
+            for name, claiming in claims.items():
+                calls = claiming.calls
+                op = claiming.queues.claim_all(name, claiming.asked)
+                if not _run(calls, op, answer_claim):
+                    for call, claimer in zip(calls, claiming.asked, strict=True):
+                        call.reply.on_half_close = claimer.presence.leave
 
 
 def _run(
     calls: Sequence[Call], op: Op[list[T | TopicsError]], answer: Callable[[Call, T], None]
-) -> None:
-    """Answer each call with what became of it: at once if that is known, as it mostly is."""
+) -> bool:
+    """Answer each call with what became of it; False when that will be known later."""
 
     def done(outcomes: list[T | TopicsError] | None, error: TopicsError | None) -> None:
         if outcomes is None:
             assert error is not None
             outcomes = [error] * len(calls)
         for call, outcome in zip(calls, outcomes, strict=True):
-            call.settle(outcome, partial(answer, call))
+            call.settle(outcome, answer)
 
     try:
         wait = next(op)
@@ -101,6 +120,8 @@ def _run(
         done(None, internal(error))
     else:
         calls[0].service.runner.start(resumed(op, wait), done)
+        return False
+    return True
 
 
 def _answer_ack(call: Call, done: Acked) -> None:

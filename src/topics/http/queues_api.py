@@ -21,7 +21,8 @@ def claim(together: QueueTurns, call: Call) -> None:
         raise InvalidRequest("a claim needs a body: say at least which node claims")
     sent = requests.decode_claim(call.json_body())
     queues, presence = queues_of(call), Presence()
-    if queues.has_window(name):
+    topic = queues.queue(name)
+    if queues.has_window(topic):
         call.reply.on_gone = call.reply.on_half_close = presence.leave
         op = queues.claim(
             name, node=sent.node, most=sent.max, lease_ms=sent.lease_ms, presence=presence
@@ -29,15 +30,17 @@ def claim(together: QueueTurns, call: Call) -> None:
         call.run(op, lambda done: answer_claim(call, done))
         return
     claimer = queues.claimer(
-        name, node=sent.node, most=sent.max, lease_ms=sent.lease_ms, presence=presence
+        topic, node=sent.node, most=sent.max, lease_ms=sent.lease_ms, presence=presence
     )
-    together.claim(call, claimer)
+    together.claim(call, queues, claimer)
 
 
 def ack(together: QueueTurns, call: Call) -> None:
     """Ack with the others of this turn."""
     sent = requests.decode_ack(call.json_body())
-    together.ack(call, queues_of(call).named(sent.node, sent.seqs, sent.leases))
+    queues = queues_of(call)
+    lease_ids = sent.leases if sent.lease_ids else ()
+    together.ack(call, queues, queues.named(sent.node, sent.seqs, lease_ids))
 
 
 def nack(call: Call) -> None:

@@ -78,9 +78,9 @@ class Queues:
 
         A worker that is no longer present gets nothing, and what it got by then is given back.
         """
-        claimer = self.claimer(name, node=node, most=most, lease_ms=lease_ms, presence=presence)
-        if self.has_window(name):
-            topic = self.queue(name)
+        topic = self.queue(name)
+        claimer = self.claimer(topic, node=node, most=most, lease_ms=lease_ms, presence=presence)
+        if self.has_window(topic):
             yield from self._join_cohort(topic, claimer, topic.config.claim_jitter_ms)
             (outcome,) = yield from self._collected(topic, [claimer])
         else:
@@ -91,7 +91,7 @@ class Queues:
 
     def claimer(
         self,
-        name: str,
+        topic: Topic,
         *,
         node: str,
         most: int = 1,
@@ -99,13 +99,12 @@ class Queues:
         presence: Presence | None = None,
     ) -> Claimer:
         """A claim that is checked and has got nothing yet."""
-        topic, _ = self._queue(name)
         check_node(node)
         return Claimer(node, self.clamped(most), _lease_ms(topic, lease_ms), presence or _PRESENT)
 
-    def has_window(self, name: str) -> bool:
+    def has_window(self, queue: Topic) -> bool:
         """Whether claims wait for each other by the clock."""
-        return self.queue(name).config.claim_jitter_ms > 0 and self._has_windows
+        return queue.config.claim_jitter_ms > 0 and self._has_windows
 
     def claim_all(self, name: str, claimers: Sequence[Claimer]) -> Op[list[Claimed | TopicsError]]:
         """Serve several claims one after the other, as one; what became of each, in order."""
@@ -271,7 +270,13 @@ class Queues:
         error: TopicsError | None = None
         if held:
             try:
-                gone = yield from self._finish(topic, leases, held)
+                submission: DeleteSubmission | None = None
+                if topic.id not in self._kernel.sections.barred:
+                    submission = self._engine.submit_delete(topic, tuple(held))
+                if submission is None or not submission.done:
+                    gone = yield from self._finish(topic, leases, held, submission)
+                elif submission.error is not None:
+                    raise submission.error
             except TopicsError as failure:
                 error = failure
                 self.release(topic, {seq: lease.lease_id for seq, lease in held.items()})
@@ -290,18 +295,17 @@ class Queues:
         ]
 
     def _finish(
-        self, topic: Topic, leases: LeaseBook, held: Mapping[int, Lease]
+        self,
+        topic: Topic,
+        leases: LeaseBook,
+        held: Mapping[int, Lease],
+        submission: DeleteSubmission | None,
     ) -> Op[Collection[int]]:
-        """Delete finished jobs; returns those that had gone by themselves before.
+        """Wait for the delete; returns those of the jobs that had gone by themselves before.
 
-        While the delete is waited for neither the clock nor another call takes the jobs away.
+        Meanwhile neither the clock nor another call takes the jobs away. Without a submission the
+        queue takes no writes now, and has to be waited for first.
         """
-        submission: DeleteSubmission | None = None
-        if topic.id not in self._kernel.sections.barred:
-            submission = self._engine.submit_delete(topic, tuple(held))
-            if submission.done:
-                removed_by(submission)
-                return ()
         leases.finishing.update(held)
         try:
             if submission is None:

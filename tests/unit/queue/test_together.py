@@ -50,7 +50,9 @@ def claim_all(shop: Shop, *claimers: Claimer) -> list[list[int]]:
 
 
 def claimer(shop: Shop, node: str, most: int, lease_ms: int | None = None) -> Claimer:
-    return shop.queues.claimer(QUEUE, node=node, most=most, lease_ms=lease_ms, presence=Presence())
+    return shop.queues.claimer(
+        shop.topic, node=node, most=most, lease_ms=lease_ms, presence=Presence()
+    )
 
 
 # Acks
