@@ -14,11 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
-from topics.engine.effects import Op, resumed
+from topics.engine.effects import Op
 from topics.errors import TopicsError
-from topics.http import turns
 from topics.http.call import Call
-from topics.http.errors import internal
+from topics.http.turns import Gathering
 from topics.queue import Claimed, Claimer, Named, Queues
 from topics.queue.queues import MAX_CLAIM
 from topics.values import Acked
@@ -42,47 +41,42 @@ class _Group(Generic[A]):
 class QueueTurns:
     """Who waits for the end of the turn, by queue."""
 
-    __slots__ = ("_acks", "_claims", "_jobs", "_since_ns")
+    __slots__ = ("_acks", "_claims", "_gathering")
 
     def __init__(self) -> None:
         self._acks: dict[str, _Group[Named]] = {}
         self._claims: dict[str, _Group[Claimer]] = {}
-        self._jobs = 0  # how many jobs it is about, and one for each call
-        self._since_ns = 0
+        self._gathering = Gathering(self._serve, MAX_CLAIM)
 
     def claim(self, call: Call, queues: Queues, claimer: Claimer) -> None:
         """Claim for a call that was checked."""
         # Who ends only its side may still listen: it is gone if it does so while jobs are fetched.
         call.reply.on_gone = claimer.presence.leave
-        self._join(call, claimer.most)
+        waits = self._join(call, claimer.most)
         group = self._claims.get(call.names[0])
         if group is None:
             group = self._claims[call.names[0]] = _Group(queues)
         group.calls.append(call)
         group.asked.append(claimer)
+        if not waits:
+            self._serve()
 
     def ack(self, call: Call, queues: Queues, named: Named) -> None:
         """Ack for a call that was checked."""
-        self._join(call, len(named.seqs))
+        waits = self._join(call, len(named.seqs))
         group = self._acks.get(call.names[0])
         if group is None:
             group = self._acks[call.names[0]] = _Group(queues)
         group.calls.append(call)
         group.asked.append(named)
+        if not waits:
+            self._serve()
 
-    def _join(self, call: Call, jobs: int) -> None:
-        if self._jobs and (
-            self._jobs + jobs > MAX_CLAIM or call.started_ns - self._since_ns > turns.HELD_NS
-        ):
-            call.reply.turns.cut()
-        if not self._jobs:
-            self._since_ns = call.started_ns
-            call.reply.turns.finish_later(self._serve)
-        self._jobs += jobs + 1
+    def _join(self, call: Call, jobs: int) -> bool:
+        return self._gathering.join(call.reply.turns, call.started_ns, weight=jobs + 1)
 
     def _serve(self) -> None:
         """Serve who has come so far; acks first, since they make room."""
-        self._jobs = 0
         if self._acks:
             acks, self._acks = self._acks, {}
             for name, finished in acks.items():
@@ -110,18 +104,7 @@ def _run(
         for call, outcome in zip(calls, outcomes, strict=True):
             call.settle(outcome, answer)
 
-    try:
-        wait = next(op)
-    except StopIteration as finished:
-        done(finished.value, None)
-    except TopicsError as error:
-        done(None, error)
-    except Exception as error:
-        done(None, internal(error))
-    else:
-        calls[0].service.runner.start(resumed(op, wait), done)
-        return False
-    return True
+    return calls[0].service.begin(op, done)
 
 
 def _answer_ack(call: Call, done: Acked) -> None:

@@ -10,11 +10,12 @@ from topics.delivery.changes import Changes
 from topics.delivery.live import Delivery
 from topics.delivery.work_stream import Floor
 from topics.engine.clock import Clock
-from topics.engine.effects import Op
+from topics.engine.effects import Op, resumed
 from topics.engine.engine import Engine
 from topics.errors import NotReady, ShuttingDown, Throttled, TopicsError
 from topics.http.access_log import AccessLog
 from topics.http.auth import KeyId, Keyring
+from topics.http.errors import internal
 from topics.http.known_pages import KnownPages
 from topics.queue import Queues
 from topics.storage.wal.shard import ShardState
@@ -76,6 +77,21 @@ class Service:
         if self.engine is None:
             raise NotReady(replay_progress=self.replay_progress)
         return self.engine
+
+    def begin(self, op: Op[T], done: Callable[[T | None, TopicsError | None], None]) -> bool:
+        """Run an operation on the spot; False when it has to wait, and goes on with the runner."""
+        try:
+            wait = next(op)
+        except StopIteration as finished:
+            done(finished.value, None)
+        except TopicsError as error:
+            done(None, error)
+        except Exception as error:
+            done(None, internal(error))
+        else:
+            self.runner.start(resumed(op, wait), done)
+            return False
+        return True
 
     def check_log(self) -> None:
         """Raise when a shard of the log cannot write: reads go on, but we are not ready."""

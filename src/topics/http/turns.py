@@ -34,7 +34,7 @@ class Corked(Protocol):
 class Turns:
     """Shared by every connection of one listener; owned by the loop thread."""
 
-    __slots__ = ("_corked", "_corked_ns", "_is_due", "_schedule", "_work")
+    __slots__ = ("_before", "_came", "_corked", "_corked_ns", "_is_due", "_schedule", "_work")
 
     def __init__(self, schedule: Callable[[Callable[[], None]], object]) -> None:
         self._schedule = schedule
@@ -42,13 +42,23 @@ class Turns:
         self._corked: list[Corked] = []
         self._corked_ns = 0  # since when the first of them waits
         self._is_due = False  # the end of the turn is scheduled, or being held
+        self._came = 0  # who could do something together, in this turn
+        self._before = 0  # and in the one before
+
+    def is_crowded(self) -> bool:
+        """Count one more who could do something with others; whether others are to be expected.
+
+        They are when there were some in this turn or in the one before. A lone client is thus
+        served without a detour, and of many only the first has to do without the others.
+        """
+        self._came += 1
+        self._want_end()
+        return self._came > 1 or self._before > 1
 
     def finish_later(self, work: Callable[[], None]) -> None:
         """Do this at the end of the turn, before its answers leave."""
         self._work.append(work)
-        if not self._is_due:
-            self._is_due = True
-            self._schedule(self._end)
+        self._want_end()
 
     def uncork_later(self, connection: Corked) -> None:
         """Let answers go at the end of the turn, or when the first of them waited enough."""
@@ -56,9 +66,7 @@ class Turns:
         corked.append(connection)
         if len(corked) == 1:
             self._corked_ns = time.perf_counter_ns()
-            if not self._is_due:
-                self._is_due = True
-                self._schedule(self._end)
+            self._want_end()
         elif time.perf_counter_ns() - self._corked_ns > HELD_NS:
             self._uncork_all()
 
@@ -67,9 +75,15 @@ class Turns:
         self._finish_all()
         self._uncork_all()
 
+    def _want_end(self) -> None:
+        if not self._is_due:
+            self._is_due = True
+            self._schedule(self._end)
+
     def _end(self) -> None:
         self._finish_all()
         self._is_due = False  # not before: what was just answered leaves now
+        self._before, self._came = self._came, 0
         self._uncork_all()
 
     def _finish_all(self) -> None:
@@ -90,3 +104,37 @@ class Turns:
             except Exception:  # one connection's bug must not hold up the others
                 log.exception("sending an answer failed")
                 connection.abort()
+
+
+class Gathering:
+    """Requests that wait for the end of their turn to be served together, within bounds."""
+
+    __slots__ = ("_most", "_serve", "_since_ns", "_weight")
+
+    def __init__(self, serve: Callable[[], None], most: int) -> None:
+        self._serve = serve
+        self._most = most
+        self._weight = 0
+        self._since_ns = 0
+
+    def join(self, turns: Turns, started_ns: int, *, weight: int) -> bool:
+        """Wait with those before, who are served first if it gets too much, or took too long.
+
+        False when nobody else seems to be there, and it is better served at once. A weight is at
+        least 1.
+        """
+        if not turns.is_crowded():
+            return False
+        if self._weight and (
+            self._weight + weight > self._most or started_ns - self._since_ns > HELD_NS
+        ):
+            turns.cut()
+        if not self._weight:
+            self._since_ns = started_ns
+            turns.finish_later(self._end)
+        self._weight += weight
+        return True
+
+    def _end(self) -> None:
+        self._weight = 0
+        self._serve()

@@ -2,137 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
-import json
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
 
 import pytest
-from tests.unit.http.transports import HandFed
-from tests.unit.queue.builders import QUEUE, Shop
+from tests.unit.http.turn_world import World, crowd, play, request, turn
+from tests.unit.queue.builders import QUEUE
 
-from topics.engine.effects import Op, run
-from topics.errors import TopicsError
+from topics.engine.effects import run
 from topics.http import turns as turns_module
-from topics.http.auth import Keyring
-from topics.http.h1 import H1Connection
-from topics.http.hub import Hub
-from topics.http.limits import Limits
-from topics.http.service import HttpLimits, Service
-from topics.server.wiring import build_app
-
-T = TypeVar("T")
-Answer = tuple[int, dict[str, Any]]
-
-
-class Worker(HandFed):
-    """A client of its own connection."""
-
-    def __init__(self, hub: Hub, name: str) -> None:
-        super().__init__()
-        self.name = name
-        self._out = b""
-        self.connection = H1Connection(hub, self, name)
-
-    def write(self, data: Any) -> None:  # noqa: ANN401 - any buffer, as in the base class
-        self._out += bytes(data)
-
-    def claim(self, most: int, **more: object) -> None:
-        self.ask("claim", node=self.name, max=most, **more)
-
-    def ack(self, *seqs: int) -> None:
-        self.ask("ack", node=self.name, seqs=seqs)
-
-    def ask(self, what: str, **body: object) -> None:
-        self.connection.data_received(request(what, **body))
-
-    def leave(self) -> None:
-        if not self.closing:
-            self.closing = True
-            self.connection.connection_lost(None)
-
-    @property
-    def answers(self) -> list[Answer]:
-        """What has come, taken."""
-        found: list[Answer] = []
-        rest, self._out = self._out, b""
-        while rest:
-            head, _, rest = rest.partition(b"\r\n\r\n")
-            size = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
-            found.append((int(head.split()[1]), json.loads(rest[:size])))
-            rest = rest[size:]
-        return found
-
-    @property
-    def answer(self) -> Answer:
-        (only,) = self.answers
-        return only
-
-    @property
-    def seqs(self) -> list[int]:
-        """The jobs of the claim that was answered."""
-        status, body = self.answer
-        assert status == 200, body
-        return [job["$seq"] for job in body["claimed"]]
-
-
-def request(what: str, **body: object) -> bytes:
-    text = json.dumps(body).encode()
-    fields = f"host: t\r\ncontent-type: application/json\r\ncontent-length: {len(text)}\r\n\r\n"
-    return f"POST /v0/topics/{QUEUE}/{what} HTTP/1.1\r\n{fields}".encode() + text
-
-
-class World:
-    """A queue behind HTTP without a network."""
-
-    def __init__(self, **config: object) -> None:
-        self.shop = Shop(config, on_disk=True)
-        service = Service(
-            version="0",
-            clock=self.shop.clock,
-            keyring=Keyring(""),
-            limits=HttpLimits(),
-            runner=self,
-        )
-        service.attach(self.shop.engine)
-        self.hub = Hub(build_app(service), Limits(), asyncio.get_running_loop())
-        self.workers: list[Worker] = []
-        self.is_busy = False  # whatever has to wait does so until this ends
-        self._begun: list[Callable[[], None]] = []
-
-    def start(self, op: Op[T], done: Callable[[T | None, TopicsError | None], None]) -> None:
-        """Run an operation as a server does, now or later."""
-        self._begun.append(lambda: self.shop.loop.start(op, done))
-        if not self.is_busy:
-            self.go_on()
-
-    def go_on(self) -> None:
-        begun, self._begun, self.is_busy = self._begun, [], False
-        for begin in begun:
-            begin()
-
-    def hire(self, names: str) -> list[Worker]:
-        self.workers += (hired := [Worker(self.hub, name) for name in names])
-        return hired
-
-
-async def turn() -> None:
-    """Let the turn of the loop end, in which requests came."""
-    await asyncio.sleep(0)
-
-
-def play(scene: Callable[[World], Awaitable[None]], **config: object) -> None:
-    async def whole() -> None:
-        world = World(**config)
-        try:
-            await scene(world)
-        finally:
-            for worker in world.workers:
-                worker.leave()
-            world.hub.stop()
-
-    asyncio.run(whole())
 
 
 @pytest.fixture
@@ -167,14 +44,16 @@ def test_acks_of_one_turn_are_one_write_and_each_has_its_own_answer() -> None:
     play(scene, durability="disk")
 
 
-def test_a_request_that_came_alone_is_answered_with_its_turn() -> None:
+def test_who_comes_alone_is_served_without_waiting_for_others() -> None:
     async def scene(world: World) -> None:
         (a,) = world.hire("a")
         world.shop.append(2)
         a.claim(1)
+        assert world.shop.counts().in_flight == 1
         await turn()
         assert a.seqs == [1]
         a.ack(1)
+        assert world.shop.counts().in_flight == 0
         await turn()
         assert a.answer[1]["acked"] == 1
 
@@ -259,6 +138,7 @@ def test_a_log_that_fails_them_later_tells_each_of_them() -> None:
 def test_who_has_gone_before_the_end_of_the_turn_claims_nothing() -> None:
     async def scene(world: World) -> None:
         a, b = world.hire("ab")
+        await crowd(world)
         world.shop.append(3)
         a.claim(2)
         b.claim(2)
@@ -292,6 +172,7 @@ def test_who_goes_while_jobs_are_fetched_gives_them_back() -> None:
 def test_a_queue_that_goes_within_the_turn_is_gone_for_all_who_asked() -> None:
     async def scene(world: World) -> None:
         a, b = world.hire("ab")
+        await crowd(world)
         world.shop.append(2)
         a.claim(1)
         b.ack(1)
@@ -342,6 +223,7 @@ def test_requests_in_line_on_one_connection_stay_in_order() -> None:
 def test_a_turn_is_cut_when_the_first_has_waited_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scene(world: World) -> None:
         a, b, c = world.hire("abc")
+        await crowd(world)
         world.shop.append(3)
         a.claim(1)
         monkeypatch.setattr(turns_module, "HELD_NS", -1)
@@ -359,6 +241,7 @@ def test_a_turn_is_cut_when_the_first_has_waited_enough(monkeypatch: pytest.Monk
 def test_a_turn_is_cut_before_it_is_about_more_jobs_than_one_call_may_name() -> None:
     async def scene(world: World) -> None:
         a, b, c = world.hire("abc")
+        await crowd(world)
         world.shop.append(3)
         a.ack(*range(10, 900))
         b.ack(*range(10, 110))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from topics.http import turns as turns_module
-from topics.http.turns import Turns
+from topics.http.turns import Gathering, Turns
 
 
 class Loop:
@@ -111,3 +111,33 @@ def test_work_that_fails_holds_up_nobody(loop: Loop, caplog: pytest.LogCaptureFi
     loop.turns.finish_later(loop.does("later"))
     loop.end_turn()
     assert loop.done == ["next", "later"]
+
+
+def test_others_are_expected_when_there_were_some_in_this_turn_or_the_one_before(
+    loop: Loop,
+) -> None:
+    crowded = loop.turns.is_crowded
+    assert not crowded(), "the first of all"
+    loop.end_turn()
+    assert [crowded(), crowded(), crowded()] == [False, True, True]
+    loop.end_turn()
+    assert crowded(), "there were three before"
+    loop.end_turn()
+    assert not crowded(), "there was one before"
+
+
+@pytest.mark.usefixtures("_patient")
+def test_a_crowd_is_served_together_and_who_is_alone_at_once(loop: Loop) -> None:
+    gathering = Gathering(loop.does("served"), most=10)
+
+    def join(weight: int = 1) -> bool:
+        return gathering.join(loop.turns, 0, weight=weight)
+
+    assert not join()
+    assert join()
+    assert join(9)
+    assert loop.done == []
+    assert join(), "which is one too many"
+    assert loop.done == ["served"]
+    loop.end_turn()
+    assert loop.done == ["served", "served"]
