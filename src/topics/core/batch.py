@@ -6,7 +6,12 @@ bytes: what the client sent is what the log stores and what a reader gets back.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TypeVar
+
 import msgspec
+
+V = TypeVar("V")
 
 
 class RecordBatch(msgspec.Struct, gc=False):
@@ -30,3 +35,21 @@ class RecordBatch(msgspec.Struct, gc=False):
         """The accounted size: data and meta. Tags and nodes are free."""
         size = sum(map(len, self.datas))
         return size if self.metas is None else size + sum(map(len, self.metas))
+
+
+def joined(batches: Sequence[RecordBatch]) -> RecordBatch:
+    """The records of several writes as one batch."""
+    sizes = [len(batch.datas) for batch in batches]
+    return RecordBatch(
+        [data for batch in batches for data in batch.datas],
+        _column([batch.metas for batch in batches], sizes, b""),
+        _column([batch.tags for batch in batches], sizes, None),
+        _column([batch.nodes for batch in batches], sizes, None),
+    )
+
+
+def _column(columns: list[list[V] | None], sizes: list[int], absent: V) -> list[V] | None:
+    if not any(columns):
+        return None
+    pairs = zip(columns, sizes, strict=True)
+    return [value for column, size in pairs for value in column or [absent] * size]

@@ -8,10 +8,11 @@ log's queue nothing may fail or wait, or a seq would be burnt or logged out of o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
-from topics.core.batch import RecordBatch
+from topics.core.batch import RecordBatch, joined
 from topics.core.config import TopicConfig
 from topics.core.facts import Appended, Evicted, HeadReserved, KeyRemembered
 from topics.core.topic import Topic
@@ -152,6 +153,49 @@ class Appender:
 
         None when there is more to look at than that: `append` does it then.
         """
+        topic = self._unhindered(name)
+        if topic is None:
+            return None
+        last = topic.handed_out + len(batch.datas)
+        if last > topic.reserved and self._needs_ceiling(topic, last):
+            return None
+        if not self._has_room(topic, batch):
+            return None
+        return self._stage(topic, batch, None, 0)
+
+    def append_together(
+        self, name: str, batches: Sequence[RecordBatch], timing: Timing
+    ) -> Op[list[Ack] | None]:
+        """Several plain writes as one submission: what they all need is done once.
+
+        Each is whole or not there at all, as if it had come alone. None, with nothing done, when
+        there is more to look at than their seqs: each has to be appended by itself then.
+        """
+        whole = joined(batches)
+        ends = [*accumulate([len(batch.datas) for batch in batches])]
+        while True:
+            topic = self._unhindered(name)
+            if topic is None or not self._has_room(topic, whole):
+                return None
+            last = topic.handed_out + ends[-1]
+            if not self._needs_ceiling(topic, last):
+                break
+            yield from self.reserve(topic, last)
+        submission = self._stage(topic, whole, None, 0, ends)
+        if not submission.done:
+            yield submission
+        if submission.error is not None:
+            raise submission.error
+        timing.note(submission, 0)
+        acks, first = [], submission.run.first_seq
+        for batch in batches:
+            last = first + len(batch.datas) - 1
+            acks.append(Ack(name, first, last, last, len(batch.datas)))
+            first = last + 1
+        return acks
+
+    def _unhindered(self, name: str) -> Topic | None:
+        """The topic if plain writes to it are only a matter of seqs and of room in the log."""
         kernel = self._kernel
         topic = kernel.catalog.by_name.get(name)
         if topic is None or topic.config.discard != "old" or kernel.pace_ms is not None:
@@ -160,12 +204,7 @@ class Appender:
             return None
         if topic.id in kernel.sections.barred or len(topic.volatile):
             return None
-        last = topic.handed_out + len(batch.datas)
-        if last > topic.reserved and self._needs_ceiling(topic, last):
-            return None
-        if not self._has_room(topic, batch):
-            return None
-        return self._stage(topic, batch, None, 0)
+        return topic
 
     def _prepare(
         self,
@@ -321,7 +360,12 @@ class Appender:
         return size
 
     def _stage(
-        self, topic: Topic, batch: RecordBatch, key: str | None, nbytes: int
+        self,
+        topic: Topic,
+        batch: RecordBatch,
+        key: str | None,
+        nbytes: int,
+        ends: Sequence[int] = (),
     ) -> AppendSubmission:
         kernel = self._kernel
         evicted = kernel.due_eviction(topic) if topic.config.ttl_ms else None
@@ -333,7 +377,7 @@ class Appender:
         first, count = topic.handed_out + 1, len(batch.datas)
         last = topic.handed_out + count
         durable = topic.config.durability == "fsync"
-        frames, run = encode_append(topic.id, first, ts, batch, durable=durable)
+        frames, run = encode_append(topic.id, first, ts, batch, durable=durable, ends=ends)
         lead, remembered = b"", None
         if evicted is not None:
             lead = encode(evicted, durable=durable, cont=True)

@@ -12,14 +12,15 @@ from topics.core.topic import Topic
 from topics.engine.drafts import check_batch
 from topics.engine.effects import Op
 from topics.engine.reading import Query as ReadQuery
-from topics.engine.writing import Timing, acked, landed
+from topics.engine.writing import Timing
 from topics.errors import Forbidden, TopicsError
 from topics.http.auth import Scope
 from topics.http.call import Call
 from topics.http.known_pages import KnownPage
 from topics.http.messages import Spliced
 from topics.http.routing import Endpoint, Resource, Routes
-from topics.values import Ack, DeleteResult, Page
+from topics.http.write_turns import Writer, WriteTurns, answer_write
+from topics.values import DeleteResult, Page
 from topics.wire import requests, responses
 from topics.wire.predicates import Predicate
 from topics.wire.rendering import Include, render_records, rows_of
@@ -40,7 +41,8 @@ def batch_of(drafts: Drafts) -> RecordBatch:
 # Writing
 
 
-def write(call: Call) -> None:
+def write(together: WriteTurns, call: Call) -> None:
+    """Write with the others of this turn, unless there are conditions."""
     (name,) = call.names
     body = call.json_body()
     sent = requests.decode_write(body)
@@ -52,18 +54,10 @@ def write(call: Call) -> None:
     engine = call.engine
     check_batch(batch, engine.kernel.settings, key=key, at_most=len(body))
     return_seqs = call.query.flag("return_seqs", default=True) if call.request.raw_query else True
-    timing = Timing()
     if key is None and sent.expect_head is None and not sent.disable_backpressure:
-        submission = engine.submit_plain(name, batch)
-        if submission is not None and submission.done:
-            _answer_write(call, timing, return_seqs, acked(submission, timing))
-            return
-    else:
-        submission = None
-    answer = partial(_answer_write, call, timing, return_seqs)
-    if submission is not None:
-        call.run(landed(submission, timing), answer)
+        together.write(Writer(call, sent, batch, return_seqs))
         return
+    timing = Timing()
     call.run(
         engine.append(
             name,
@@ -75,14 +69,8 @@ def write(call: Call) -> None:
             timing=timing,
             wait_for_room=sent.disable_backpressure,
         ),
-        answer,
+        partial(answer_write, timing, return_seqs, call),
     )
-
-
-def _answer_write(call: Call, timing: Timing, return_seqs: bool, ack: Ack) -> None:
-    spent = write_performance(call, ack, timing)
-    body = responses.write_ack(ack, spent, return_seqs=return_seqs)
-    call.answer(body, 201 if ack.created else 200)
 
 
 def check_may_configure(call: Call, name: str, sent: WriteRequest) -> None:
@@ -94,17 +82,6 @@ def check_may_configure(call: Call, name: str, sent: WriteRequest) -> None:
     absent = name not in call.engine.kernel.catalog.by_name
     if absent and not call.principal.may(Scope.ADMIN):
         raise Forbidden(scope="admin", topic=name)
-
-
-def write_performance(call: Call, ack: Ack, timing: Timing) -> bytes:
-    if ack.deduped:
-        return call.spent()
-    return responses.performance(
-        call.elapsed_ms(),
-        wal_append_ms=timing.wrote_ns / 1e6,
-        fsync_ms=timing.synced_ns / 1e6,
-        throttle_wait_ms=timing.throttled_ns / 1e6,
-    )
 
 
 # Reading
@@ -190,7 +167,9 @@ def delete(call: Call) -> None:
     )
 
 
-WRITE = Endpoint(write, Scope.WRITE)
+def writing() -> Endpoint:
+    """Appends records; shares the path of the topic itself."""
+    return Endpoint(partial(write, WriteTurns()), Scope.WRITE)
 
 
 def register(routes: Routes) -> None:

@@ -24,7 +24,7 @@ def build_app(service: Service) -> App:
     """The application of one server."""
     routes = Routes()
     probes_api.register(routes, probe_auth=service.probe_auth)
-    topics_api.register(routes, records_api.WRITE)
+    topics_api.register(routes, records_api.writing())
     records_api.register(routes)
     cursors_api.register(routes)
     pages_api.register(routes)

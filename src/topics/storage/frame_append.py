@@ -68,11 +68,13 @@ def encode_append(
     durable: bool,
     hops: int = 0,
     cont_last: bool = False,
+    ends: Sequence[int] = (),
 ) -> tuple[bytes, Appended]:
     """All frames of one write, and the fact that says where each lies in them.
 
-    `cont_last` is for a write that is followed by more frames of the same submission. The batch
-    must not be empty.
+    `cont_last` is for a write that is followed by more frames of the same submission. `ends` is for
+    a batch of several writes: after how many records each of them ends, the last one included. The
+    batch must not be empty.
     """
     records = len(batch.datas)
     last = (hops if hops < MAX_HOPS else MAX_HOPS) << HOPS_SHIFT
@@ -84,8 +86,12 @@ def encode_append(
     if is_plain and records == 1:
         return _encode_single(topic_id, first_seq, ts, batch.datas[0], last)
     flags = _BYTES[last | FLAG_CONT] * (records - 1) + _BYTES[last]
+    if ends:
+        flags = _ended(flags, ends)
     if is_plain:
-        frames, lengths = _encode_plain(topic_id, first_seq, ts, batch.datas, flags)
+        frames, lengths = _encode_plain(
+            topic_id, first_seq, ts, batch.datas, flags=flags, ends=ends or (records,)
+        )
         name_lengths = array("H", bytes(2 * records))
     else:
         names, named_flags = _encode_names(batch, flags)
@@ -128,21 +134,30 @@ def _encode_single(
     )
 
 
+def _ended(flags: bytes, ends: Sequence[int]) -> bytes:
+    """The flags of several writes, from those of one."""
+    column = bytearray(flags)
+    for end in ends:
+        column[end - 1] = flags[-1]
+    return bytes(column)
+
+
 def _encode_plain(
-    topic_id: int, seq: int, ts: int, datas: list[bytes], flags: bytes
+    topic_id: int, seq: int, ts: int, datas: list[bytes], *, flags: bytes, ends: Sequence[int]
 ) -> tuple[bytes, array[int]]:
     """Frames and their lengths, for records with data only."""
     sizes = [*map(len, datas)]
     _insist_on_fit(max(sizes))
-    # What the bodies of one write have in common is packed once; only the last flag differs.
-    lead, middle = _LEAD.pack(APPEND, flags[0], topic_id), _MIDDLE.pack(ts, 0, 0)
+    # What the bodies of a write have in common is packed once; only the last flag differs.
+    lead, middle = _LEAD.pack(APPEND, flags[-1] | FLAG_CONT, topic_id), _MIDDLE.pack(ts, 0, 0)
     pack = _COMMON.pack
     bodies = [
         pack(lead, seq, middle, size + JSON_LEN_SIZE, size) + data
         for seq, size, data in zip(count(seq), sizes, datas)
     ]
     lead = _LEAD.pack(APPEND, flags[-1], topic_id)
-    bodies[-1] = lead + bodies[-1][len(lead) :]
+    for end in ends:
+        bodies[end - 1] = lead + bodies[end - 1][len(lead) :]
     checksums = [0, *map(h64, bodies)]
     last = checksums.pop()
     parts: list[bytes] = [b""] * (2 * len(bodies))

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from topics.core.batch import RecordBatch
+from topics.core.batch import RecordBatch, joined
 from topics.core.facts import (
     Appended,
     Beacon,
@@ -131,6 +131,35 @@ def test_a_batch_with_empty_columns_is_written_like_one_without() -> None:
     assert plain == full
     full_fact.tags = None
     assert plain_fact == full_fact
+
+
+@pytest.mark.parametrize(
+    "batches",
+    [
+        [RecordBatch(DATAS), RecordBatch([b"4"]), RecordBatch([b"5", b"6"])],
+        [RecordBatch([b"1"]), RecordBatch([b"2"])],
+        [RecordBatch([b"1"])],
+        [
+            RecordBatch([b"1", b"2"], tags=["red", None]),
+            RecordBatch([b"3"], metas=[b'{"k":1}']),
+            RecordBatch([b"4"]),
+            RecordBatch([b"5", b"6"], nodes=[None, "n"]),
+        ],
+    ],
+)
+@pytest.mark.parametrize("durable", [True, False])
+def test_several_writes_in_one_are_the_frames_of_each(
+    batches: list[RecordBatch], durable: bool
+) -> None:
+    alone, ends, seq = b"", [], 1
+    for batch in batches:
+        alone += frames.encode_append(10, seq, TS, batch, durable=durable)[0]
+        seq += len(batch)
+        ends.append(seq - 1)
+    data, fact = frames.encode_append(10, 1, TS, joined(batches), durable=durable, ends=ends)
+    assert data == alone
+    assert [seq for seq in range(1, fact.count + 1) if not fact.flags[seq - 1] & FLAG_CONT] == ends
+    assert sum(fact.lengths) == len(data)
 
 
 def test_one_record_is_written_alike_alone_and_in_a_batch() -> None:

@@ -1,0 +1,294 @@
+"""Writes of one turn are done together, each whole for itself and answered with its own seqs."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+from tests.unit.http.turn_world import Worker, World, crowd, play, post, turn
+from tests.unit.queue.builders import QUEUE
+
+from topics.core.batch import RecordBatch
+from topics.engine.effects import Op, run
+from topics.engine.reading import Query
+from topics.http import turns as turns_module
+from topics.http import write_turns
+
+PLAIN = "events"
+
+
+def seqs(writer: Worker) -> list[int]:
+    status, body = writer.answer
+    assert status == 200, body
+    found: list[int] = body["seqs"]
+    assert (body["first_seq"], body["last_seq"]) == (found[0], found[-1])
+    return found
+
+
+async def hired(world: World, names: str) -> list[Worker]:
+    """Clients that are expected to come together."""
+    await crowd(world)
+    return world.hire(names)
+
+
+def stored(world: World, topic: str = QUEUE) -> list[object]:
+    page = run(world.shop.engine.read(topic, Query()))
+    return [(record.seq, record.data) for record in page.records]
+
+
+@pytest.fixture
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow this machine is, nothing has waited for too long."""
+    monkeypatch.setattr(turns_module, "HELD_NS", 1 << 62)
+
+
+pytestmark = pytest.mark.usefixtures("_patient")
+
+
+def test_writes_of_one_turn_are_one_write_to_the_log_and_each_has_its_own_seqs() -> None:
+    async def scene(world: World) -> None:
+        a, b, c = await hired(world, "abc")
+        run(world.shop.engine.append(QUEUE, RecordBatch([b'"first"'])))
+        writes = len(world.shop.fs.trace)
+        a.append("a1", "a2")
+        b.append("b1")
+        c.append("c1", "c2", "c3")
+        assert not a.answers, "it waits for those who come in the same turn"
+        await turn()
+        assert [call.op for call in world.shop.fs.trace[writes:]] == ["pwrite"]
+        assert (seqs(a), seqs(b), seqs(c)) == ([2, 3], [4], [5, 6, 7])
+        values = ["first", "a1", "a2", "b1", "c1", "c2", "c3"]
+        assert stored(world) == list(enumerate(values, start=1))
+
+    play(scene, durability="disk")
+
+
+def test_who_writes_alone_is_answered_without_waiting_for_others() -> None:
+    async def scene(world: World) -> None:
+        (a,) = world.hire("a")
+        for value in range(3):
+            a.append(value)
+            assert world.shop.topic.head == value + 1
+            await turn()
+            assert seqs(a) == [value + 1]
+
+    play(scene)
+
+
+def test_tags_and_meta_stay_with_their_records() -> None:
+    async def scene(world: World) -> None:
+        a, b, c = await hired(world, "abc")
+        topic = f"/v0/topics/{QUEUE}"
+        a.connection.data_received(post(topic, records=[{"data": 1, "tag": "red"}]))
+        b.append(2, node="n1")
+        c.connection.data_received(post(topic, records=[{"data": 3, "meta": {"k": "v"}}]))
+        await turn()
+        assert (seqs(a), seqs(b), seqs(c)) == ([1], [2], [3])
+        page = run(world.shop.engine.read(QUEUE, Query()))
+        found = [(r.data, r.tag, r.node, r.meta) for r in page.records]
+        assert found == [(1, "red", None, None), (2, None, "n1", None), (3, None, None, {"k": "v"})]
+
+    play(scene)
+
+
+def test_writes_to_several_topics_are_kept_apart() -> None:
+    async def scene(world: World) -> None:
+        a, b, c = await hired(world, "abc")
+        run(world.shop.engine.append(PLAIN, RecordBatch([b"0"])))
+        a.append("x")
+        b.append("y", topic=PLAIN)
+        c.append("z")
+        await turn()
+        assert (seqs(a), seqs(b), seqs(c)) == ([1], [2], [2])
+        assert stored(world) == [(1, "x"), (2, "z")]
+
+    play(scene)
+
+
+def test_of_writes_that_make_their_topic_one_makes_it() -> None:
+    async def scene(world: World) -> None:
+        writers = await hired(world, "abc")
+        for writer in writers:
+            writer.append(writer.name, topic=PLAIN)
+        await turn()
+        answers = [writer.answer for writer in writers]
+        assert [status for status, _ in answers] == [201, 200, 200]
+        assert [body["seqs"] for _, body in answers] == [[1], [2], [3]]
+
+    play(scene)
+
+
+def test_conditions_are_looked_at_by_each_alone() -> None:
+    async def scene(world: World) -> None:
+        a, b, c = await hired(world, "abc")
+        a.append(1, expect_head=0)
+        b.append(2, idempotency_key="k")
+        c.append(2, idempotency_key="k")
+        await turn()
+        assert (seqs(a), seqs(b)) == ([1], [2])
+        assert c.answer[1]["deduped"] is True
+
+    play(scene)
+
+
+def test_a_topic_that_refuses_what_is_too_much_refuses_only_that() -> None:
+    async def scene(world: World) -> None:
+        a, b, c = await hired(world, "abc")
+        a.append(1)
+        b.append(2, 3, 4)
+        c.append(5)
+        await turn()
+        assert (seqs(a), seqs(c)) == ([1], [2])
+        status, body = b.answer
+        assert (status, body["error"]["code"]) == (422, "topic_full"), body
+
+    play(scene, cap_records=3, discard="reject")
+
+
+def test_seqs_are_waited_for_together() -> None:
+    async def scene(world: World) -> None:
+        a, b = await hired(world, "ab")
+        world.shop.log.is_holding = True
+        many = list(range(900))
+        a.append(*many)
+        b.append(*many)
+        await turn()
+        assert not a.answers + b.answers
+        assert len(world.shop.log.held) == 1, "one reservation"
+        world.shop.log.let_go()
+        world.shop.loop.settle()
+        assert len(world.shop.log.held) == 1, "and one write"
+        world.shop.log.is_holding = False
+        world.shop.log.let_go()
+        world.shop.loop.settle()
+        await turn()
+        assert (seqs(a)[0], seqs(b)[0]) == (1, 901)
+
+    play(scene, durability="disk")
+
+
+def test_synced_writes_are_answered_once_all_of_them_are_durable() -> None:
+    async def scene(world: World) -> None:
+        a, b = await hired(world, "ab")
+        world.shop.log.is_holding = True
+        a.append(1)
+        b.append(2)
+        await turn()
+        assert not a.answers + b.answers
+        assert len(world.shop.log.held) == 1
+        syncs = world.shop.log.stats(0).syncs
+        world.shop.log.let_go()
+        world.shop.loop.settle()
+        await turn()
+        assert (seqs(a), seqs(b)) == ([1], [2])
+        assert world.shop.log.stats(0).syncs == syncs + 1
+
+    play(scene, durability="fsync")
+
+
+def test_on_a_full_disk_each_is_told_and_no_seq_is_burnt() -> None:
+    async def scene(world: World) -> None:
+        a, b = await hired(world, "ab")
+        a.append(0)
+        await turn()
+        assert seqs(a) == [1]
+        world.shop.fs.fail("pwrite", errno.ENOSPC)
+        a.append(1)
+        b.append(2)
+        await turn()
+        assert [a.answer[0], b.answer[0]] == [500, 500]
+        assert stored(world) == [(1, 0)]
+        world.shop.fs.clear()
+        world.shop.engine.kernel.committer.try_heal()
+        a.append(3)
+        b.append(4)
+        await turn()
+        assert (seqs(a), seqs(b)) == ([2], [3])
+
+    play(scene, durability="disk")
+
+
+def broken(*_: object) -> None:
+    raise ZeroDivisionError
+
+
+def broken_later(*_: object) -> Op[None]:
+    yield from ()
+    raise ZeroDivisionError
+
+
+@pytest.mark.parametrize(
+    ("names", "what", "bug"),
+    [("a", "submit_plain", broken), ("ab", "append_together", broken_later)],
+)
+def test_a_bug_is_told_to_all_who_met_it(
+    names: str, what: str, bug: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scene(world: World) -> None:
+        writers = await hired(world, names)
+        monkeypatch.setattr(world.shop.engine, what, bug)
+        for writer in writers:
+            writer.append(1)
+        await turn()
+        assert [writer.answer[0] for writer in writers] == [500] * len(names)
+
+    play(scene)
+
+
+def test_a_server_that_stops_within_the_turn_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene(world: World) -> None:
+        for names in ("a", "ab"):
+            writers = await hired(world, names)
+            for writer in writers:
+                writer.append(1)
+            with monkeypatch.context() as patch:
+                patch.setattr(world.service, "engine", None)
+                await turn()
+            for writer in writers:
+                status, body = writer.answer
+                assert (status, body["error"]["code"]) == (503, "not_ready")
+
+    play(scene)
+
+
+def test_requests_in_line_on_one_connection_stay_in_order() -> None:
+    async def scene(world: World) -> None:
+        (a,) = world.hire("a")
+        topic = f"/v0/topics/{QUEUE}"
+        lines = [post(topic, records=[{"data": value}]) for value in range(4)]
+        a.connection.data_received(b"".join(lines))
+        await turn()
+        await turn()
+        assert [body["seqs"] for _, body in a.answers] == [[1], [2], [3], [4]]
+        assert stored(world) == [(1, 0), (2, 1), (3, 2), (4, 3)]
+
+    play(scene)
+
+
+def test_what_was_sent_is_written_though_the_sender_has_gone() -> None:
+    async def scene(world: World) -> None:
+        a, b = await hired(world, "ab")
+        a.append(1)
+        b.append(2)
+        a.leave()
+        await turn()
+        assert seqs(b) == [2]
+        assert stored(world) == [(1, 1), (2, 2)]
+
+    play(scene)
+
+
+def test_a_turn_is_cut_before_it_is_too_much_to_write_at_once() -> None:
+    async def scene(world: World) -> None:
+        a, b, c = await hired(world, "abc")
+        half = "x" * (write_turns.MOST_BYTES // 2)
+        a.append(half)
+        b.append("small")
+        assert not a.answers
+        c.append(half)
+        assert (seqs(a), seqs(b)) == ([1], [2])
+        assert not c.answers
+        await turn()
+        assert seqs(c) == [3]
+
+    play(scene)
