@@ -57,6 +57,7 @@ def write(together: WriteTurns, call: Call) -> None:
     if key is None and sent.expect_head is None and not sent.disable_backpressure:
         together.write(Writer(call, sent, batch, return_seqs))
         return
+    together.write_before(name)
     timing = Timing()
     call.run(
         engine.append(

@@ -56,13 +56,26 @@ class WriteTurns:
         else:
             _write_alone(name, writer)
 
+    def write_before(self, name: str) -> None:
+        """Write what waits for this topic: one is about to go alone, and came behind it.
+
+        Requests in line on one connection are done in that order, conditions or not.
+        """
+        some = self._writers.pop(name, None)
+        if some is not None:
+            _write_all(name, some)
+
     def _serve(self) -> None:
         writers, self._writers = self._writers, {}
         for name, some in writers.items():
-            if len(some) == 1:
-                _write_alone(name, some[0])
-            else:
-                _write_together(name, some)
+            _write_all(name, some)
+
+
+def _write_all(name: str, writers: list[Writer]) -> None:
+    if len(writers) == 1:
+        _write_alone(name, writers[0])
+    else:
+        _write_together(name, writers)
 
 
 def _write_alone(name: str, writer: Writer) -> None:

@@ -265,6 +265,28 @@ def test_requests_in_line_on_one_connection_stay_in_order() -> None:
     play(scene)
 
 
+@pytest.mark.parametrize(
+    "more", [{"expect_head": 2}, {"idempotency_key": "k"}, {"disable_backpressure": True}]
+)
+def test_one_with_conditions_in_line_behind_plain_ones_is_written_behind_them(
+    more: dict[str, object],
+) -> None:
+    async def scene(world: World) -> None:
+        (a,) = await hired(world, "a")
+        topic = f"/v0/topics/{QUEUE}"
+        conditions: list[dict[str, object]] = [{}, {}, more, {}]
+        lines = [
+            post(topic, records=[{"data": value}], **said) for value, said in enumerate(conditions)
+        ]
+        a.connection.data_received(b"".join(lines))
+        await turn()
+        await turn()
+        assert [body.get("seqs") for _, body in a.answers] == [[1], [2], [3], [4]]
+        assert stored(world) == [(1, 0), (2, 1), (3, 2), (4, 3)]
+
+    play(scene)
+
+
 def test_what_was_sent_is_written_though_the_sender_has_gone() -> None:
     async def scene(world: World) -> None:
         a, b = await hired(world, "ab")
