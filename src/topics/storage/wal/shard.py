@@ -474,6 +474,8 @@ class Shard:
     def _no_room(self, error: OSError | EOFError) -> NoReturn:
         """Nothing was written. Full disks heal; a lack of descriptors is this batch's alone."""
         if isinstance(error, OSError) and files.is_no_space(error):
+            if self.state is ShardState.FAILED:  # by a sync beside this write: nothing heals that
+                raise self.refusal() from error
             self.state = ShardState.FULL
             self._reason = str(error)
             self._probe_at_ns = self.clock() + self._settings.probe_ms * 1_000_000

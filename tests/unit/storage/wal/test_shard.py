@@ -1,6 +1,7 @@
 """Writing one log group: beacons, the tick, growth, rotation and the fence."""
 
 import errno
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -20,7 +21,7 @@ from tests.unit.storage.wal.builders import (
 )
 
 from topics.core.facts import Beacon, Fact, FileHeader
-from topics.errors import LogFailed, LogFull
+from topics.errors import Internal, LogFailed, LogFull
 from topics.storage import identity, layout
 from topics.storage.frames import Frame, decode_at, encode
 from topics.storage.wal.files import BEACON_SIZE, HEADER_SIZE, Beacons
@@ -388,3 +389,32 @@ def test_a_tail_that_grew_long_is_synced_by_the_tick_too() -> None:
     assert log.shard.is_dirty
     log.committer.tick()
     assert not log.shard.is_dirty
+
+
+def test_a_sync_that_failed_beside_a_write_without_space_stays_final() -> None:
+    """Healing would ask the disk again for pages it has dropped, and get a "yes"."""
+    log = Log(SimDisk())
+    (shard,) = log.shards
+    log.append(b"1", durable=False)
+    log.faults.fail("pwrite", errno.ENOSPC, path=FIRST_FILE)
+    log.faults.fail("fdatasync", errno.EIO, path=FIRST_FILE)
+    taking_back = log.faults.fail("fsync", "stall", path=FIRST_FILE)
+    refusals: list[Internal] = []
+
+    def write() -> None:
+        with shard.turn:
+            try:
+                shard.write(b"2", 1)
+            except Internal as error:
+                refusals.append(error)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    assert taking_back.reached.wait(60)
+    with pytest.raises(LogFailed):
+        shard.sync()
+    taking_back.release()
+    writer.join()
+    assert shard.state is ShardState.FAILED
+    assert [type(error) for error in refusals] == [LogFailed]
+    assert not shard.try_heal()
