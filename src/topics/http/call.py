@@ -96,12 +96,16 @@ class Call:
         self.reply(Response(status, body, headers=headers))
 
     def refuse(self, error: TopicsError) -> None:
+        """Answer with an error; never raises, since others may be waiting to be answered next."""
         if error.code == "throttled":
             self.service.throttled_total += 1
         answer = refusal(error)
         if answer.status == 500:
             _log.error("request %s failed: %s", self.request_id, error, exc_info=error)
-        self.reply(answer)
+        try:
+            self.reply(answer)
+        except Exception:  # the connection's bug, perhaps while it was given the answer proper
+            _log.exception("request %s could not be answered", self.request_id)
 
     def run(self, op: Op[T], answer: Callable[[T], None]) -> None:
         """Run an operation and answer with what it returns, or refuse with what it raises."""

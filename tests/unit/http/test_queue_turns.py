@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 
 import pytest
-from tests.unit.http.turn_world import World, crowd, play, request, turn
+from tests.unit.http.turn_world import World, crowd, cut_off, play, request, turn
 from tests.unit.queue.builders import QUEUE
 
 from topics.engine.effects import run
@@ -198,6 +198,22 @@ def test_a_bug_is_told_to_all_who_met_it(monkeypatch: pytest.MonkeyPatch) -> Non
         b.claim(1)
         await turn()
         assert [a.answer[0], b.answer[0]] == [500, 500]
+
+    play(scene)
+
+
+def test_a_connection_that_fails_keeps_nobody_else_from_an_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scene(world: World) -> None:
+        await crowd(world)
+        a, b, c = world.hire("abc")
+        world.shop.append(3)
+        cut_off(a, monkeypatch)
+        for worker in (a, b, c):
+            worker.claim(1)
+        await turn()
+        assert (b.seqs, c.seqs) == ([2], [3])
 
     play(scene)
 

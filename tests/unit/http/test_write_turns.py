@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 
 import pytest
-from tests.unit.http.turn_world import Worker, World, crowd, play, post, turn
+from tests.unit.http.turn_world import Worker, World, crowd, cut_off, play, post, turn
 from tests.unit.queue.builders import QUEUE
 
 from topics.core.batch import RecordBatch
@@ -233,6 +233,29 @@ def test_a_bug_is_told_to_all_who_met_it(
         assert [writer.answer[0] for writer in writers] == [500] * len(names)
 
     play(scene)
+
+
+def test_a_connection_that_fails_keeps_nobody_else_from_an_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scene(world: World) -> None:
+        writers = a, b, c = await hired(world, "abc")
+        cut_off(a, monkeypatch)
+        for writer in writers:
+            writer.append(writer.name)
+        await turn()
+        assert (seqs(b), seqs(c)) == ([2], [3])
+        assert not a.answers
+        world.shop.fs.fail("pwrite", errno.ENOSPC)
+        await crowd(world)
+        (d,) = world.hire("d")
+        cut_off(d, monkeypatch)
+        for writer in (d, b, c):
+            writer.append(writer.name)
+        await turn()
+        assert [b.answer[0], c.answer[0]] == [500, 500]
+
+    play(scene, durability="disk")
 
 
 def test_a_server_that_stops_within_the_turn_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

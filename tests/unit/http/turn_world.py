@@ -7,6 +7,7 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
+import pytest
 from tests.unit.http.transports import HandFed
 from tests.unit.queue.builders import QUEUE, Shop
 
@@ -14,6 +15,7 @@ from topics.engine.effects import Op
 from topics.errors import TopicsError
 from topics.http.auth import Keyring
 from topics.http.h1 import H1Connection
+from topics.http.h1_exchange import H1Exchange
 from topics.http.hub import Hub
 from topics.http.limits import Limits
 from topics.http.service import HttpLimits, Service
@@ -145,3 +147,15 @@ def play(scene: Callable[[World], Awaitable[None]], **config: object) -> None:
             world.hub.stop()
 
     asyncio.run(whole())
+
+
+def cut_off(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the connection of a worker fail when it is given an answer."""
+    send_last = H1Connection.send_last
+
+    def send(self: H1Connection, exchange: H1Exchange, *pieces: bytes) -> None:
+        if self is worker.connection:
+            raise ZeroDivisionError
+        send_last(self, exchange, *pieces)
+
+    monkeypatch.setattr(H1Connection, "send_last", send)
