@@ -6,7 +6,7 @@ them. Here are the ones about queues, stages and tiers, which other checks find.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -26,6 +26,7 @@ from topics.engine import relocation
 from topics.engine.staging import Staging
 from topics.errors import TopicsError
 from topics.queue import queues
+from topics.queue.holding import Named
 from topics.testing import SimDisk, stop_at
 from topics.testing._mount import Mount
 
@@ -48,20 +49,20 @@ Bug = Callable[[], Iterator[None]]
 def a_stale_worker_may_finish_a_job_of_another() -> Iterator[None]:
     """The fence is ignored: neither the holder nor the lease id is looked at."""
 
-    def held(
-        original: object,
-        leases: LeaseBook,
-        node: str,
-        seqs: Sequence[int],
-        lease_ids: Sequence[int | None],
-    ) -> tuple[dict[int, Lease], list[int]]:
-        del original, node, lease_ids
-        found = {seq: leases.holder(seq) for seq in seqs}
-        return {s: lease for s, lease in found.items() if lease is not None}, [
-            seq for seq, lease in found.items() if lease is None
-        ]
+    def hold(
+        original: object, leases: LeaseBook, named: Named, held: dict[int, Lease]
+    ) -> list[int]:
+        del original
+        skipped = []
+        for seq in named.seqs:
+            lease = leases.holder(seq)
+            if lease is None:
+                skipped.append(seq)
+            else:
+                held[seq] = lease
+        return skipped
 
-    return instead(queues, "_held", held)
+    return instead(queues, "hold", hold)
 
 
 def an_epoch_is_committed_twice() -> Iterator[None]:
