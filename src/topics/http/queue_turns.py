@@ -37,6 +37,10 @@ class _Group(Generic[A]):
         self.calls: list[Call] = []
         self.asked: list[A] = []
 
+    def add(self, call: Call, asked: A) -> None:
+        self.calls.append(call)
+        self.asked.append(asked)
+
 
 class QueueTurns:
     """Who waits for the end of the turn, by queue."""
@@ -53,22 +57,14 @@ class QueueTurns:
         # Who ends only its side may still listen: it is gone if it does so while jobs are fetched.
         call.reply.on_gone = claimer.presence.leave
         waits = self._join(call, claimer.most)
-        group = self._claims.get(call.names[0])
-        if group is None:
-            group = self._claims[call.names[0]] = _Group(queues)
-        group.calls.append(call)
-        group.asked.append(claimer)
+        _group(self._claims, call, queues).add(call, claimer)
         if not waits:
             self._serve()
 
     def ack(self, call: Call, queues: Queues, named: Named) -> None:
         """Ack for a call that was checked."""
         waits = self._join(call, len(named.seqs))
-        group = self._acks.get(call.names[0])
-        if group is None:
-            group = self._acks[call.names[0]] = _Group(queues)
-        group.calls.append(call)
-        group.asked.append(named)
+        _group(self._acks, call, queues).add(call, named)
         if not waits:
             self._serve()
 
@@ -90,6 +86,15 @@ class QueueTurns:
                 if not _run(calls, op, answer_claim):
                     for call, claimer in zip(calls, claiming.asked, strict=True):
                         call.reply.on_half_close = claimer.presence.leave
+
+
+def _group(groups: dict[str, _Group[A]], call: Call, queues: Queues) -> _Group[A]:
+    """Where a call belongs, by the queue it names."""
+    (name,) = call.names
+    group = groups.get(name)
+    if group is None:
+        group = groups[name] = _Group(queues)
+    return group
 
 
 def _run(
