@@ -106,12 +106,6 @@ def play(scene: Callable[[World], Awaitable[None]]) -> None:
     asyncio.run(whole())
 
 
-@pytest.fixture
-def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However slow this machine is, nothing has waited for too long."""
-    monkeypatch.setattr(turns_module, "HELD_NS", 1 << 62)
-
-
 @pytest.mark.usefixtures("_patient")
 def test_answers_to_several_connections_leave_at_the_end_of_the_turn() -> None:
     async def scene(world: World) -> None:

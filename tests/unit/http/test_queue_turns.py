@@ -11,13 +11,6 @@ from tests.unit.queue.builders import QUEUE
 from topics.engine.effects import run
 from topics.http import turns as turns_module
 
-
-@pytest.fixture
-def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However slow this machine is, nothing has waited for too long."""
-    monkeypatch.setattr(turns_module, "HELD_NS", 1 << 62)
-
-
 pytestmark = pytest.mark.usefixtures("_patient")
 
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import pytest
 
-from topics.http import turns as turns_module
 from topics.http.turns import Gathering, Turns
 
 
@@ -45,12 +44,6 @@ class Answer:
 @pytest.fixture
 def loop() -> Loop:
     return Loop()
-
-
-@pytest.fixture
-def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However slow this machine is, nothing has waited for too long."""
-    monkeypatch.setattr(turns_module, "HELD_NS", 1 << 62)
 
 
 @pytest.mark.usefixtures("_patient")

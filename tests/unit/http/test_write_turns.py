@@ -11,7 +11,6 @@ from tests.unit.queue.builders import QUEUE
 from topics.core.batch import RecordBatch
 from topics.engine.effects import Op, run
 from topics.engine.reading import Query
-from topics.http import turns as turns_module
 from topics.http import write_turns
 
 PLAIN = "events"
@@ -34,12 +33,6 @@ async def hired(world: World, names: str) -> list[Worker]:
 def stored(world: World, topic: str = QUEUE) -> list[object]:
     page = run(world.shop.engine.read(topic, Query()))
     return [(record.seq, record.data) for record in page.records]
-
-
-@pytest.fixture
-def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However slow this machine is, nothing has waited for too long."""
-    monkeypatch.setattr(turns_module, "HELD_NS", 1 << 62)
 
 
 pytestmark = pytest.mark.usefixtures("_patient")
