@@ -144,8 +144,14 @@ class Forwarder:
 
     def _pass(self, router: Router) -> Op[bool]:
         stretch: Stretch | None = None
+        let_in = False  # the section was just entered, though others may be in line still
         while (ends := self._ends(router)) is not None:
             source, dest = ends
+            if dest.id in self._kernel.sections.barred and not let_in:
+                yield from self._kernel.sections.enter(dest.id)
+                let_in = True
+                continue
+            let_in = False  # good for this once: after any other wait it is one who comes anew
             if (yield from self._waited(router, source, dest)):
                 continue
             if router.cursor >= source.head:
@@ -178,8 +184,6 @@ class Forwarder:
         elif kernel.due_eviction(source) or kernel.due_eviction(dest):
             yield from kernel.retain(source)
             yield from kernel.retain(dest)
-        elif dest.id in kernel.sections.barred:
-            yield from kernel.sections.enter(dest.id)
         elif router.exactly_once and not self._signed.is_current(router, dest):
             yield from self._signed.look(router, source, dest)
         else:

@@ -222,16 +222,20 @@ class Appender:
         """
         kernel = self._kernel
         created = False
+        let_in = 0  # the topic whose section was just entered, though others may be in line still
         while True:
             topic = kernel.catalog.by_name.get(name)
             if topic is None:
                 yield from self._create(name, create, config, expect_head)
                 created = True
                 continue
-            same_key = self._keys_under_way.get((topic.id, key)) if key is not None else None
-            if topic.id in kernel.sections.barred:
+            if topic.id in kernel.sections.barred and topic.id != let_in:
                 yield from kernel.sections.enter(topic.id)
-            elif same_key is not None:
+                let_in = topic.id
+                continue
+            let_in = 0  # good for this once: after any other wait it is one who comes anew
+            same_key = self._keys_under_way.get((topic.id, key)) if key is not None else None
+            if same_key is not None:
                 yield same_key
             elif self._counts_before(topic) and kernel.due_eviction(topic) is not None:
                 yield from kernel.retain(topic)
