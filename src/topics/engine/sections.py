@@ -8,7 +8,8 @@ submits.
 Those who have to wait stand in line and go in the order in which they came. When the section opens
 all of them are called, but they run one after the other, and meanwhile others come: the topic stays
 barred until the last of the line is through, so that nobody passes. One who was let in therefore
-may find the topic barred and go on all the same, once; after any other wait it has to ask again.
+may find the topic barred and go on all the same, once; after any other wait it has to ask again,
+unless it held up the others meanwhile.
 
 While a commit is *landing*, from the submission of its commit point to its last durable append,
 the log promises records that no topic shows yet. A checkpoint that captured this would tell replay
@@ -109,11 +110,29 @@ class Sections:
         try:
             for topic_id in sorted(topic_ids):
                 yield from self.enter(topic_id)
-                self.barred.setdefault(topic_id, _Line()).bar = gate
+                self._bar(topic_id, gate)
         except BaseException:
             self.open(gate)
             raise
         return gate
+
+    def holding_up(self, topic_id: int, wait: Op[None]) -> Op[None]:
+        """Wait for something else while all who come wait behind.
+
+        For one who has just entered, or found that nothing bars the topic. After the wait it is as
+        if it had just entered.
+        """
+        gate = Gate()
+        self._bar(topic_id, gate)
+        try:
+            yield from wait
+        finally:
+            self.open(gate)
+
+    def _bar(self, topic_id: int, gate: Gate) -> None:
+        line = self.barred.setdefault(topic_id, _Line())
+        assert line.bar is None, "a section is closed by one at a time"
+        line.bar = gate
 
     def open(self, gate: Gate) -> None:
         """Open every section that this gate closes."""

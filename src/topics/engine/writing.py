@@ -173,14 +173,17 @@ class Appender:
         """
         whole = joined(batches)
         ends = [*accumulate([len(batch.datas) for batch in batches])]
+        let_in = 0  # as in `_prepare`
         while True:
-            topic = self._unhindered(name)
+            topic = self._unhindered(name, let_in)
             if topic is None or not self._has_room(topic, whole):
                 return None
             last = topic.handed_out + ends[-1]
             if not self._needs_ceiling(topic, last):
                 break
-            yield from self.reserve(topic, last)
+            reserving = self.reserve(topic, last)
+            yield from self._kernel.sections.holding_up(topic.id, reserving)
+            let_in = topic.id
         submission = self._stage(topic, whole, None, 0, ends)
         if not submission.done:
             yield submission
@@ -194,7 +197,7 @@ class Appender:
             first = last + 1
         return acks
 
-    def _unhindered(self, name: str) -> Topic | None:
+    def _unhindered(self, name: str, let_in: int = 0) -> Topic | None:
         """The topic if plain writes to it are only a matter of seqs and of room in the log."""
         kernel = self._kernel
         topic = kernel.catalog.by_name.get(name)
@@ -202,9 +205,9 @@ class Appender:
             return None
         if kernel.settings.max_total_bytes or kernel.log_is_too_long:
             return None
-        if topic.id in kernel.sections.barred or len(topic.volatile):
+        if topic.id in kernel.sections.barred and topic.id != let_in:
             return None
-        return topic
+        return None if len(topic.volatile) else topic
 
     def _prepare(
         self,
@@ -233,14 +236,17 @@ class Appender:
                 yield from kernel.sections.enter(topic.id)
                 let_in = topic.id
                 continue
-            let_in = 0  # good for this once: after any other wait it is one who comes anew
+            let_in = 0  # good for this once: after most other waits it is one who comes anew
             same_key = self._keys_under_way.get((topic.id, key)) if key is not None else None
             if same_key is not None:
                 yield same_key
             elif self._counts_before(topic) and kernel.due_eviction(topic) is not None:
-                yield from kernel.retain(topic)
+                yield from kernel.sections.holding_up(topic.id, kernel.retain(topic))
+                let_in = topic.id
             elif self._needs_ceiling(topic, topic.handed_out + len(batch)):
-                yield from self.reserve(topic, topic.handed_out + len(batch))
+                reserving = self.reserve(topic, topic.handed_out + len(batch))
+                yield from kernel.sections.holding_up(topic.id, reserving)
+                let_in = topic.id
             else:
                 return topic, created
 

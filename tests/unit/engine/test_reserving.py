@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.unit.engine.test_admission import DATA, Slow
 
 from topics.core.batch import RecordBatch
 from topics.core.topic import Topic
 from topics.engine.effects import run
-from topics.engine.writing import RESERVE_BLOCK
+from topics.engine.writing import RESERVE_BLOCK, Timing
+from topics.errors import Internal
 
 
 def queued() -> tuple[Slow, Topic]:
@@ -65,3 +67,45 @@ def test_a_log_without_a_queue_reserves_only_at_the_ceiling() -> None:
     ceiling = topic.reserved
     run(slow.engine.append("t", RecordBatch([DATA] * (ceiling - topic.handed_out))))
     assert topic.reserved == ceiling == topic.handed_out
+
+
+def test_a_small_write_does_not_pass_a_large_one_that_waits_at_the_ceiling() -> None:
+    slow, topic = queued()
+    slow.log.is_holding = True
+    below = topic.reserved - topic.handed_out
+    came = [slow.write(below + 1), slow.write(), slow.write(below), slow.write()]
+    slow.log.is_holding = False
+    slow.let_go()
+    seqs = [task.result.last_seq for task in came]
+    assert seqs == sorted(seqs)
+    assert not slow.engine.kernel.sections.barred
+
+
+def test_a_write_does_not_pass_writes_done_together_that_wait_at_the_ceiling() -> None:
+    slow, topic = queued()
+    slow.log.is_holding = True
+    many = RecordBatch([DATA] * (topic.reserved - topic.handed_out))
+    batches = [many, RecordBatch([DATA])]
+    together = slow.loop.begin(slow.engine.append_together("t", batches, Timing()))
+    later = slow.write()
+    slow.log.is_holding = False
+    slow.let_go()
+    acks = together.result
+    assert acks is not None, "they are still done together"
+    assert later.result.last_seq == acks[-1].last_seq + 1
+    assert not slow.engine.kernel.sections.barred
+
+
+def test_a_reservation_that_fails_does_not_hold_up_those_behind() -> None:
+    slow, topic = queued()
+    slow.log.is_holding = True
+    above, below = slow.write(topic.reserved - topic.handed_out + 1), slow.write()
+    (reservation,) = slow.log.held
+    slow.log.held, slow.log.is_holding = [], False
+    reservation.error, reservation.done = Internal("no"), True
+    reservation.on_done(reservation)
+    slow.loop.settle()
+    with pytest.raises(Internal):
+        _ = above.result
+    assert below.result.last_seq == topic.handed_out
+    assert not slow.engine.kernel.sections.barred
