@@ -173,17 +173,17 @@ class Appender:
         """
         whole = joined(batches)
         ends = [*accumulate([len(batch.datas) for batch in batches])]
-        let_in = 0  # as in `_prepare`
-        while True:
-            topic = self._unhindered(name, let_in)
-            if topic is None or not self._has_room(topic, whole):
-                return None
+        topic = self._unhindered(name)
+        if topic is None:
+            return None
+        while self._has_room(topic, whole):
             last = topic.handed_out + ends[-1]
             if not self._needs_ceiling(topic, last):
                 break
-            reserving = self.reserve(topic, last)
+            reserving = self.reserve(topic, last)  # all who come wait meanwhile: nothing changes
             yield from self._kernel.sections.holding_up(topic.id, reserving)
-            let_in = topic.id
+        else:
+            return None
         submission = self._stage(topic, whole, None, 0, ends)
         if not submission.done:
             yield submission
@@ -197,7 +197,7 @@ class Appender:
             first = last + 1
         return acks
 
-    def _unhindered(self, name: str, let_in: int = 0) -> Topic | None:
+    def _unhindered(self, name: str) -> Topic | None:
         """The topic if plain writes to it are only a matter of seqs and of room in the log."""
         kernel = self._kernel
         topic = kernel.catalog.by_name.get(name)
@@ -205,9 +205,9 @@ class Appender:
             return None
         if kernel.settings.max_total_bytes or kernel.log_is_too_long:
             return None
-        if topic.id in kernel.sections.barred and topic.id != let_in:
+        if topic.id in kernel.sections.barred or len(topic.volatile):
             return None
-        return None if len(topic.volatile) else topic
+        return topic
 
     def _prepare(
         self,

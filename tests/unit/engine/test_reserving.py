@@ -88,6 +88,7 @@ def test_a_write_does_not_pass_writes_done_together_that_wait_at_the_ceiling() -
     batches = [many, RecordBatch([DATA])]
     together = slow.loop.begin(slow.engine.append_together("t", batches, Timing()))
     later = slow.write()
+    slow.engine.kernel.pace_ms = lambda topic: 0.0  # from now on others would go one by one
     slow.log.is_holding = False
     slow.let_go()
     acks = together.result
