@@ -12,6 +12,14 @@ from topics.values import Record
 _DATA_START = 38
 _JOB = struct.Struct("<5xB16xQHHII")
 """Flags, time, lengths of node, tag and blob; and if there are no names, the length of the data."""
+PLAIN_JOB = struct.Struct("<22xQIII")
+"""Time, the lengths of both names as one number, of the blob, and of the data.
+
+The last means something only for a record without names: with meta its blob is longer than its data
+and the length before it.
+"""
+PLAIN_JOB_START = _DATA_START + 4
+"""Where the data of a record without names begins in its frame."""
 
 
 class FrameRecords(Sequence[Record]):
@@ -69,15 +77,6 @@ def decode(buf: bytes, offset: int) -> Record:
     at += 4
     meta_at = at + int.from_bytes(buf[at - 4 : at], "little")
     return Record(seq, ts, node, tag, buf[at:meta_at], buf[meta_at:end] or None)
-
-
-def plain_job(buf: bytes, offset: int) -> tuple[int, bytes] | None:
-    """Time and data of a record that has neither names nor meta; None when it has."""
-    _, ts, node_len, tag_len, blob_len, data_len = _JOB.unpack_from(buf, offset)
-    if node_len or tag_len or blob_len != data_len + 4:
-        return None
-    at = offset + _DATA_START + 4
-    return ts, buf[at : at + data_len]
 
 
 def job_fields(buf: bytes, offset: int) -> tuple[int, bytes, str | None, bytes | None]:

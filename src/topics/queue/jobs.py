@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, overload
 
 from topics.core.leases import Lease
-from topics.engine.pages import job_fields, plain_job
+from topics.engine.pages import PLAIN_JOB, PLAIN_JOB_START, job_fields
 from topics.values import Job, JobRow
-from topics.wire.responses import PLAIN_JOB, job_members, job_middle
+from topics.wire.responses import JOB_TEXT, job_members, job_middle
 
 
 class Jobs(Sequence[Job]):
@@ -39,20 +39,23 @@ class Jobs(Sequence[Job]):
 
     def rendered(self) -> list[bytes]:
         """Each job as `wire.responses.job_members` has it."""
+        # A claim has many jobs and a server many claims: this loop calls nothing but C.
         texts: list[bytes] = []
-        middle, shared = b"", (0, 0, 0)
-        for at, (seq, lease, buf, offset) in enumerate(
-            zip(self.seqs, self._leases, self._bufs, self._offsets, strict=True)
+        middle, shared_ts, shared_deadline, shared_deliveries = b"", -1, -1, -1
+        unpack = PLAIN_JOB.unpack_from
+        for seq, lease, deliveries, buf, offset in zip(
+            self.seqs, self._leases, self._deliveries, self._bufs, self._offsets, strict=True
         ):
-            plain = plain_job(buf, offset)
-            if plain is None:
-                texts.append(job_members(self._row(at)))
+            ts, names, blob_len, data_len = unpack(buf, offset)
+            if names or blob_len != data_len + 4:
+                texts.append(job_members(self._row(len(texts))))
                 continue
-            ts, raw = plain
-            common = lease.deadline_ms, ts, self._deliveries[at]
-            if common != shared:
-                middle, shared = job_middle(*common), common
-            texts.append(PLAIN_JOB % (seq, lease.lease_id, middle, raw))
+            deadline = lease.deadline_ms
+            if ts != shared_ts or deliveries != shared_deliveries or deadline != shared_deadline:
+                middle = job_middle(deadline, ts, deliveries)
+                shared_ts, shared_deadline, shared_deliveries = ts, deadline, deliveries
+            at = offset + PLAIN_JOB_START
+            texts.append(JOB_TEXT % (seq, lease.lease_id, middle, buf[at : at + data_len]))
         return texts
 
     def _row(self, at: int) -> JobRow:

@@ -197,7 +197,7 @@ def _tombstone(tombstone: Tombstone | None) -> bytes:
 # Jobs
 
 
-PLAIN_JOB = b'"$seq":%d,"lease_id":"' + LEASE_TOKEN + b"%b%b"
+JOB_TEXT = b'"$seq":%d,"lease_id":"' + LEASE_TOKEN + b"%b%b"
 """The members of a job without tag and meta: seq, lease, `job_middle`, data."""
 
 
