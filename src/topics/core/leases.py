@@ -23,6 +23,7 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import repeat
+from typing import TypeAlias
 
 import msgspec
 
@@ -39,6 +40,10 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
     lease_id: int
     node: str
     deadline_ms: int
+
+
+Holder: TypeAlias = tuple[str, int, int]
+"""A node, how many jobs it is to hold, and until when."""
 
 
 class _Times:
@@ -116,13 +121,22 @@ class LeaseBook:
         return None
 
     def grant(
-        self, seqs: Sequence[int], lease_ids: Sequence[int], node: str, deadline_ms: int
+        self, seqs: Sequence[int], lease_ids: Sequence[int], holders: Iterable[Holder]
     ) -> tuple[list[Lease], list[int]]:
-        """Lease jobs that were taken from their places to one holder, all until one time.
+        """Lease jobs that were taken from their places, to one holder after the other.
 
         Returns the leases and how often each job was handed out by now.
         """
-        leases = list(map(Lease, lease_ids, repeat(node), repeat(deadline_ms)))
+        leases: list[Lease] = []
+        watched = 0  # how many of the jobs were noted with the time their leases end
+        ends_ms = NEVER_MS
+        for node, count, deadline_ms in holders:
+            start = len(leases)
+            if deadline_ms != ends_ms and start > watched:
+                self.watch(tuple(seqs[watched:start]), ends_ms)
+                watched = start
+            ends_ms = deadline_ms
+            leases += map(Lease, lease_ids[start : start + count], repeat(node), repeat(ends_ms))
         self.leased.update(zip(seqs, leases, strict=True))
         counts = self.deliveries
         if counts.keys().isdisjoint(seqs):
@@ -130,7 +144,7 @@ class LeaseBook:
         else:
             deliveries = [counts.get(seq, 0) + 1 for seq in seqs]
         counts.update(zip(seqs, deliveries, strict=True))
-        self.watch(tuple(seqs), deadline_ms)
+        self.watch(tuple(seqs[watched:]), ends_ms)
         return leases, deliveries
 
     def watch(self, seqs: tuple[int, ...], deadline_ms: int) -> None:

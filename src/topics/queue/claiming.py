@@ -6,14 +6,14 @@ turn, so that shares differ by at most one among those who still want more. Clai
 cohort are served one after the other. A job that was delivered as often as it may be is not handed
 out but set aside as a dead letter.
 
-A pass takes the seqs of all claimers first and makes the leases then, a claimer at a time: work
-that is done per pass or per claim instead of per job is what keeps a claim cheap.
+A pass takes the seqs of all claimers first and makes all leases then: work that is done per pass
+or per claim instead of per job is what keeps a claim cheap.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import accumulate, islice, pairwise
+from itertools import accumulate, chain, islice, pairwise
 
 from topics.core.config import TopicConfig
 from topics.core.leases import Lease, LeaseBook
@@ -61,19 +61,24 @@ def claim_pass(
     limit = delivery_limit(topic.config)
     leases.judge_by(limit)
     waiting = [claimer for claimer in claimers if not claimer.presence.is_gone]
-    if len(waiting) == 1:
-        wanted = waiting[0].most
-        shares = [take_claimable(topic, leases, wanted, limit)]
+    most = [claimer.most for claimer in waiting]
+    seqs = take_claimable(topic, leases, sum(most), limit)
+    if not seqs:
+        return
+    if is_cohort:
+        shares = _dealt(seqs, most)
+        seqs = [*chain.from_iterable(shares)]
     else:
-        most = [claimer.most for claimer in waiting]
-        seqs = take_claimable(topic, leases, sum(most), limit)
-        shares = _dealt(seqs, most) if is_cohort else _cut(seqs, most)
+        shares = _cut(seqs, most)
+    holders = [
+        (x.node, len(share), now_ms + x.lease_ms) for x, share in zip(waiting, shares, strict=True)
+    ]
+    granted, deliveries = leases.grant(seqs, lease_ids(len(seqs)), holders)
+    end = 0
     for claimer, share in zip(waiting, shares, strict=True):
-        if share:
-            claimer.seqs = share
-            claimer.leases, claimer.deliveries = leases.grant(
-                share, lease_ids(len(share)), claimer.node, now_ms + claimer.lease_ms
-            )
+        start, end = end, end + len(share)
+        claimer.seqs, claimer.leases = share, granted[start:end]
+        claimer.deliveries = deliveries[start:end]
 
 
 def delivery_limit(config: TopicConfig) -> int:
