@@ -81,6 +81,7 @@ class Engine:
         self.frames = self._reader.frames
         self.frames_at_hand = self._reader.frames_at_hand
         self.page = self._reader.page
+        self.piece = self._reader.piece
 
     @property
     def work_is_due(self) -> bool:

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from topics.core.facts import LeaseChanged
-from topics.core.leases import Lease
+from topics.core.leases import Lease, LeaseBook
 from topics.core.topic import Topic
 from topics.engine.kernel import Kernel
+from topics.errors import TopicNotFound
 
 EVENT_BYTES = 256
 """About what one event costs in the log, at most."""
@@ -28,6 +29,13 @@ class Presence:
 
     def leave(self) -> None:
         self.is_gone = True
+
+
+def live_leases(kernel: Kernel, queue: Topic) -> LeaseBook:
+    """The leases of a queue that was there before a wait; raises if it is gone."""
+    if kernel.catalog.by_id.get(queue.id) is not queue or queue.leases is None:
+        raise TopicNotFound(queue.name)
+    return queue.leases
 
 
 def leaves_traces(kernel: Kernel, topic: Topic) -> bool:

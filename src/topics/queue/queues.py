@@ -17,12 +17,19 @@ from topics.core.topic import Topic
 from topics.engine.deleting import DeleteSubmission, removed_by
 from topics.engine.effects import Gate, Op, Sleep
 from topics.engine.engine import Engine
-from topics.engine.leasing import Presence, log_leases, queue_counts, sweep_leases
-from topics.errors import BatchTooLarge, InvalidRequest, NotAQueue, TopicNotFound, TopicsError
+from topics.engine.leasing import (
+    Presence,
+    live_leases,
+    log_leases,
+    queue_counts,
+    sweep_leases,
+)
+from topics.errors import BatchTooLarge, InvalidRequest, NotAQueue, TopicsError
 from topics.queue.claiming import Claimer, claim_pass
 from topics.queue.dead_letters import RETRY_UNREADABLE_MS, DeadLetters, letters_of
+from topics.queue.fetching import Fetcher
 from topics.queue.holding import Named, hold
-from topics.queue.jobs import NO_JOBS, Claimed, Jobs
+from topics.queue.jobs import NO_JOBS, Claimed
 from topics.values import Acked, Extended, Nacked, QueueCounts, Redriven
 
 MAX_NODE_BYTES = 128
@@ -59,6 +66,7 @@ class Queues:
         # Ids never repeat: not after a restart, not for a queue created again.
         self._next_lease_id = (self._kernel.generation << GENERATION_SHIFT) + 1
         self._cohorts: dict[int, _Cohort] = {}
+        self._fetcher = Fetcher(engine)
         self._letters = DeadLetters(engine)
         self.changed: Callable[[Topic], None] = _nobody
         """Told of a queue whose leases have changed: one may have room, or jobs, again."""
@@ -114,7 +122,7 @@ class Queues:
         else:
             self._pass(topic, leases, claimers, is_cohort=False)
             if not leases.spent:
-                jobs = self._at_hand(topic, claimers)
+                jobs = self._fetcher.at_hand(topic, claimers)
                 if jobs is not None:
                     ready = queue_counts(topic)[0]
                     return [Claimed(name, found, ready) for found in jobs]
@@ -152,10 +160,10 @@ class Queues:
         return bool(self._kernel.catalog.routers.by_name) or self._has_expired(topic)
 
     def _serve(self, topic: Topic, claimers: Sequence[Claimer], *, is_cohort: bool) -> Op[None]:
-        self._require(topic)
+        live_leases(self._kernel, topic)
         yield from self._kernel.catch_up(topic)
         yield from self._kernel.retain(topic)
-        leases = self._require(topic)
+        leases = live_leases(self._kernel, topic)
         self._pass(topic, leases, claimers, is_cohort=is_cohort)
         if leases.spent:
             yield from self._letters.bury(topic)
@@ -181,27 +189,12 @@ class Queues:
         self._next_lease_id = end = first + count
         return range(first, end)
 
-    def _at_hand(self, topic: Topic, claimers: Sequence[Claimer]) -> list[Jobs] | None:
-        """What claimers were granted just now, if all of it is in memory."""
-        seqs = [seq for claimer in claimers for seq in claimer.seqs]
-        if not seqs:
-            return [NO_JOBS] * len(claimers)
-        found = self._engine.frames_at_hand(topic, seqs)
-        if found is None:
-            return None
-        bufs, offsets = found
-        jobs, at = [], 0
-        for x in claimers:
-            start, at = at, at + len(x.seqs)
-            jobs.append(Jobs(x.seqs, x.leases, x.deliveries, bufs[start:at], offsets[start:at]))
-        return jobs
-
     def _collected(
         self, topic: Topic, claimers: Sequence[Claimer]
     ) -> Op[list[Claimed | TopicsError]]:
         """What each claimer gets of what it was granted; who has gone gives it back."""
         try:
-            jobs = yield from self._jobs(topic, claimers)
+            jobs, unreadable = yield from self._fetcher.fetch(topic, claimers)
         except TopicsError as error:
             if len(claimers) == 1:
                 self._give_back(topic, claimers[0])
@@ -210,6 +203,8 @@ class Queues:
             for claimer in claimers:  # what one of them needs must not keep the others from theirs
                 outcomes += yield from self._collected(topic, [claimer])
             return outcomes
+        if unreadable:
+            self._release(topic, unreadable, self._kernel.clock.now_ms() + RETRY_UNREADABLE_MS)
         for at, claimer in enumerate(claimers):
             if claimer.is_gone:
                 self._give_back(topic, claimer)
@@ -217,27 +212,9 @@ class Queues:
         ready = self.counts(topic)[0]
         return [Claimed(topic.name, found, ready) for found in jobs]
 
-    def _jobs(self, topic: Topic, claimers: Sequence[Claimer]) -> Op[list[Jobs]]:
-        """The granted jobs with their payloads; one that cannot be read is put off."""
-        assert topic.leases is not None
-        leased = topic.leases.leased
-        shares = [list(zip(x.seqs, x.leases, x.deliveries, strict=True)) for x in claimers]
-        grants = [grant for share in shares for grant in share]
-        # A job that went away meanwhile took its lease with it.
-        wanted = [seq for seq, lease, _ in grants if leased.get(seq) is lease]
-        frames = (yield from self._engine.frames(topic, wanted)) if wanted else {}
-        if len(frames) < len(wanted):
-            unreadable = {seq: x.lease_id for seq, x, _ in grants if seq not in frames}
-            ready_at = self._kernel.clock.now_ms() + RETRY_UNREADABLE_MS
-            self._release(topic, unreadable, ready_at)
-        found = []
-        for share in shares:
-            rows = [(*grant, *frames[grant[0]]) for grant in share if grant[0] in frames]
-            found.append(Jobs(*zip(*rows, strict=True)) if rows else NO_JOBS)
-        return found
-
     def _give_back(self, topic: Topic, claimer: Claimer) -> None:
-        self.release(topic, claimer.held)
+        if self._kernel.catalog.by_id.get(topic.id) is topic:
+            self.release(topic, claimer.held)
 
     # Finishing, giving back, prolonging
 
@@ -409,7 +386,7 @@ class Queues:
         topic, _ = self._queue(name)
         yield from self._kernel.catch_up(topic)
         yield from self._kernel.retain(topic)
-        leases = self._require(topic)
+        leases = live_leases(self._kernel, topic)
         return QueueCounts(*self.counts(topic), leases.dead_lettered)
 
     def still_held(self, topic: Topic, held: Mapping[int, int]) -> dict[int, int]:
@@ -434,19 +411,13 @@ class Queues:
             raise NotAQueue(name)
         return topic, topic.leases
 
-    def _require(self, topic: Topic) -> LeaseBook:
-        """The leases of a queue that was there before a wait."""
-        if self._kernel.catalog.by_id.get(topic.id) is not topic or topic.leases is None:
-            raise TopicNotFound(topic.name)
-        return topic.leases
-
     def _has_expired(self, topic: Topic) -> bool:
         """Whether records are past their time to live and still there."""
         return topic.config.ttl_ms > 0 and self._kernel.due_eviction(topic) is not None
 
     def _swept(self, topic: Topic) -> LeaseBook:
         """The leases of a queue that was there before a wait, as of now."""
-        leases = self._require(topic)
+        leases = live_leases(self._kernel, topic)
         sweep_leases(self._kernel, topic)
         return leases
 

@@ -137,6 +137,7 @@ class Shop:
     config: dict[str, object] = field(default_factory=dict)
     on_disk: bool = False
     shards: int = 1
+    segment_events: int = 4
 
     def __post_init__(self) -> None:
         self.clock = ManualClock()
@@ -145,7 +146,9 @@ class Shop:
         self.put(QUEUE, type="queue", **self.config)
 
     def open(self) -> None:
-        settings = EngineSettings(wal_shards=self.shards, segment_max_events=4, cache_bytes=1 << 16)
+        settings = EngineSettings(
+            wal_shards=self.shards, segment_max_events=self.segment_events, cache_bytes=1 << 16
+        )
         self.fs = FaultFs(self.disk.mount())
         if self.on_disk:
             self.engine = self._on_disk(self.fs, settings)

@@ -11,6 +11,7 @@ from tests.unit.queue.builders import QUEUE, Shop
 from topics.core.topic import Topic
 from topics.engine.effects import Op, run
 from topics.engine.leasing import Presence
+from topics.engine.piece import Piece
 from topics.errors import Internal, LogFull, TopicNotFound, TopicsError
 from topics.queue import Claimed, Claimer, Named
 from topics.values import Acked
@@ -282,14 +283,14 @@ def test_a_claim_whose_jobs_cannot_be_read_fails_alone(
     shop.append(8)  # two segments of four
     shop.engine.checkpoint()
     shop.kill()
-    frames = shop.engine.frames
+    piece = shop.engine.piece
 
-    def rotten(topic: Topic, seqs: Sequence[int]) -> Op[dict[int, tuple[bytes, int]]]:
-        if any(seq <= 4 for seq in seqs):
+    def rotten(topic: Topic, lo: int, hi: int, room: int) -> Op[Piece]:
+        if lo <= 4:
             raise Internal("the first segment cannot be read")
-        return (yield from frames(topic, seqs))
+        return (yield from piece(topic, lo, hi, room))
 
-    monkeypatch.setattr(shop.engine, "frames", rotten)
+    monkeypatch.setattr(shop.engine, "piece", rotten)
     asking = [claimer(shop, "a", 4), claimer(shop, "b", 3), claimer(shop, "c", 2)]
     first, second, third = run(shop.queues.claim_all(QUEUE, asking))
     assert isinstance(first, Internal)

@@ -1,0 +1,174 @@
+"""A backlog that has left memory is read in stretches, and handed out as if it had not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from tests.unit.queue.builders import QUEUE, Shop, Task
+
+from topics.core.topic import Topic
+from topics.engine.effects import Io, Op, run
+from topics.engine.piece import Piece
+from topics.errors import Internal, TopicNotFound
+from topics.queue import Claimed, read_ahead
+
+BACKLOG = 40
+
+
+@pytest.fixture
+def shop() -> Shop:
+    """All jobs in segments of ten, none in memory."""
+    shop = Shop({"lease_ms": 1000}, on_disk=True, segment_events=10)
+    shop.append(BACKLOG)
+    shop.engine.checkpoint()
+    shop.kill()
+    return shop
+
+
+@contextmanager
+def counted_reads(shop: Shop) -> Iterator[list[int]]:
+    """Where in the queue it was read from files."""
+    begun: list[int] = []
+    piece = shop.engine.piece
+
+    def counting(topic: Topic, lo: int, hi: int, room: int) -> Op[Piece]:
+        begun.append(lo)
+        return (yield from piece(topic, lo, hi, room))
+
+    shop.engine.piece = counting
+    yield begun
+    shop.engine.piece = piece
+
+
+def begun(shop: Shop, node: str, most: int) -> Task[Claimed]:
+    """A claim that went as far as its first read of a file."""
+    task: Task[Claimed] = Task(
+        shop.queues.claim(QUEUE, node=node, most=most), lambda answer, error: None
+    )
+    task.wait = next(task.op)
+    return task
+
+
+def finish(task: Task[Claimed]) -> list[int]:
+    """The seqs of a claim that waits for files, or for another's read which is over."""
+    wait = task.wait
+    try:
+        while True:
+            wait = task.op.send(wait.work() if isinstance(wait, Io) else None)
+    except StopIteration as finished:
+        return [job.seq for job in finished.value.jobs]
+
+
+def test_claims_of_one_stretch_share_its_read(shop: Shop) -> None:
+    with counted_reads(shop) as reads:
+        handed_out = [shop.claim("w", 2) for _ in range(BACKLOG // 2)]
+    assert [seq for some in handed_out for seq in some] == list(range(1, BACKLOG + 1))
+    assert reads == [1, 11, 21, 31], "once for each segment"
+
+
+def test_jobs_read_ahead_are_the_ones_that_were_written(shop: Shop) -> None:
+    found = [(job.seq, job.data) for _ in range(8) for job in shop.claiming("w", 5).result.jobs]
+    assert found == [(seq, seq - 1) for seq in range(1, BACKLOG + 1)]
+
+
+def test_a_claim_across_two_stretches_gets_all_its_jobs(shop: Shop) -> None:
+    assert shop.claim("a", 7) == list(range(1, 8))
+    assert shop.claim("b", 7) == list(range(8, 15))
+    assert shop.claim("c", 26) == list(range(15, 41))
+
+
+def test_claims_that_come_during_a_read_wait_for_it_and_find_their_jobs(shop: Shop) -> None:
+    with counted_reads(shop) as reads:
+        first = begun(shop, "a", 3)
+        second, third = begun(shop, "b", 3), begun(shop, "c", 3)
+        assert reads == [1]
+        assert finish(first) == [1, 2, 3]
+        assert [finish(second), finish(third)] == [[4, 5, 6], [7, 8, 9]]
+        assert reads == [1]
+
+
+def test_who_waits_for_a_read_that_fails_reads_for_itself(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    piece = shop.engine.piece
+
+    def rotten(topic: Topic, lo: int, hi: int, room: int) -> Op[Piece]:
+        yield from piece(topic, lo, hi, room)
+        raise Internal("the disk has had enough")
+
+    monkeypatch.setattr(shop.engine, "piece", rotten)
+    first = begun(shop, "a", 2)
+    second = begun(shop, "b", 2)
+    monkeypatch.undo()
+    with pytest.raises(Internal, match="had enough"):
+        finish(first)
+    assert finish(second) == [3, 4]
+    assert shop.claim("c", 2) == [1, 2], "the first has given its jobs back"
+
+
+def test_a_claim_that_is_given_up_during_its_read_lets_the_others_go_on(shop: Shop) -> None:
+    first, second = begun(shop, "a", 2), begun(shop, "b", 2)
+    first.op.close()
+    assert finish(second) == [3, 4]
+
+
+def test_jobs_deleted_during_the_read_are_not_handed_out(shop: Shop) -> None:
+    first, second = begun(shop, "a", 4), begun(shop, "b", 4)
+    run(shop.engine.delete(QUEUE, before=7, match=None))
+    assert finish(first) == []
+    assert finish(second) == [7, 8]
+
+
+def test_a_queue_dropped_during_the_read_is_gone_for_who_waits(shop: Shop) -> None:
+    first, second = begun(shop, "a", 2), begun(shop, "b", 2)
+    run(shop.engine.drop(QUEUE))
+    shop.put(QUEUE, type="queue")
+    with pytest.raises(TopicNotFound):
+        finish(first)
+    with pytest.raises(TopicNotFound):
+        finish(second)
+    shop.append(1)
+    assert shop.claim("c", 2) == [1], "a queue of the same name has its own jobs"
+
+
+def test_jobs_given_back_are_read_by_themselves(shop: Shop) -> None:
+    assert shop.claim("a", 5) == [1, 2, 3, 4, 5]
+    run(shop.queues.nack(QUEUE, node="a", seqs=[2, 4]))
+    assert shop.claim("b", 4) == [2, 4, 6, 7]
+    jobs = shop.claiming("c", 1).result.jobs
+    assert [(job.seq, job.data) for job in jobs] == [(8, 7)]
+
+
+def test_a_stretch_ends_where_it_is_large_enough(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read_ahead, "STRETCH_JOBS", 4)
+    with counted_reads(shop) as reads:
+        assert [shop.claim("w", 2) for _ in range(4)] == [[1, 2], [3, 4], [5, 6], [7, 8]]
+    assert reads == [1, 5]
+
+
+def test_memory_is_given_back_with_the_last_job_of_a_stretch(shop: Shop) -> None:
+    stretches = shop.queues._fetcher._ahead._stretches
+    shop.claim("w", 9)
+    assert list(stretches) == [shop.topic.id]
+    shop.claim("w", 1)
+    assert not stretches
+
+
+def test_only_so_many_queues_are_read_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read_ahead, "MAX_STRETCHES", 2)
+    shop = Shop(on_disk=True, segment_events=10)
+    names = [QUEUE, "b", "c"]
+    for name in names:
+        shop.put(name, type="queue")
+        shop.append(10, name=name)
+    shop.engine.checkpoint()
+    shop.kill()
+    for name in names:
+        run(shop.queues.claim(name, node="w", most=2))
+    kept = shop.queues._fetcher._ahead._stretches
+    assert list(kept) == [shop.engine.kernel.topic(name).id for name in ("b", "c")]
+    assert shop.claim("w", 2) == [3, 4], "who lost its stretch reads again"
