@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate, count
 from operator import add
 from typing import TypeAlias
@@ -51,6 +51,7 @@ PLAIN_FRAME_LEN = MIN_FRAME_LEN + JSON_LEN_SIZE  # frame_len of a record without
 _WHO = struct.Struct("<IBxQQ")  # of HEADER: frame_len, type, topic_id, seq
 _BYTES = [bytes((value,)) for value in range(256)]
 _NO_OFFSET = array("I", (0,))
+NO_LEADS: Mapping[int, bytes] = {}
 _NO_NAMES = array("H", (0,))
 _FLAGS = [array("B", (value,)) for value in range(256)]
 _LINK = struct.Struct("<QI")  # checksum of one frame and frame_len of the next
@@ -69,12 +70,14 @@ def encode_append(
     hops: int = 0,
     cont_last: bool = False,
     ends: Sequence[int] = (),
+    leads: Mapping[int, bytes] = NO_LEADS,
 ) -> tuple[bytes, Appended]:
     """All frames of one write, and the fact that says where each lies in them.
 
     `cont_last` is for a write that is followed by more frames of the same submission. `ends` is for
-    a batch of several writes: after how many records each of them ends, the last one included. The
-    batch must not be empty.
+    a batch of several writes: after how many records each of them ends, the last one included.
+    `leads` are frames that go before some of the records, by the place of the record in the batch.
+    The batch must not be empty.
     """
     records = len(batch.datas)
     last = (hops if hops < MAX_HOPS else MAX_HOPS) << HOPS_SHIFT
@@ -84,28 +87,27 @@ def encode_append(
         last |= FLAG_CONT
     is_plain = batch.tags is None and batch.nodes is None and batch.metas is None
     if is_plain and records == 1:
-        return _encode_single(topic_id, first_seq, ts, batch.datas[0], last)
+        return _encode_single(topic_id, first_seq, ts, batch.datas[0], flags=last, leads=leads)
     flags = _BYTES[last | FLAG_CONT] * (records - 1) + _BYTES[last]
     if ends:
         flags = _ended(flags, ends)
     if is_plain:
         frames, lengths = _encode_plain(
-            topic_id, first_seq, ts, batch.datas, flags=flags, ends=ends or (records,)
+            topic_id, first_seq, ts, batch.datas, flags=flags, ends=ends or (records,), leads=leads
         )
         name_lengths = array("H", bytes(2 * records))
     else:
         names, named_flags = _encode_names(batch, flags)
         name_lengths = array("H", [len(node) + len(tag) for node, tag in names])
         flags = bytes(named_flags)
-        frames, lengths = _encode_full(topic_id, first_seq, ts, batch, names=names, flags=flags)
-    offsets = array("I", (0,))
-    if records > 1:
-        offsets.extend(accumulate(lengths[:-1]))
+        frames, lengths = _encode_full(
+            topic_id, first_seq, ts, batch, names=names, flags=flags, leads=leads
+        )
     times = array("Q", (ts,)) * records
     return frames, Appended(
         topic_id,
         first_seq,
-        offsets,
+        _offsets(lengths, leads),
         lengths,
         times,
         name_lengths,
@@ -115,7 +117,7 @@ def encode_append(
 
 
 def _encode_single(
-    topic_id: int, seq: int, ts: int, data: bytes, flags: int
+    topic_id: int, seq: int, ts: int, data: bytes, *, flags: int, leads: Mapping[int, bytes]
 ) -> tuple[bytes, Appended]:
     """The write of one record with data only, where each avoided list is felt."""
     size = len(data)
@@ -123,15 +125,27 @@ def _encode_single(
         _insist_on_fit(size)
     body = _pack_plain(APPEND, flags, topic_id, seq, ts, 0, 0, size + JSON_LEN_SIZE, size) + data
     frame = b"".join((_pack_u32(size + PLAIN_FRAME_LEN), body, _pack_u64(h64(body))))
+    lengths = array("I", (len(frame),))
+    offsets = _NO_OFFSET
+    if leads:
+        frame, offsets = leads[0] + frame, _offsets(lengths, leads)
     return frame, Appended(
         topic_id,
         seq,
-        _NO_OFFSET,
-        array("I", (len(frame),)),
+        offsets,
+        lengths,
         array("Q", (ts,)),
         _NO_NAMES,
         _FLAGS[flags],
     )
+
+
+def _offsets(lengths: array[int], leads: Mapping[int, bytes]) -> array[int]:
+    """Where each frame begins, behind those before it and all that was put between them."""
+    steps = array("I", (0,)) + lengths[:-1]
+    for at, lead in leads.items():
+        steps[at] += len(lead)
+    return array("I", accumulate(steps))
 
 
 def _ended(flags: bytes, ends: Sequence[int]) -> bytes:
@@ -143,7 +157,14 @@ def _ended(flags: bytes, ends: Sequence[int]) -> bytes:
 
 
 def _encode_plain(
-    topic_id: int, seq: int, ts: int, datas: list[bytes], *, flags: bytes, ends: Sequence[int]
+    topic_id: int,
+    seq: int,
+    ts: int,
+    datas: list[bytes],
+    *,
+    flags: bytes,
+    ends: Sequence[int],
+    leads: Mapping[int, bytes],
 ) -> tuple[bytes, array[int]]:
     """Frames and their lengths, for records with data only."""
     sizes = [*map(len, datas)]
@@ -163,9 +184,18 @@ def _encode_plain(
     parts: list[bytes] = [b""] * (2 * len(bodies))
     parts[::2] = map(_LINK.pack, checksums, [size + PLAIN_FRAME_LEN for size in sizes])
     parts[1::2] = bodies
+    lengths = array("I", [size + OVERHEAD + JSON_LEN_SIZE for size in sizes])
+    return _linked(parts, last, leads), lengths
+
+
+def _linked(parts: list[bytes], last: int, leads: Mapping[int, bytes]) -> bytes:
+    """Frames one after the other, from a link and a body of each and the last one's checksum."""
+    for at, lead in leads.items():
+        link = parts[2 * at]
+        parts[2 * at] = link[:CHECKSUM_SIZE] + lead + link[CHECKSUM_SIZE:]
     parts[0] = parts[0][CHECKSUM_SIZE:]  # no frame before the first
     parts.append(_pack_u64(last))
-    return b"".join(parts), array("I", [size + OVERHEAD + JSON_LEN_SIZE for size in sizes])
+    return b"".join(parts)
 
 
 def _insist_on_fit(size: int) -> None:
@@ -203,6 +233,7 @@ def _encode_full(
     *,
     names: list[tuple[bytes, bytes]],
     flags: bytes,
+    leads: Mapping[int, bytes],
 ) -> tuple[bytes, array[int]]:
     """Frames and their lengths, for records of which some have a node, a tag or meta."""
     metas = batch.metas or [b""] * len(names)
@@ -221,9 +252,7 @@ def _encode_full(
         checksum = h64(body)
         lengths.append(length)
         seq += 1
-    parts[0] = parts[0][CHECKSUM_SIZE:]
-    parts.append(U64.pack(checksum))
-    return b"".join(parts), lengths
+    return _linked(parts, checksum, leads), lengths
 
 
 def appended_run(buf: bytes, offsets: Sequence[int], headers: Sequence[Header]) -> Appended:

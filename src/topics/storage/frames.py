@@ -18,7 +18,14 @@ import msgspec
 
 from topics.core.facts import Appended, CheckpointMarked, Fact
 from topics.storage.checksum import h64
-from topics.storage.frame_append import Record, appended_run, encode_append, record_at, verify
+from topics.storage.frame_append import (
+    NO_LEADS,
+    Record,
+    appended_run,
+    encode_append,
+    record_at,
+    verify,
+)
 from topics.storage.frame_header import (
     APPEND,
     BODY,
@@ -55,6 +62,7 @@ __all__ = [
     "MAX_FRAME_LEN",
     "MAX_HOPS",
     "MAX_NAME",
+    "NO_LEADS",
     "OVERHEAD",
     "CleanEnd",
     "ForeignFrame",

@@ -17,6 +17,7 @@ from topics.core.facts import (
     Fact,
     FileHeader,
     HeadReserved,
+    KeyRemembered,
     LeaseChanged,
     SeqSkipped,
     TierFlipped,
@@ -160,6 +161,41 @@ def test_several_writes_in_one_are_the_frames_of_each(
     assert data == alone
     assert [seq for seq in range(1, fact.count + 1) if not fact.flags[seq - 1] & FLAG_CONT] == ends
     assert sum(fact.lengths) == len(data)
+
+
+@pytest.mark.parametrize(
+    "batches",
+    [
+        [RecordBatch([b"1"])],
+        [RecordBatch(DATAS)],
+        [RecordBatch(DATAS), RecordBatch([b"4"]), RecordBatch([b"5", b"6"])],
+        [RecordBatch([b"1"], tags=["red"])],
+        [RecordBatch([b"1", b"2"], tags=["red", None]), RecordBatch([b"3"]), RecordBatch([b"4"])],
+    ],
+)
+def test_each_of_several_writes_may_be_led_by_other_frames(batches: list[RecordBatch]) -> None:
+    alone, ends, seq = b"", [], 1
+    leads: dict[int, bytes] = {}
+    places: list[int] = []
+    for number, batch in enumerate(batches):
+        if number != 1:  # the second has none
+            key = KeyRemembered(10, TS, "k" * (number + 1), seq, len(batch), seq + len(batch) - 1)
+            leads[seq - 1] = frames.encode(key, cont=True)
+            alone += leads[seq - 1]
+        data, fact = frames.encode_append(10, seq, TS, batch, durable=False)
+        places += [len(alone) + offset for offset in fact.offsets]
+        alone += data
+        seq += len(batch)
+        ends.append(seq - 1)
+    data, fact = frames.encode_append(
+        10, 1, TS, joined(batches), durable=False, ends=ends, leads=leads
+    )
+    assert data == alone
+    assert list(fact.offsets) == places
+    walked = frames.walk(data, 0, len(data))
+    appends = [at for at, header in zip(walked.offsets, walked.headers, strict=True) if header[4]]
+    assert appends == places, "only records have a seq"
+    assert [found(data, at).length for at in places] == list(fact.lengths)
 
 
 def test_one_record_is_written_alike_alone_and_in_a_batch() -> None:
