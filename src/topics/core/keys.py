@@ -12,6 +12,9 @@ import msgspec
 
 from topics.core.facts import KeyRemembered
 
+MAX_EXPIRED = 64
+"""How many keys outside their window a write drops; more than it adds, so that they get fewer."""
+
 
 class KeyEntry(msgspec.Struct, frozen=True, gc=False):
     first_seq: int
@@ -53,7 +56,7 @@ class KeyWindow:
         """Put back an entry of a snapshot; they come oldest first."""
         self._entries[key] = entry
 
-    def expire(self, *, now_ms: int, window_ms: int, at_most: int = 64) -> None:
+    def expire(self, *, now_ms: int, window_ms: int, at_most: int = MAX_EXPIRED) -> None:
         """Drop entries whose window has passed, a few at a time, from the old end."""
         for _ in range(at_most):
             oldest = next(iter(self._entries), None)

@@ -15,15 +15,17 @@ from typing import Any
 from topics.core.batch import RecordBatch, joined
 from topics.core.config import TopicConfig
 from topics.core.facts import Appended, Evicted, HeadReserved, KeyRemembered
+from topics.core.keys import MAX_EXPIRED
 from topics.core.topic import Topic
 from topics.engine.arenas import Arenas
 from topics.engine.caps import due_to_caps
 from topics.engine.drafts import ANY_SIZE
 from topics.engine.effects import Op, Sleep
 from topics.engine.kernel import CONTROL_BYTES, FactSubmission, Kernel
+from topics.engine.leads import leads_of, remembered_of
 from topics.engine.lifecycle import Lifecycle
 from topics.errors import HeadMismatch, Throttled, TopicNotFound
-from topics.storage.frames import encode, encode_append
+from topics.storage.frames import NO_LEADS, encode_append
 from topics.storage.wal.submission import Submission
 from topics.values import Ack
 
@@ -43,14 +45,13 @@ FRAME_BYTES = 64
 class AppendSubmission(Submission):
     """One write on its way through the log."""
 
-    __slots__ = ("counted", "evicted", "key", "lead", "run", "topic")
+    __slots__ = ("counted", "evicted", "keys", "run", "topic")
 
     topic: Topic
     run: Appended
     counted: int  # bytes that caps and quota count while it is on its way
-    lead: int  # bytes before the first record's frame
     evicted: Evicted | None
-    key: KeyRemembered | None
+    keys: Sequence[KeyRemembered]
 
 
 class Timing:
@@ -133,7 +134,7 @@ class Appender:
         if expect_head is not None and topic.handed_out != expect_head:
             raise HeadMismatch(topic=name, expected=expect_head, head_seq=topic.handed_out)
         nbytes = self._admit(topic, batch)
-        submission = self._stage(topic, batch, key, nbytes)
+        submission = self._stage(topic, batch, nbytes, keys=() if key is None else (key,))
         if not submission.done:
             yield submission
         if submission.error is not None:
@@ -148,10 +149,13 @@ class Appender:
         submission = self.submit_plain(name, batch)
         return None if submission is None else acked(submission)
 
-    def submit_plain(self, name: str, batch: RecordBatch) -> AppendSubmission | None:
-        """A plain write that nothing holds up, without the machinery for waiting.
+    def submit_plain(
+        self, name: str, batch: RecordBatch, key: str | None = None
+    ) -> AppendSubmission | None:
+        """A write without conditions that nothing holds up, without the machinery for waiting.
 
-        None when there is more to look at than that: `append` does it then.
+        None when there is more to look at than that, as with a key that was seen before: `append`
+        does it then.
         """
         topic = self._unhindered(name)
         if topic is None:
@@ -161,20 +165,29 @@ class Appender:
             return None
         if not self._has_room(topic, batch):
             return None
-        return self._stage(topic, batch, None, 0)
+        if key is None:
+            return self._stage(topic, batch, 0)
+        return self._stage(topic, batch, 0, keys=(key,)) if self._are_new(topic, (key,)) else None
 
     def append_together(
-        self, name: str, batches: Sequence[RecordBatch], timing: Timing
+        self,
+        name: str,
+        batches: Sequence[RecordBatch],
+        timing: Timing,
+        keys: Sequence[str | None] = (),
     ) -> Op[list[Ack] | None]:
-        """Several plain writes as one submission: what they all need is done once.
+        """Several writes without conditions as one submission: what they all need is done once.
 
-        Each is whole or not there at all, as if it had come alone. None, with nothing done, when
-        there is more to look at than their seqs: each has to be appended by itself then.
+        Each is whole or not there at all, together with its key, as if it had come alone. `keys`
+        has one for each write, or nothing at all. None, with nothing done, when there is more to
+        look at than their seqs, as with a key that was seen before or comes twice: each has to be
+        appended by itself then.
         """
         whole = joined(batches)
+        named = [key for key in keys if key is not None]
         ends = [*accumulate([len(batch.datas) for batch in batches])]
         topic = self._unhindered(name)
-        if topic is None:
+        if topic is None or (named and not self._are_new(topic, named)):
             return None
         while self._has_room(topic, whole):
             last = topic.handed_out + ends[-1]
@@ -184,7 +197,7 @@ class Appender:
             yield from self._kernel.sections.holding_up(topic.id, reserving)
         else:
             return None
-        submission = self._stage(topic, whole, None, 0, ends)
+        submission = self._stage(topic, whole, 0, ends=ends, keys=keys if named else ())
         if not submission.done:
             yield submission
         if submission.error is not None:
@@ -309,6 +322,19 @@ class Appender:
         last = entry.first_seq + entry.count - 1
         return Ack(topic.name, entry.first_seq, last, entry.head, entry.count, False, True)
 
+    def _are_new(self, topic: Topic, keys: Sequence[str]) -> bool:
+        """Whether no other write has one of these keys: remembered, on its way, or among them."""
+        if len(set(keys)) < len(keys):
+            return False
+        now_ms, window_ms = self._kernel.clock.now_ms(), topic.config.idempotency_window_ms
+        window, under_way = topic.keys, self._keys_under_way
+        window.expire(now_ms=now_ms, window_ms=window_ms, at_most=MAX_EXPIRED * len(keys))
+        return not any(
+            (topic.id, key) in under_way
+            or window.find(key, now_ms=now_ms, window_ms=window_ms) is not None
+            for key in keys
+        )
+
     def _admit(self, topic: Topic, batch: RecordBatch) -> int:
         """Refuse what does not fit; returns the bytes that caps and quota have to count."""
         limit = self._kernel.settings.max_total_bytes
@@ -373,9 +399,10 @@ class Appender:
         self,
         topic: Topic,
         batch: RecordBatch,
-        key: str | None,
         nbytes: int,
+        *,
         ends: Sequence[int] = (),
+        keys: Sequence[str | None] = (),
     ) -> AppendSubmission:
         kernel = self._kernel
         evicted = kernel.due_eviction(topic) if topic.config.ttl_ms else None
@@ -387,39 +414,39 @@ class Appender:
         first, count = topic.handed_out + 1, len(batch.datas)
         last = topic.handed_out + count
         durable = topic.config.durability == "fsync"
-        frames, run = encode_append(topic.id, first, ts, batch, durable=durable, ends=ends)
-        lead, remembered = b"", None
-        if evicted is not None:
-            lead = encode(evicted, durable=durable, cont=True)
-            count += 1
-        if key is not None:
-            remembered = KeyRemembered(topic.id, now_ms, key, first, run.count, last)
-            lead += encode(remembered, durable=durable, cont=True)
-            count += 1
+        is_logged = kernel.is_logged(topic)
+        remembered: Sequence[KeyRemembered] = ()
+        leads: Mapping[int, bytes] = NO_LEADS
+        if keys:
+            remembered = remembered_of(topic.id, now_ms, first, keys, ends or (count,))
+        if is_logged and (evicted is not None or remembered):
+            leads = leads_of(evicted, remembered, first, durable=durable)
+            count += len(remembered) + (evicted is not None)
+        frames, run = encode_append(
+            topic.id, first, ts, batch, durable=durable, ends=ends, leads=leads
+        )
         submission = AppendSubmission(
             kernel.committer.shard_of(topic.id),
-            lead + frames if lead else frames,
+            frames,
             count,
             durable=durable,
             on_done=self._published,
         )
         submission.topic = topic
         submission.run = run
-        submission.lead = len(lead)
         submission.evicted = evicted
-        submission.key = remembered
+        submission.keys = remembered
         topic.handed_out = last
         topic.pending += 1
         submission.counted = nbytes
         if nbytes:
             kernel.catalog.expect(topic, nbytes)
-        if key is not None:
-            self._keys_under_way[(topic.id, key)] = submission
-        if kernel.is_logged(topic):
+        for key in remembered:
+            self._keys_under_way[(topic.id, key.key)] = submission
+        if is_logged:
             kernel.committer.submit(submission)
         else:
             self._arenas.take(submission, topic.id, frames, last)
-            submission.lead = 0
             kernel.finish_unlogged(submission)
         if last >= self._half_used.get(topic.id, NEVER) and kernel.log_is_queued:
             self._reserve_ahead(topic)
@@ -427,11 +454,11 @@ class Appender:
 
     def _published(self, submission: Submission) -> None:
         assert isinstance(submission, AppendSubmission)
-        topic, key = submission.topic, submission.key
+        topic, keys = submission.topic, submission.keys
         topic.pending -= 1
         if submission.counted:
             self._kernel.catalog.expect(topic, -submission.counted)
-        if key is not None:
+        for key in keys:
             self._keys_under_way.pop((topic.id, key.key), None)
         if submission.error is not None:
             # Nothing of it is visible; once nobody else is on the way its seqs are free again.
@@ -443,9 +470,9 @@ class Appender:
         before = topic.bytes
         if submission.evicted is not None:
             topic.apply_evicted(submission.evicted)
-        run.base = (submission.source_id << 32) + submission.offset + submission.lead
+        run.base = (submission.source_id << 32) + submission.offset
         topic.apply_appended(run)
-        if key is not None:
+        for key in keys:
             topic.keys.remember(key)
         kernel.catalog.bytes += topic.bytes - before
         kernel.dirty.add(topic.id)

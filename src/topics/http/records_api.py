@@ -54,8 +54,8 @@ def write(together: WriteTurns, call: Call) -> None:
     engine = call.engine
     check_batch(batch, engine.kernel.settings, key=key, at_most=len(body))
     return_seqs = call.query.flag("return_seqs", default=True) if call.request.raw_query else True
-    if key is None and sent.expect_head is None and not sent.disable_backpressure:
-        together.write(Writer(call, sent, batch, return_seqs))
+    if sent.expect_head is None and not sent.disable_backpressure:
+        together.write(Writer(call, sent, batch, key, return_seqs))
         return
     together.write_before(name)
     timing = Timing()

@@ -1,9 +1,9 @@
-"""Plain writes of one turn of the loop, done together at its end.
+"""Writes of one turn of the loop, done together at its end.
 
 Most of what a write costs is not its records: it is the submission, the write to the log, the
 publishing, and waiting for seqs. With many writers a turn brings many writes to the same topic, and
-then all of this is done once. Each is whole for itself in the log all the same, and is answered
-with its own seqs.
+then all of this is done once. Each is whole for itself in the log all the same, its idempotency key
+included, and is answered with its own seqs.
 
 Nobody waits for long: a turn is cut when the first has waited for a millisecond, or when there is
 as much to write as is sensible at once.
@@ -29,11 +29,12 @@ MOST_BYTES = 1 << 18
 
 
 class Writer(NamedTuple):
-    """One call that writes: `sent` has neither a key nor conditions."""
+    """One call that writes: `sent` has no conditions. The key may have come in a header."""
 
     call: Call
     sent: WriteRequest
     batch: RecordBatch
+    key: str | None
     return_seqs: bool
 
 
@@ -79,12 +80,12 @@ def _write_all(name: str, writers: list[Writer]) -> None:
 
 
 def _write_alone(name: str, writer: Writer) -> None:
-    call, sent, batch, return_seqs = writer
+    call, sent, batch, key, return_seqs = writer
     timing = Timing()
     answer = partial(answer_write, timing, return_seqs, call)
     try:
         engine = call.engine
-        submission = engine.submit_plain(name, batch)
+        submission = engine.submit_plain(name, batch, key)
         if submission is not None and submission.done:
             answer(acked(submission, timing))
             return
@@ -97,7 +98,7 @@ def _write_alone(name: str, writer: Writer) -> None:
             call.run(landed(submission, timing), answer)
             return
         config = sent.config.fields() if sent.config is not None else None
-        op = engine.append(name, batch, create=sent.create, config=config, timing=timing)
+        op = engine.append(name, batch, key=key, create=sent.create, config=config, timing=timing)
         call.run(op, answer)
 
 
@@ -112,12 +113,13 @@ def _write_together(name: str, writers: list[Writer]) -> None:
             for writer in writers:
                 _write_alone(name, writer)
         else:
-            for (call, _, _, return_seqs), ack in zip(writers, acks, strict=True):
-                call.settle(ack, partial(answer_write, timing, return_seqs))
+            for writer, ack in zip(writers, acks, strict=True):
+                writer.call.settle(ack, partial(answer_write, timing, writer.return_seqs))
 
     call = writers[0].call
+    batches, keys = [writer.batch for writer in writers], [writer.key for writer in writers]
     try:
-        op = call.engine.append_together(name, [writer.batch for writer in writers], timing)
+        op = call.engine.append_together(name, batches, timing, keys)
     except TopicsError as error:
         done(None, error)
     else:

@@ -111,6 +111,145 @@ def test_of_writes_that_make_their_topic_one_makes_it() -> None:
     play(scene)
 
 
+def test_writes_with_and_without_keys_are_one_write_to_the_log() -> None:
+    async def scene(world: World) -> None:
+        a, b, c, d = await hired(world, "abcd")
+        run(world.shop.engine.append(QUEUE, RecordBatch([b'"first"'])))
+        writes = len(world.shop.fs.trace)
+        a.append("a1", "a2", idempotency_key="ka")
+        b.append("b1")
+        c.append("c1", idempotency_key="kc")
+        line, _, rest = post(f"/v0/topics/{QUEUE}", records=[{"data": "d1"}]).partition(b"\r\n")
+        d.connection.data_received(line + b"\r\nidempotency-key: kd\r\n" + rest)
+        assert not a.answers, "it waits for those who come in the same turn"
+        await turn()
+        assert [call.op for call in world.shop.fs.trace[writes:]] == ["pwrite"]
+        assert (seqs(a), seqs(b), seqs(c), seqs(d)) == ([2, 3], [4], [5], [6])
+        values = ["first", "a1", "a2", "b1", "c1", "d1"]
+        assert stored(world) == list(enumerate(values, start=1))
+        for writer, key, seq in ((d, "ka", 2), (c, "kc", 5), (b, "kd", 6)):
+            writer.append("again", idempotency_key=key)
+            await turn()
+            _, body = writer.answer
+            assert (body["deduped"], body["first_seq"]) == (True, seq)
+
+    play(scene, durability="disk")
+
+
+def test_a_lone_write_with_a_key_is_answered_without_waiting_for_others() -> None:
+    async def scene(world: World) -> None:
+        (a,) = world.hire("a")
+        for key, seq in (("k", 1), ("l", 2), ("k", 1), ("m", 3)):
+            a.append(seq, idempotency_key=key)
+            assert world.shop.topic.head >= seq
+            await turn()
+            status, body = a.answer
+            assert (status, body["first_seq"]) == (200, seq)
+
+    play(scene)
+
+
+@pytest.mark.parametrize("durability", ["ephemeral", "disk", "fsync"])
+def test_of_writes_of_one_turn_with_the_same_key_the_first_is_done(durability: str) -> None:
+    async def scene(world: World) -> None:
+        a, b, c, d = await hired(world, "abcd")
+        a.append("a")
+        b.append("b1", "b2", idempotency_key="k")
+        c.append("c", idempotency_key="k")
+        d.append("d", idempotency_key="l")
+        await turn()
+        assert (seqs(a), seqs(b), seqs(d)) == ([1], [2, 3], [4])
+        _, body = c.answer
+        assert (body["deduped"], body["first_seq"], body["last_seq"]) == (True, 2, 3)
+        assert stored(world) == [(1, "a"), (2, "b1"), (3, "b2"), (4, "d")]
+
+    play(scene, durability=durability)
+
+
+def test_a_repeat_in_a_later_turn_waits_for_the_write_that_is_on_its_way() -> None:
+    async def scene(world: World) -> None:
+        a, b, c, d = await hired(world, "abcd")
+        world.shop.log.is_holding = True
+        a.append("a", idempotency_key="k")
+        b.append("b")
+        await turn()
+        assert len(world.shop.log.held) == 1
+        c.append("c", idempotency_key="k")
+        d.append("d", idempotency_key="l")
+        await turn()
+        assert not a.answers + b.answers + c.answers + d.answers
+        world.shop.log.is_holding = False
+        world.shop.log.let_go()
+        world.shop.loop.settle()
+        await turn()
+        assert (seqs(a), seqs(b), seqs(d)) == ([1], [2], [3])
+        _, body = c.answer
+        assert (body["deduped"], body["first_seq"]) == (True, 1)
+        assert stored(world) == [(1, "a"), (2, "b"), (3, "d")]
+
+    play(scene, durability="fsync")
+
+
+def test_a_repeat_of_a_write_that_failed_is_written() -> None:
+    async def scene(world: World) -> None:
+        a, b, c, d = await hired(world, "abcd")
+        world.shop.log.is_holding = True
+        a.append("a", idempotency_key="k")
+        b.append("b")
+        await turn()
+        c.append("c", idempotency_key="k")
+        d.append("d", idempotency_key="k")
+        await turn()
+        world.shop.fs.fail("pwrite", errno.ENOSPC)
+        world.shop.log.is_holding = False
+        world.shop.log.let_go()
+        world.shop.fs.clear()
+        world.shop.engine.kernel.committer.try_heal()
+        world.shop.loop.settle()
+        await turn()
+        assert [a.answer[0], b.answer[0]] == [500, 500]
+        assert seqs(c) == [1]
+        _, body = d.answer
+        assert (body["deduped"], body["first_seq"]) == (True, 1)
+        assert stored(world) == [(1, "c")]
+
+    play(scene, durability="fsync")
+
+
+def test_repeats_in_line_on_one_connection_are_answered_in_order() -> None:
+    async def scene(world: World) -> None:
+        (a,) = await hired(world, "a")
+        keys: list[dict[str, object]] = [
+            {},
+            {"idempotency_key": "k"},
+            {"idempotency_key": "k"},
+            {},
+            {"idempotency_key": "l", "expect_head": 3},
+        ]
+        lines = [
+            post(f"/v0/topics/{QUEUE}", records=[{"data": value}], **said)
+            for value, said in enumerate(keys)
+        ]
+        a.connection.data_received(b"".join(lines))
+        await turn()
+        await turn()
+        assert [body["first_seq"] for _, body in a.answers] == [1, 2, 2, 3, 4]
+        assert stored(world) == [(1, 0), (2, 1), (3, 3), (4, 4)]
+
+    play(scene)
+
+
+def test_a_key_does_not_lift_other_conditions() -> None:
+    async def scene(world: World) -> None:
+        a, b = await hired(world, "ab")
+        a.append(1, idempotency_key="k", expect_head=7)
+        b.append(2, idempotency_key="l")
+        await turn()
+        assert (a.answer[0], seqs(b)) == (409, [1])
+
+    play(scene)
+
+
 def test_conditions_are_looked_at_by_each_alone() -> None:
     async def scene(world: World) -> None:
         a, b, c = await hired(world, "abc")
