@@ -342,7 +342,7 @@ class Engine(H2Connection):
         block = self.encoder.encode(headers)
         length = len(block)
         if length > self.max_outbound_frame_size:
-            return None
+            return None  # as if never encoded: our blocks and the table leave each other alone
         flags = _END_HEADERS if size else _END_HEADERS | _END_STREAM
         return _START.pack(length >> 8, length & 0xFF, _HEADERS, flags, stream_id) + block
 

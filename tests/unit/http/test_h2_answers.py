@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from h2.config import H2Configuration
 from h2.connection import H2Connection as Library
-from h2.events import DataReceived
+from h2.events import DataReceived, ResponseReceived
 from h2.settings import SettingCodes
 from tests.unit.http.transports import HandFed
 
@@ -47,21 +48,30 @@ class Teller:
         pass
 
 
+class Verbose(Teller):
+    """Answers with a header and a body that are as long as the path says."""
+
+    def __call__(self, request: Request, reply: Reply) -> None:
+        head_bytes, body_bytes = map(int, request.path[1:].split(b"+"))
+        reply(Response(200, b"b" * body_bytes, headers=((b"x-long", b"~" * head_bytes),)))
+
+
 class Client:
     """The other end, by the library."""
 
     def __init__(self, hub: Hub, *, window: int) -> None:
         self.wire = Wire()
         self.connection = H2Connection(hub, self.wire, "")
-        self.library = Library(H2Configuration())
+        self.library = Library(H2Configuration(header_encoding=None))
         self.bodies: dict[int, bytes] = {}
+        self.heads: dict[int, dict[bytes, bytes]] = {}
         self.library.initiate_connection()
         self.library.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: window})
         if window == WIDE:
             self.library.increment_flow_control_window(WIDE)
         self.send()
 
-    def ask(self, *times: int) -> list[bytes]:
+    def ask(self, *times: object) -> list[bytes]:
         """The answers' bodies to so many requests at once, as far as they have come."""
         asked = []
         for count in times:
@@ -81,11 +91,15 @@ class Client:
                 if isinstance(event, DataReceived):
                     known = self.bodies.get(event.stream_id, b"")
                     self.bodies[event.stream_id] = known + event.data
+                elif isinstance(event, ResponseReceived):
+                    self.heads[event.stream_id] = dict(event.headers)
 
 
-def with_client(talk: Callable[[Client], None], *, window: int = WIDE) -> None:
+def with_client(
+    talk: Callable[[Client], None], *, window: int = WIDE, app: type[Teller] = Teller
+) -> None:
     async def run() -> None:
-        hub = Hub(Teller(), LIMITS, asyncio.get_running_loop())
+        hub = Hub(app(), LIMITS, asyncio.get_running_loop())
         try:
             talk(Client(hub, window=window))
         finally:
@@ -122,6 +136,26 @@ def test_an_answer_longer_than_the_window_goes_as_far_as_the_window() -> None:
         assert list(client.bodies.values()) == [BODY, BODY]
 
     with_client(talk, window=20_000)
+
+
+@pytest.mark.parametrize("body_bytes", [0, 10, 50_000, 150_000])
+def test_headers_larger_than_a_frame_arrive_and_leave_the_next_answers_readable(
+    body_bytes: int,
+) -> None:
+    """However an answer leaves, whole or in turns: what it could not be sent as leaves no trace."""
+    sizes = [16_500, 20, 16_500, 16_384, 40_000, 40_000, 20]
+
+    def talk(client: Client) -> None:
+        for table_bytes in (1 << 20, 0, 4096):
+            client.library.update_settings({SettingCodes.HEADER_TABLE_SIZE: table_bytes})
+            client.heads.clear()
+            found = client.ask(*[f"{size}+{body_bytes}" for size in sizes])
+            assert found == [b"b" * body_bytes] * len(sizes)
+            assert [head[b"x-long"] for head in client.heads.values()] == [b"~" * n for n in sizes]
+            lengths = {head[b"content-length"] for head in client.heads.values()}
+            assert lengths == {b"%d" % body_bytes}
+
+    with_client(talk, app=Verbose)
 
 
 def assert_equal(found: object, expected: object) -> None:
