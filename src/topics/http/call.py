@@ -106,6 +106,7 @@ class Call:
             self.reply(answer)
         except Exception:  # the connection's bug, perhaps while it was given the answer proper
             _log.exception("request %s could not be answered", self.request_id)
+            self.reply.abort()
 
     def run(self, op: Op[T], answer: Callable[[T], None]) -> None:
         """Run an operation and answer with what it returns, or refuse with what it raises."""

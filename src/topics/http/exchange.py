@@ -148,8 +148,13 @@ class Exchange(ABC):
         """Compress a large body on a pool thread: on the loop it would stall everyone."""
 
         def send(done: asyncio.Future[bytes]) -> None:
-            if not self.gone and not done.cancelled():
+            if self.gone or done.cancelled():
+                return
+            try:
                 self._send_response(_coded(response, done.result()))
+            except Exception:
+                log.exception("%s could not be answered", self.request.method)
+                self.abort()
 
         self._hub.loop.run_in_executor(None, compress, response.body).add_done_callback(send)
 
@@ -163,6 +168,10 @@ class Exchange(ABC):
     def _open_upgrade(self) -> Upgrade: ...
 
     # The end
+
+    @abstractmethod
+    def abort(self) -> None:
+        """Close the connection now, unsent bytes included."""
 
     def leave(self) -> None:
         """The client has gone: tell whoever is still working on an answer."""

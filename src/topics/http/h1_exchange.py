@@ -64,6 +64,9 @@ class H1Exchange(Exchange):
             return 0
         return None if self.length is None else self.length - self.received
 
+    def abort(self) -> None:
+        self.connection.abort()
+
     def _settle_connection(self) -> None:
         """Decide whether the connection outlives this answer; before its head is rendered."""
         if not self.read:

@@ -38,6 +38,9 @@ class H2Exchange(Exchange):
         self.connection = connection
         self.stream_id = stream_id
 
+    def abort(self) -> None:
+        self.connection.abort()
+
     def _send_response(self, response: Response) -> None:
         headers = self._head(response)
         if response.status in _BODILESS:

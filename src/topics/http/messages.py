@@ -228,6 +228,9 @@ class Reply(Protocol):
     def upgrade(self) -> Upgrade:
         """Become a WebSocket; only for a request whose `wants_websocket` is true."""
 
+    def abort(self) -> None:
+        """Close the connection now: it failed to take an answer, and its client waits for one."""
+
 
 class Application(Protocol):
     """What the transport serves. See the module docstring for the order of calls."""
