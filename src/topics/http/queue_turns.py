@@ -5,7 +5,7 @@ there and back. With many workers a turn brings many of them to the same queue, 
 is done once: the acks become one delete, the claims take their jobs in one go. Each is answered for
 itself all the same, with its own result or its own error.
 
-Nobody waits for long: a turn is cut when the first has waited for a millisecond, or when as many
+Nobody waits for long: a turn is cut when the first has waited for two milliseconds, or when as many
 jobs are asked for as a single call may name.
 """
 

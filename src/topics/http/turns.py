@@ -5,7 +5,7 @@ for each. Requests to the same queue share what they do to it. And an answer han
 wakes whoever waits for it, after which the answers of others have to wait for a core; so answers
 are handed over in a row.
 
-Nobody waits for long: a turn of more than a millisecond is cut into several.
+Nobody waits for long: a turn of more than two milliseconds is cut into several.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Protocol
 
 log = logging.getLogger("topics.http")
 
-HELD_NS = 1_000_000
+HELD_NS = 2_000_000
 """How long a request may wait for others to be served with it, and an answer to leave with it."""
 
 
