@@ -44,7 +44,7 @@ def test_deliveries_are_measured(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_queues_are_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = results(queues.main, "ceiling,http,embedded,flat", tmp_path, capsys)
+    found = results(queues.main, "ceiling,http,backlog,embedded,flat", tmp_path, capsys)
     assert {r["goal"]["value"] for r in found if r["goal"]} == {16, 40_000, 2.5, 10, 200_000}
 
 

@@ -2,6 +2,7 @@
 
 Method. Over HTTP fifty workers, in a process of their own, claim 8 jobs at a time and ack them
 until a queue that was filled before is empty; the budget is server CPU time a job, user and system.
+The row `backlog` does the same with jobs that have left memory.
 Embedded, one worker claims and acks batches of 100. The row `flat` does the same after ever more
 jobs have been done: a claim must not get slower with a queue's past. Jobs have 100 bytes of JSON.
 The row `ceiling` shows what the workers reach against a server that hands out the same answer over
@@ -17,7 +18,7 @@ from typing import Any
 import topics
 from topics.bench import program
 from topics.bench.bench import Bench, Row, payload, stored
-from topics.bench.measure import Result, at_least, at_most, stopwatch
+from topics.bench.measure import Goal, Result, at_least, at_most, stopwatch
 from topics.bench.queues_workers import TOPIC
 from topics.bench.server_process import Child, child, driven, served
 from topics.embedded import Log
@@ -42,20 +43,44 @@ def over_http(bench: Bench) -> Iterator[Result]:
         bench.say(f"{WORKERS} workers, {jobs:,} jobs")
         found, spent = driven(server, "topics.bench.queues_workers", WORKERS)
     what = f"{WORKERS} HTTP workers, claim 8 + ack"
+    goals = [at_most(16), at_least(40_000), at_most(2.5), at_most(10)]
+    yield from _emptied("http", what, jobs, found=found, spent=spent, goals=goals)
+
+
+def backlog(bench: Bench) -> Iterator[Result]:
+    """The same with jobs that have waited for so long that they are in segments only."""
+    jobs = bench.count(100_000, least=2000)
+    with bench.scratch() as path:
+        bench.say("a backlog on disk: filling the queue")
+        with topics.open(path / "data") as log:
+            _fill(log, jobs)
+        with served(path) as server:
+            bench.say(f"{WORKERS} workers, a backlog of {jobs:,} jobs on disk")
+            found, spent = driven(server, "topics.bench.queues_workers", WORKERS)
+    what = f"{WORKERS} HTTP workers, backlog on disk"
+    yield from _emptied("backlog", what, jobs, found=found, spent=spent)
+
+
+def _emptied(
+    row: str,
+    what: str,
+    jobs: int,
+    *,
+    found: dict[str, Any],
+    spent: float,
+    goals: Sequence[Goal | None] = (None,) * 4,
+) -> Iterator[Result]:
+    """What it took workers and server to empty a queue."""
     if found["jobs"] != jobs:
         raise RuntimeError(f"{found['jobs']} of {jobs} jobs were acked")
     busy = found["generator_cpu_s"] / found["seconds"]
-    yield Result("http", f"{what}: server CPU", spent / jobs * 1e6, "us/job", goal=at_most(16))
-    yield Result(
-        "http",
-        f"{what}, generator {busy:.0%} busy",
-        jobs / found["seconds"],
-        "jobs/s",
-        goal=at_least(40_000),
-    )
-    yield Result("http", f"{what}: generator CPU", found["generator_cpu_s"] / jobs * 1e6, "us/job")
-    yield Result("http", f"{what}: claim p50", found["p50_us"] / 1e3, "ms", goal=at_most(2.5))
-    yield Result("http", f"{what}: claim p99", found["p99_us"] / 1e3, "ms", goal=at_most(10))
+    rate = jobs / found["seconds"]
+    cpu, jobs_a_second, p50, p99 = goals
+    yield Result(row, f"{what}: server CPU", spent / jobs * 1e6, "us/job", goal=cpu)
+    yield Result(row, f"{what}, generator {busy:.0%} busy", rate, "jobs/s", goal=jobs_a_second)
+    yield Result(row, f"{what}: generator CPU", found["generator_cpu_s"] / jobs * 1e6, "us/job")
+    yield Result(row, f"{what}: claim p50", found["p50_us"] / 1e3, "ms", goal=p50)
+    yield Result(row, f"{what}: claim p99", found["p99_us"] / 1e3, "ms", goal=p99)
 
 
 def ceiling(bench: Bench) -> Iterator[Result]:
@@ -160,6 +185,7 @@ def _batches_us(log: Log, jobs: int) -> Iterator[float]:
 ROWS: dict[str, Row] = {
     "ceiling": ceiling,
     "http": over_http,
+    "backlog": backlog,
     "embedded": embedded,
     "flat": flatness,
 }
