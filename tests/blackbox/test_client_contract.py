@@ -305,6 +305,8 @@ REFUSALS: list[tuple[str, Callable[[Door, str], object], type[errors.TopicsError
     ("long key", lambda d, t: d.append(t, ONE, idempotency_key="k" * 300), errors.InvalidRequest),
     ("negative after", lambda d, t: d.read(t, after=-1), errors.InvalidRequest),
     ("negative before", lambda d, t: d.delete(t, before_seq=-1), errors.InvalidRequest),
+    ("after beyond 64 bits", lambda d, t: d.read(t, after=1 << 64), errors.InvalidRequest),
+    ("before beyond 64 bits", lambda d, t: d.delete(t, before_seq=1 << 64), errors.InvalidRequest),
     ("negative claim", lambda d, t: d.queue(t).claim(-1), errors.InvalidRequest),
     ("route to itself", lambda d, t: d.route(t, source=t, dest=t), errors.InvalidRequest),
     ("stage nameless", lambda d, t: d.stage("app", 1, 0, [{"data": 1}]), errors.InvalidRequest),

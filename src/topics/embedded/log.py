@@ -42,6 +42,7 @@ from topics.values import (
     TopicState,
     TopicSummary,
 )
+from topics.wire.numbers import U64_MAX
 from topics.wire.settings import known_settings
 
 if TYPE_CHECKING:
@@ -175,8 +176,8 @@ class Log:
         tag fits, `from_ts` starts at a time instead. `wait` holds an empty read back for up to
         that many seconds until something is appended.
         """
-        if after < 0 or limit < 0 or max_bytes < 0:
-            raise InvalidRequest("after, limit and max_bytes must be 0 or more")
+        if not 0 <= after <= U64_MAX or limit < 0 or max_bytes < 0:
+            raise InvalidRequest(f"after, limit, max_bytes start at 0, after ends at {U64_MAX}")
         query = Query(after, limit, max_bytes, _nodes(node), _selector(match), from_ts)
         page = self._run(self._engine.read(topic, query))
         if wait <= 0 or page.records or page.tombstone or not page.caught_up:
@@ -233,8 +234,6 @@ class Log:
 
         `match` is a tag, or a prefix that ends in `*`. Records appended later are not touched.
         """
-        if before_seq is not None and before_seq < 0:
-            raise InvalidRequest("before_seq must be 0 or more")
         return self._change(self._engine.delete(topic, before=before_seq, match=_selector(match)))
 
     def plan(

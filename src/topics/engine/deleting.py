@@ -16,6 +16,7 @@ from topics.storage.frames import encode
 from topics.storage.wal.submission import Submission
 from topics.values import CursorState, DeleteResult
 from topics.wire import predicates
+from topics.wire.numbers import U64_MAX
 
 MAX_CURSORS = 1000
 
@@ -49,6 +50,8 @@ class Deleter:
         """Remove every live record the selector reaches now; later records are safe."""
         if before is None and match is None:
             raise InvalidRequest("say what to delete: before_seq, match, or both")
+        if before is not None and not 0 <= before <= U64_MAX:
+            raise InvalidRequest(f"before_seq must be from 0 to {U64_MAX}")
         topic = self._kernel.topic(name)
         yield from self._kernel.retain(topic)
         yield from self._kernel.sections.enter(topic.id)
