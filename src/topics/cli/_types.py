@@ -10,6 +10,8 @@ from typing import Any
 
 import click
 
+from topics.wire.numbers import U64_MAX
+
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _UNITS_BYTES = {
     "B": 1,
@@ -28,6 +30,30 @@ CHOICES = {
 _AMOUNT = re.compile(r"(\d+)\s*([A-Za-z]*)")
 
 
+class _Seq(click.IntRange):
+    """A seq. What is too large is refused here, so that a server and a directory agree about it;
+    the upper end is told to who gets beyond it, not in every help text."""
+
+    def convert(
+        self,
+        value: Any,  # noqa: ANN401 - as in the base class
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> int:
+        seq: int = super().convert(value, param, ctx)
+        return checked_seq(seq)
+
+
+SEQ = _Seq(min=0)
+
+
+def checked_seq(seq: int) -> int:
+    """The seq, if there can be such a one."""
+    if seq > U64_MAX:
+        raise click.BadParameter(f"{seq} is no seq; the largest is {U64_MAX}")
+    return seq
+
+
 def time_option(*names: str, help: str, default: str | None = None) -> Callable[[Any], Any]:
     """A length of time, given to the command in milliseconds."""
 
@@ -39,6 +65,8 @@ def time_option(*names: str, help: str, default: str | None = None) -> Callable[
             raise click.BadParameter(
                 f"{text!r} is no length of time; write it like 250ms, 30s, 5m, 12h or 7d"
             )
+        if amount > U64_MAX:
+            raise click.BadParameter(f"{text!r} is too long; the longest is {U64_MAX}ms")
         return amount
 
     return click.option(
@@ -50,8 +78,12 @@ def moment_option(*names: str, help: str) -> Callable[[Any], Any]:
     """A point in time, given to the command in ms since 1970: written out, or how long ago."""
 
     def parsed(ctx: click.Context, param: click.Parameter, text: str | None) -> int | None:
-        if text is None or text.isdecimal():
-            return None if text is None else int(text)
+        if text is None:
+            return None
+        if text.isdecimal():
+            if int(text) > U64_MAX:
+                raise click.BadParameter(f"{text} is too late; the latest is {U64_MAX}")
+            return int(text)
         ago = span_ms(text)
         if ago is not None:
             return max(0, int(time.time() * 1000) - ago)

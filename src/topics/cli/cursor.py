@@ -8,6 +8,7 @@ from topics.cli import _output as out
 from topics.cli._completing import complete_topic
 from topics.cli._exit import NO, OK
 from topics.cli._options import Where, as_json_option, ask, on_a_log, topic_argument, yes_option
+from topics.cli._types import SEQ
 from topics.errors import NotFound
 from topics.values import CursorState
 
@@ -54,7 +55,7 @@ def get_cursor(where: Where, *, topic: str, name: str, as_json: bool) -> int:
 @cursor.command("set")
 @topic_argument
 @_name
-@click.argument("seq", type=click.IntRange(min=0), required=False)
+@click.argument("seq", type=SEQ, required=False)
 @click.option("--head", "at_head", is_flag=True, help="At the end: skip everything there is.")
 @as_json_option
 @on_a_log

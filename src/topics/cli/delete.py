@@ -7,13 +7,14 @@ import click
 from topics.cli import _output as out
 from topics.cli._exit import NO, OK
 from topics.cli._options import Where, as_json_option, ask, on_a_log, topic_argument, yes_option
+from topics.cli._types import SEQ
 
 LAKE_CURSORS = "lake."
 
 
 @click.command()
 @topic_argument
-@click.option("--before", type=click.IntRange(min=0), help="Records with a seq below this one.")
+@click.option("--before", type=SEQ, help="Records with a seq below this one.")
 @click.option(
     "--match", metavar="TAG", help="Records with this tag; one that ends in * is a prefix."
 )

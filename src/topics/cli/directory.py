@@ -7,6 +7,7 @@ import os
 import click
 
 from topics.cli._options import as_json_option
+from topics.cli._types import SEQ
 from topics.errors import NotFound
 
 _directory = click.argument("directory", type=click.Path())
@@ -50,7 +51,7 @@ def verify(directory: str, cold_dir: str | None, as_json: bool) -> int:
 @click.command()
 @_directory
 @click.argument("topic")
-@click.option("--after", type=click.IntRange(min=0), default=0, help="Start behind this seq.")
+@click.option("--after", type=SEQ, default=0, help="Start behind this seq.")
 @click.option("--limit", type=click.IntRange(min=0), help="At most so many records.")
 @_cold_dir
 @click.option("--json", "as_json", is_flag=True, help="Accepted, like everywhere: it is JSON.")

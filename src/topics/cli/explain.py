@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -11,6 +13,7 @@ from topics.cli import _output as out
 from topics.cli._completing import complete_topic
 from topics.cli._exit import OK
 from topics.cli._options import Where, as_json_option, on_a_log
+from topics.cli._types import checked_seq
 
 if TYPE_CHECKING:
     from topics.cli._options import AnyLog
@@ -31,8 +34,9 @@ def explain(where: Where, *, subject: str, as_json: bool) -> int:
       topics explain orders/billing    a consumer: its lag, and what it missed
       topics explain 'orders#17'       one record or job: where it is, or went
     """
+    tell = _teller(subject)
     with where.reading() as log:
-        story = _told(log, subject)
+        story = tell(log)
     if as_json:
         facts = story.to_dict()
         facts["command"] = _advice(story, where)
@@ -56,17 +60,18 @@ def _advice(story: Story, where: Where) -> str | None:
     return f"{story.command}{where.spelled()}" if story.command else None
 
 
-def _told(log: AnyLog, subject: str) -> Story:
+def _teller(subject: str) -> Callable[[AnyLog], Story]:
+    """What finds out about a subject, once there is a log to ask."""
     from topics.cli import _stories  # noqa: PLC0415 - help does without
 
     topic, slash, cursor = subject.partition("/")
     if slash:
         if not topic or not cursor:
             raise click.UsageError(f"{subject!r} lacks a name; write it like 'orders/billing'")
-        return _stories.of_cursor(log, topic, cursor)
+        return partial(_stories.of_cursor, topic=topic, name=cursor)
     topic, mark, seq = subject.partition("#")
     if not mark:
-        return _stories.of_topic(log, topic)
+        return partial(_stories.of_topic, topic=topic)
     if not seq.isdecimal() or int(seq) == 0:
         raise click.UsageError(f"{seq!r} is no seq; write it like 'orders#17'")
-    return _stories.of_seq(log, topic, int(seq))
+    return partial(_stories.of_seq, topic=topic, seq=checked_seq(int(seq)))

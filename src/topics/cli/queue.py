@@ -14,7 +14,7 @@ import msgspec
 from topics.cli import _output as out
 from topics.cli._exit import OK
 from topics.cli._options import Decorator, Where, as_json_option, on_a_log, topic_argument
-from topics.cli._types import time_option
+from topics.cli._types import checked_seq, time_option
 from topics.errors import InvalidRequest, NotAQueue
 from topics.values import Job, Record, TopicState
 
@@ -67,9 +67,10 @@ def _job(text: str) -> Job | int:
     found = _JOB.fullmatch(text)
     if found is None:
         raise click.BadParameter(f"{text!r} is neither a seq nor a seq@lease as a claim prints it")
+    seq = checked_seq(int(found[1]))
     if found[2] is None:
-        return int(found[1])
-    return Job(int(found[1]), int(found[2], 16), deadline_ms=0, ts=0, deliveries=0, raw=b"null")
+        return seq
+    return Job(seq, int(found[2], 16), deadline_ms=0, ts=0, deliveries=0, raw=b"null")
 
 
 @click.group()

@@ -8,7 +8,7 @@ import click
 
 from topics.cli._exit import OK
 from topics.cli._options import Where, as_json_option, on_a_log, topic_argument
-from topics.cli._types import moment_option, time_option
+from topics.cli._types import SEQ, moment_option, time_option
 from topics.events import Resumed
 from topics.values import Record, Tombstone
 
@@ -26,7 +26,7 @@ _node = click.option("--not-node", metavar="NODE", multiple=True, help="Leave th
 
 @click.command()
 @topic_argument
-@click.option("--after", type=click.IntRange(min=0), help="Start behind this seq.")
+@click.option("--after", type=SEQ, help="Start behind this seq.")
 @moment_option("--since", help="Start at a time: 2026-01-31T12:00:00Z, or 2h for 2 hours ago.")
 @click.option("--limit", "-n", type=click.IntRange(min=0), help="At most so many records.")
 @_match

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.unit.cli.runner import topics
 
+from topics.cli._exit import USAGE
 from topics.cli._types import bytes_of, setting_defaults, span_ms
 from topics.core.config import FIELDS
 
@@ -99,3 +100,36 @@ def test_a_start_in_time_is_a_date_or_how_long_ago(tmp_path: Path) -> None:
     assert topics("read", "orders", "--since", int(time.time() * 1000) + 60_000, *where).out == ""
     refused = topics("read", "orders", "--since", "yesterday", *where)
     assert (refused.code, "2026-01-31T12:00:00Z" in refused.err) == (2, True)
+
+
+TOO_LARGE = 1 << 64
+
+
+@pytest.mark.parametrize("where", [("--dir", "data"), ("--url", "http://127.0.0.1:1")])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("read", "t", "--after", TOO_LARGE),
+        ("read", "t", "--since", TOO_LARGE),
+        ("delete", "t", "--before", TOO_LARGE, "--yes"),
+        ("cursor", "set", "t", "c", TOO_LARGE),
+        ("explain", f"t#{TOO_LARGE}"),
+        ("queue", "ack", "t", TOO_LARGE),
+        ("queue", "nack", "t", f"{TOO_LARGE}@lease_1"),
+        ("queue", "nack", "t", 1, "--delay", f"{TOO_LARGE}ms"),
+        ("queue", "claim", "t", "--lease", f"{TOO_LARGE}ms"),
+    ],
+)
+def test_a_number_beyond_64_bits_is_refused_before_any_log_is_asked(
+    command: tuple[object, ...], where: tuple[str, str]
+) -> None:
+    answer = topics(*command, *where)
+    assert answer.code == USAGE
+    assert str(TOO_LARGE) in answer.err
+    assert str(TOO_LARGE - 1) in answer.err, "it says how far numbers go"
+
+
+def test_a_dump_begins_at_no_seq_beyond_64_bits_either(tmp_path: Path) -> None:
+    answer = topics("dump", tmp_path, "t", "--after", TOO_LARGE)
+    assert answer.code == USAGE
+    assert str(TOO_LARGE - 1) in answer.err
