@@ -29,6 +29,10 @@ class Runner(Protocol):
     def start(self, op: Op[T], done: Callable[[T | None, TopicsError | None], None]) -> None: ...
 
 
+def _unheard(result: None, error: TopicsError | None) -> None:
+    """Nobody waits for it. What failed is tried again, and told, when somebody needs it."""
+
+
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
     """Caps that belong to the network side."""
@@ -139,7 +143,11 @@ class Service:
     def attach(self, engine: Engine, delivery: Delivery | None = None) -> None:
         """Recovery is complete: requests are served from now on."""
         self.delivery = delivery
-        self.queues = Queues(engine, max_claim=self.max_claim)
+        self.queues = Queues(
+            engine,
+            max_claim=self.max_claim,
+            in_background=lambda op: self.runner.start(op, _unheard),
+        )
         self.work = None if delivery is None else Floor(delivery, self.queues)
         self.known_pages = KnownPages(engine.kernel)
         self.engine = engine

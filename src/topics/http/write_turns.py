@@ -5,8 +5,8 @@ publishing, and waiting for seqs. With many writers a turn brings many writes to
 then all of this is done once. Each is whole for itself in the log all the same, its idempotency key
 included, and is answered with its own seqs.
 
-Nobody waits for long: a turn is cut when the first has waited for two milliseconds, or when there is
-as much to write as is sensible at once.
+Nobody waits for long: a turn is cut when the first has waited for two milliseconds, or when there
+is as much to write as is sensible at once.
 """
 
 from __future__ import annotations

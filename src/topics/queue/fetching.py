@@ -10,7 +10,7 @@ from topics.engine.engine import Engine
 from topics.engine.leasing import live_leases
 from topics.queue.claiming import Claimer
 from topics.queue.jobs import NO_JOBS, Jobs
-from topics.queue.read_ahead import ReadAhead
+from topics.queue.read_ahead import Background, ReadAhead
 
 
 class Fetcher:
@@ -18,9 +18,9 @@ class Fetcher:
 
     __slots__ = ("_ahead", "_engine")
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, in_background: Background | None) -> None:
         self._engine = engine
-        self._ahead = ReadAhead(engine)
+        self._ahead = ReadAhead(engine, in_background)
 
     def at_hand(self, queue: Topic, claimers: Sequence[Claimer]) -> list[Jobs] | None:
         """The jobs of claimers that were granted just now, if all of them are in memory."""

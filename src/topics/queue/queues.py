@@ -30,6 +30,7 @@ from topics.queue.dead_letters import RETRY_UNREADABLE_MS, DeadLetters, letters_
 from topics.queue.fetching import Fetcher
 from topics.queue.holding import Named, hold
 from topics.queue.jobs import NO_JOBS, Claimed
+from topics.queue.read_ahead import Background
 from topics.values import Acked, Extended, Nacked, QueueCounts, Redriven
 
 MAX_NODE_BYTES = 128
@@ -53,11 +54,17 @@ class Queues:
     """All queues of one engine.
 
     With `has_windows` claims within a queue's `claim_jitter_ms` wait for each other and are served
-    together; a caller that cannot wait is a cohort of its own.
+    together; a caller that cannot wait is a cohort of its own. `in_background` runs an operation
+    that nobody waits for, such as reading ahead.
     """
 
     def __init__(
-        self, engine: Engine, *, max_claim: int = MAX_CLAIM, has_windows: bool = True
+        self,
+        engine: Engine,
+        *,
+        max_claim: int = MAX_CLAIM,
+        has_windows: bool = True,
+        in_background: Background | None = None,
     ) -> None:
         self._engine = engine
         self._kernel = engine.kernel
@@ -66,7 +73,7 @@ class Queues:
         # Ids never repeat: not after a restart, not for a queue created again.
         self._next_lease_id = (self._kernel.generation << GENERATION_SHIFT) + 1
         self._cohorts: dict[int, _Cohort] = {}
-        self._fetcher = Fetcher(engine)
+        self._fetcher = Fetcher(engine, in_background)
         self._letters = DeadLetters(engine)
         self.changed: Callable[[Topic], None] = _nobody
         """Told of a queue whose leases have changed: one may have room, or jobs, again."""

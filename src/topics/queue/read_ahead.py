@@ -2,16 +2,18 @@
 
 A queue is worked off in order, and jobs that waited for long are no longer in memory. To fetch them
 for each claim would cost a way to the readers' threads and back every time. So a stretch of what
-comes next is read at once, and the claims that follow find their jobs in it.
+comes next is read at once, and the claims that follow find their jobs in it. Where work can be done
+behind everybody's back, the next stretch is read when half of this one was handed out, and nobody
+has to wait for it.
 
-Memory is bounded: one stretch per queue, and as many queues as have one. A stretch goes when its
-last job was handed out. It holds copies of records, which never change; who may have one is
-decided before anybody looks here.
+Memory is bounded: one stretch per queue, or two while one takes over from the other, and as many
+queues as have one. A stretch goes when its last job was handed out. It holds copies of records,
+which never change; who may have one is decided before anybody looks here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from topics.core.topic import Topic
@@ -22,18 +24,41 @@ STRETCH_BYTES = 128 << 10
 STRETCH_JOBS = 1024
 MAX_STRETCHES = 64
 
+Background: TypeAlias = Callable[[Op[None]], None]
 Frames: TypeAlias = dict[int, tuple[bytes, int]]
 """By seq: a buffer, and where in it the job's frame begins."""
 
 
+class _Stretch:
+    """Jobs that were read, and how far they were handed out."""
+
+    __slots__ = ("frames", "last", "passed", "refill_at")
+
+    def __init__(self, frames: Frames) -> None:
+        seqs = list(frames)
+        self.frames = frames
+        self.last = seqs[-1]
+        self.passed = 0
+        self.refill_at = seqs[len(seqs) // 2]
+
+    @property
+    def rest(self) -> Frames:
+        """What was not handed out."""
+        return {seq: frame for seq, frame in self.frames.items() if seq > self.passed}
+
+
 class ReadAhead:
-    """The next jobs of queues whose backlog has left memory."""
+    """The next jobs of queues whose backlog has left memory.
 
-    __slots__ = ("_engine", "_reading", "_stretches")
+    `in_background` runs an operation that nobody waits for.
+    """
 
-    def __init__(self, engine: Engine) -> None:
+    __slots__ = ("_engine", "_in_background", "_reading", "_stretches")
+
+    def __init__(self, engine: Engine, in_background: Background | None) -> None:
         self._engine = engine
-        self._stretches: dict[int, Frames] = {}
+        self._in_background = in_background
+        self._stretches: dict[int, _Stretch] = {}
         self._reading: dict[int, Gate] = {}
 
     def find(self, queue: Topic, seqs: Sequence[int]) -> tuple[list[bytes], list[int]] | None:
@@ -41,7 +66,8 @@ class ReadAhead:
         stretch = self._stretches.get(queue.id)
         if stretch is None:
             return None
-        rows = [stretch[seq] for seq in seqs if seq in stretch]
+        frames = stretch.frames
+        rows = [frames[seq] for seq in seqs if seq in frames]
         if len(rows) < len(seqs):
             return None
         self._pass(queue, stretch, seqs[-1])
@@ -57,39 +83,58 @@ class ReadAhead:
 
         Nobody else may be reading ahead for the queue.
         """
-        stretch = self._stretches.get(queue.id, {})
-        found = {seq: stretch[seq] for seq in seqs if seq in stretch}
+        stretch = self._stretches.get(queue.id)
+        known = {} if stretch is None else stretch.frames
+        found = {seq: known[seq] for seq in seqs if seq in known}
         if len(found) < len(seqs):
             missing = [seq for seq in seqs if seq not in found]
-            stretch = yield from self._read(queue, missing[0])
-            found |= {seq: stretch[seq] for seq in missing if seq in stretch}
-        self._pass(queue, stretch, seqs[-1])
+            _, last = next(queue.extents(missing[0], missing[0] + STRETCH_JOBS - 1))
+            stretch = yield from self._read(queue, missing[0], last)
+            known = {} if stretch is None else stretch.frames
+            found |= {seq: known[seq] for seq in missing if seq in known}
+        if stretch is not None:
+            self._pass(queue, stretch, seqs[-1])
         # There may be more than a stretch holds, or a hole in between. And some may have died.
         rest = [seq for seq in seqs if seq not in found and queue.is_live(seq)]
         if rest:
             found |= yield from self._engine.frames(queue, rest)
         return found
 
-    def _read(self, queue: Topic, first: int) -> Op[Frames]:
-        _, last = next(queue.extents(first, first + STRETCH_JOBS - 1))
+    def _pass(self, queue: Topic, stretch: _Stretch, seq: int) -> None:
+        """Jobs up to this one were handed out: nobody asks for them here again."""
+        if self._stretches.get(queue.id) is not stretch:
+            return
+        stretch.passed = seq
+        if seq >= stretch.last:
+            del self._stretches[queue.id]
+        elif seq >= stretch.refill_at and self._in_background is not None:
+            stretch.refill_at = stretch.last
+            self._in_background(self._refill(queue, stretch))
+
+    def _refill(self, queue: Topic, stretch: _Stretch) -> Op[None]:
+        """Read what comes behind a stretch, unless that is in memory or being read."""
+        first = stretch.last + 1
+        extent = next(queue.extents(first, first + STRETCH_JOBS - 1), None)
+        if extent is None or queue.id in self._reading:
+            return
+        if self._engine.frames_at_hand(queue, extent[:1]) is None:
+            yield from self._read(queue, *extent)
+
+    def _read(self, queue: Topic, first: int, last: int) -> Op[_Stretch | None]:
+        """Read from `first` on; behind what is left of the present stretch if there is one."""
         gate = self._reading[queue.id] = Gate()
         try:
             piece = yield from self._engine.piece(queue, first, last, STRETCH_BYTES)
             rows = zip(piece.seqs, piece.bufs, piece.offsets, strict=True)
-            stretch = {seq: (buf, offset) for seq, buf, offset in rows if offset is not None}
-            self._keep(queue, stretch)
+            before = self._stretches.pop(queue.id, None)  # the newest comes last
+            frames = before.rest if before is not None and before.last < first else {}
+            frames |= {seq: (buf, offset) for seq, buf, offset in rows if offset is not None}
+            if not frames:
+                return None
+            stretch = self._stretches[queue.id] = _Stretch(frames)
+            if len(self._stretches) > MAX_STRETCHES:
+                del self._stretches[next(iter(self._stretches))]
         finally:
             del self._reading[queue.id]
             gate.open()  # whoever waited looks now
         return stretch
-
-    def _keep(self, queue: Topic, stretch: Frames) -> None:
-        self._stretches.pop(queue.id, None)  # the newest comes last
-        self._stretches[queue.id] = stretch
-        if len(self._stretches) > MAX_STRETCHES:
-            del self._stretches[next(iter(self._stretches))]
-
-    def _pass(self, queue: Topic, stretch: Frames, seq: int) -> None:
-        """Jobs up to this one were handed out: nobody asks for them here again."""
-        if seq >= next(reversed(stretch), 0) and self._stretches.get(queue.id) is stretch:
-            del self._stretches[queue.id]

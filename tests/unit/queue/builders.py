@@ -53,6 +53,7 @@ class VirtualLoop:
     def __init__(self, clock: ManualClock) -> None:
         self._clock = clock
         self._tasks: list[Task[Any]] = []
+        self._is_settling = False
 
     def start(self, op: Op[T], done: Callable[[T | None, TopicsError | None], None]) -> None:
         """Begin an operation as a server does."""
@@ -71,13 +72,16 @@ class VirtualLoop:
         self.settle()
 
     def settle(self) -> None:
-        """Go on with everything that can go on."""
-        moved = True
+        """Go on with everything that can go on; what an operation begins goes on after it."""
+        if self._is_settling:
+            return
+        moved = self._is_settling = True
         while moved:
             moved = False
             for task in self._tasks[:]:
                 moved |= self._step(task)
             self._tasks = [task for task in self._tasks if not task.is_over]
+        self._is_settling = False
 
     def _step(self, task: Task[Any]) -> bool:
         wait = task.wait

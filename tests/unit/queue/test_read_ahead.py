@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 from tests.unit.queue.builders import QUEUE, Shop, Task
@@ -12,7 +12,7 @@ from topics.core.topic import Topic
 from topics.engine.effects import Io, Op, run
 from topics.engine.piece import Piece
 from topics.errors import Internal, TopicNotFound
-from topics.queue import Claimed, read_ahead
+from topics.queue import Claimed, Queues, read_ahead
 
 BACKLOG = 40
 
@@ -42,6 +42,13 @@ def counted_reads(shop: Shop) -> Iterator[list[int]]:
     shop.engine.piece = piece
 
 
+def in_background(shop: Shop) -> list[Op[None]]:
+    """Operations that nobody waits for: they are kept for the test to run."""
+    kept: list[Op[None]] = []
+    shop.queues = Queues(shop.engine, in_background=kept.append)
+    return kept
+
+
 def begun(shop: Shop, node: str, most: int) -> Task[Claimed]:
     """A claim that went as far as its first read of a file."""
     task: Task[Claimed] = Task(
@@ -49,6 +56,13 @@ def begun(shop: Shop, node: str, most: int) -> Task[Claimed]:
     )
     task.wait = next(task.op)
     return task
+
+
+def at_once(shop: Shop, most: int) -> list[int]:
+    """The seqs of a claim that waits for nothing."""
+    with pytest.raises(StopIteration) as finished:
+        next(shop.queues.claim(QUEUE, node="w", most=most))
+    return [job.seq for job in finished.value.value.jobs]
 
 
 def finish(task: Task[Claimed]) -> list[int]:
@@ -172,3 +186,75 @@ def test_only_so_many_queues_are_read_ahead(monkeypatch: pytest.MonkeyPatch) -> 
     kept = shop.queues._fetcher._ahead._stretches
     assert list(kept) == [shop.engine.kernel.topic(name).id for name in ("b", "c")]
     assert shop.claim("w", 2) == [3, 4], "who lost its stretch reads again"
+
+
+# Behind everybody's back
+
+
+def test_the_next_stretch_is_read_when_half_of_this_one_was_handed_out(shop: Shop) -> None:
+    behind = in_background(shop)
+    with counted_reads(shop) as reads:
+        assert shop.claim("w", 5) == [1, 2, 3, 4, 5]
+        assert not behind
+        assert shop.claim("w", 2) == [6, 7]
+        (refill,) = behind
+        run(refill)
+        assert reads == [1, 11]
+        assert at_once(shop, 4) == [8, 9, 10, 11]
+        assert at_once(shop, 2) == [12, 13]
+        assert reads == [1, 11]
+
+
+def test_who_comes_during_the_read_of_the_next_stretch_is_served_from_this_one(shop: Shop) -> None:
+    behind = in_background(shop)
+    shop.claim("w", 7)
+    reading = behind.pop()
+    wait = next(reading)
+    assert shop.claim("w", 2) == [8, 9]
+    later = begun(shop, "x", 3)
+    assert not isinstance(later.wait, Io), "waits for what is being read"
+    with suppress(StopIteration):
+        while isinstance(wait, Io):
+            wait = reading.send(wait.work())
+    assert finish(later) == [10, 11, 12]
+
+
+def test_a_failure_behind_everybodys_back_is_told_when_it_matters(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    behind = in_background(shop)
+    assert shop.claim("w", 7) == [1, 2, 3, 4, 5, 6, 7]
+
+    def rotten(topic: Topic, lo: int, hi: int, room: int) -> Op[Piece]:
+        yield from ()
+        raise Internal("the disk has had enough")
+
+    monkeypatch.setattr(shop.engine, "piece", rotten)
+    with pytest.raises(Internal):
+        run(behind.pop())
+    assert shop.claim("w", 3) == [8, 9, 10]
+    with pytest.raises(Internal, match="had enough"):
+        shop.claim("w", 1)
+    monkeypatch.undo()
+    assert shop.claim("w", 1) == [11]
+
+
+def test_nothing_is_read_ahead_that_is_in_memory(shop: Shop) -> None:
+    behind = in_background(shop)
+    shop.claim("w", BACKLOG - 5)
+    shop.append(3)
+    with counted_reads(shop) as reads:
+        assert shop.claim("w", 3) == [36, 37, 38]
+        for refill in behind:
+            run(refill)
+        assert reads == [36]
+        assert len(shop.claim("w", 6)) == 5
+
+
+def test_a_queue_that_ends_with_its_stretch_is_read_no_further(shop: Shop) -> None:
+    behind = in_background(shop)
+    shop.claim("w", BACKLOG - 5)
+    with counted_reads(shop) as reads:
+        assert shop.claim("w", 3) == [36, 37, 38]
+        run(behind.pop())
+        assert reads == [36]
