@@ -432,6 +432,23 @@ def test_a_killed_flow_goes_on_and_writes_every_row_of_its_table_once(log: Log) 
     assert state.find("killed").status == "stopped"
 
 
+def test_a_batch_that_was_cut_off_tells_when_it_is_repeated_how_far_the_flow_is_behind(
+    log: Log,
+) -> None:
+    file = log.write(KILLED.replace("killed", "repeated"))
+    log.append(log.orders, [order(n) for n in range(1, 21)])
+    log.run(file.read_text())
+    commits = load(file, source_options=READ_OPTIONS).checkpoint / "commits"
+    for committed in commits.glob("*0*"):
+        committed.unlink()
+    log.append(log.orders, [order(n) for n in range(21, 51)])
+    batches: list[Progress] = []
+    log.run(file.read_text(), batches=batches)
+    lags = [(done.batch, done.lag) for done in batches]
+    assert lags == [(number, {log.orders: lag}) for number, lag in enumerate((30, 10, 0))]
+    assert ids_in(log.folder / "lake" / "repeated") == list(range(1, 51))
+
+
 def ids_in(table: Path) -> list[int]:
     """As often as they are there."""
     ids: list[int] = DeltaTable(str(table)).to_pyarrow_table().column("id").to_pylist()

@@ -177,7 +177,7 @@ def _row(found: State) -> Sequence[str]:
         found.status,
         f"{', '.join(found.sources)} -> {found.target}",
         f"{found.rows:,}",
-        f"{sum(found.lag.values()):,}",
+        f"{sum(found.lag.values()):,}" if found.lag else "-",
     )
 
 
@@ -208,7 +208,7 @@ def _details(found: State) -> list[tuple[str, str]]:
         details.append(("last batch", f"{found.batch} ({rate})"))
         details.append(("records", f"{found.rows:,} in this run"))
         lag = ", ".join(f"{topic} {count:,}" for topic, count in found.lag.items())
-        details.append(("lag", lag or "none"))
+        details.append(("lag", lag or "unknown"))
     if found.error is not None:
         details.append(("error", found.error))
     if found.log is not None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from topics.spark.flows.views import watched
+from topics.spark.log import Head
+
+FindHead = Callable[[str], Head | None]
+"""Tells where a topic ends; None when that cannot be found out."""
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -19,7 +23,7 @@ class Progress(msgspec.Struct, frozen=True):
     rows_per_second: float
     seconds: float
     lag: dict[str, int]
-    """By topic, in records."""
+    """By topic, in records; without those of which nobody knows it."""
     lost: dict[str, int]
     """By topic, how many records were gone before the flow could read them."""
     bad: int
@@ -32,7 +36,7 @@ class Progress(msgspec.Struct, frozen=True):
             f"{self.rows:,} records",
             f"{self.rows_per_second:,.0f}/s",
             f"{self.seconds:.1f} s",
-            f"lag {sum(self.lag.values()):,}",
+            f"lag {sum(self.lag.values()):,}" if self.lag else "lag unknown",
         ]
         parts += [f"LOST {count:,} of {topic}" for topic, count in self.lost.items()]
         if self.bad:
@@ -40,8 +44,15 @@ class Progress(msgspec.Struct, frozen=True):
         return "  ".join(parts)
 
 
-def of_batch(report: Mapping[str, Any], topics: Sequence[str]) -> Progress:
-    """Read Spark's report of a batch."""
+def nobody_knows(topic: str) -> Head | None:
+    """There is no log to ask."""
+    return None
+
+
+def of_batch(
+    report: Mapping[str, Any], topics: Sequence[str], find_head: FindHead = nobody_knows
+) -> Progress:
+    """Read Spark's report of a batch; `find_head` is asked for what the report does not say."""
     seen = {topic: _observed(report, topic) for topic in topics}
     duration_ms = report.get("batchDuration") or 0
     rows = sum(counted.get("records") or 0 for counted in seen.values())
@@ -50,7 +61,7 @@ def of_batch(report: Mapping[str, Any], topics: Sequence[str]) -> Progress:
         rows=rows,
         rows_per_second=1000 * rows / duration_ms if duration_ms else 0.0,
         seconds=duration_ms / 1000,
-        lag=_lag(report.get("sources") or []),
+        lag=_lag(report.get("sources") or [], find_head),
         lost={topic: counted["lost"] for topic, counted in seen.items() if counted.get("lost")},
         bad=sum(counted.get("bad") or 0 for counted in seen.values()),
     )
@@ -65,18 +76,30 @@ def _observed(report: Mapping[str, Any], topic: str) -> Mapping[str, Any]:
     return values
 
 
-def _lag(sources: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+def _lag(sources: Sequence[Mapping[str, Any]], find_head: FindHead) -> dict[str, int]:
     """Records between where the batch ended and where its topic ended."""
     lag: dict[str, int] = {}
     for source in sources:
-        reached, newest = (
-            _positions(source.get("endOffset")),
-            _positions(source.get("latestOffset")),
-        )
-        for topic, (epoch, next_seq) in newest.items():
+        reached = _positions(source.get("endOffset"))
+        for topic, (epoch, next_seq) in _ends(source, reached, find_head).items():
             at_epoch, at = reached.get(topic, (epoch, next_seq))
             lag[topic] = max(0, next_seq - (at if at_epoch == epoch else 1))
     return lag
+
+
+def _ends(
+    source: Mapping[str, Any], topics: Iterable[str], find_head: FindHead
+) -> Mapping[str, tuple[int, int]]:
+    """Where the topics of a source end.
+
+    Of a batch that an earlier run had begun Spark knows from its checkpoint how far it goes, and
+    so it does not ask.
+    """
+    told = _positions(source.get("latestOffset"))
+    if told:
+        return told
+    found = {topic: find_head(topic) for topic in topics}
+    return {topic: head for topic, head in found.items() if head is not None}
 
 
 def _positions(offset: object) -> dict[str, tuple[int, int]]:

@@ -15,21 +15,22 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from topics.client.targets import Target
-from topics.errors import InvalidRequest, TopicNotFound
+from topics.errors import InvalidRequest, TopicNotFound, TopicsError
 from topics.spark.checkpoints import has_read
 from topics.spark.ending import Stopped, dying_with_spark, stopped_quietly, told_to_stop
 from topics.spark.flows import progress, state
 from topics.spark.flows.errors import FlowFailed
 from topics.spark.flows.explaining import explain
 from topics.spark.flows.file import Flow, Source, ToTable
-from topics.spark.flows.progress import Progress
+from topics.spark.flows.progress import FindHead, Progress, nobody_knows
 from topics.spark.flows.reading import Function, load_module
 from topics.spark.flows.views import as_records, create_views, first_line
-from topics.spark.log import Where
+from topics.spark.log import Head, Where
 from topics.spark.options import parse
 from topics.spark.quiet import chatter_to
 from topics.spark.slow_starts import again_if_too_slow
@@ -83,7 +84,7 @@ def run(
                 _session(flow, master, conf or {}, holder, notice) as spark,
             ):
                 notice(f"{flow.name} runs, batch by batch into {flow.target}")
-                watch = Watch(flow, holder, report)
+                watch = Watch(flow, holder, report, partial(_find_head, flow, options))
                 outcome = run_query(watch, lambda: start(spark, flow, options), stopping, notice)
                 deliver_reports(spark)
         except (KeyboardInterrupt, Stopped):
@@ -131,13 +132,27 @@ def require_topics(flow: Flow, options: Mapping[str, str]) -> None:
     if has_read(flow.checkpoint):
         return
     for source in flow.sources:
-        asked = parse(_source_options(flow, source, options), streaming=True)
-        log = Where(asked.target, asked.cold_dir, asked.retry_s).open()
-        try:
-            if log.head(source.topic) is None:
-                raise TopicNotFound(source.topic)
-        finally:
-            log.close()
+        if _head(flow, source, options) is None:
+            raise TopicNotFound(source.topic)
+
+
+def _find_head(flow: Flow, options: Mapping[str, str], topic: str) -> Head | None:
+    """Where a topic of the flow ends; None when it does not, or the log cannot be asked now."""
+    (source,) = (source for source in flow.sources if source.topic == topic)
+    try:
+        return _head(flow, source, options)
+    except TopicsError as error:
+        _log.warning("how far the flow is behind %s is not known: %s", topic, error)
+        return None
+
+
+def _head(flow: Flow, source: Source, options: Mapping[str, str]) -> Head | None:
+    asked = parse(_source_options(flow, source, options), streaming=True)
+    log = Where(asked.target, asked.cold_dir, asked.retry_s).open()
+    try:
+        return log.head(source.topic)
+    finally:
+        log.close()
 
 
 def start(spark: SparkSession, flow: Flow, options: Mapping[str, str]) -> StreamingQuery:
@@ -274,10 +289,17 @@ def deliver_reports(spark: SparkSession) -> None:
 class Watch:
     """Follows a query: every batch is reported once, and the state file is kept up to date."""
 
-    def __init__(self, flow: Flow, holder: state.Holder, report: Report) -> None:
+    def __init__(
+        self,
+        flow: Flow,
+        holder: state.Holder,
+        report: Report,
+        find_head: FindHead = nobody_knows,
+    ) -> None:
         self._topics = [source.topic for source in flow.sources]
         self._holder = holder
         self._report = report
+        self._find_head = find_head
         self._last_batch = -1
         self._batches = self._rows = self._lost = 0
         self._began = time.monotonic()
@@ -318,7 +340,7 @@ class Watch:
         for each in self._query.recentProgress:
             # An idle trigger reports too, under the number of a batch that is still to come.
             if each["batchId"] > self._last_batch and "addBatch" in each["durationMs"]:
-                self._take(progress.of_batch(each, self._topics))
+                self._take(progress.of_batch(each, self._topics, self._find_head))
 
     def _take(self, done: Progress) -> None:
         self._last_batch = done.batch
