@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
@@ -13,7 +14,7 @@ from topics import cli
 from topics.errors import Unreachable
 from topics.spark.errors import InvalidOption
 from topics.spark.lake.sink import COLUMNS, LakeSink, LakeWriter, Message
-from topics.spark.lake.syncing import SyncTask, start_options
+from topics.spark.lake.syncing import SyncTask, epoch_of, start_options
 
 
 @pytest.fixture
@@ -42,6 +43,34 @@ def test_a_query_that_has_read_goes_on_where_it_was(task: SyncTask) -> None:
     file.parent.mkdir(parents=True)
     file.touch()
     assert start_options(task, 17) == {}
+
+
+# What an epoch tells
+
+
+def a_report(latest: object) -> dict[str, Any]:
+    source = {"endOffset": {TOPIC: [17, 11]}, "latestOffset": latest}
+    return {"batchId": 3, "numInputRows": 10, "batchDuration": 2000, "sources": [source]}
+
+
+def ends_at_30() -> dict[str, Any]:
+    return {"epoch": 17, "head_seq": 30}
+
+
+def unreachable() -> dict[str, Any]:
+    raise Unreachable("http://127.0.0.1:1", reason="nobody there")
+
+
+@pytest.mark.parametrize("latest", [{TOPIC: [17, 16]}, json.dumps({TOPIC: [17, 16]})])
+def test_an_epoch_tells_its_rate_and_its_lag_as_spark_saw_it(latest: object) -> None:
+    line = epoch_of(a_report(latest), TOPIC, unreachable).line()
+    assert line == "epoch 3  10 rows  5/s  2.0 s  lag 5"
+
+
+@pytest.mark.parametrize("latest", ["null", None])
+def test_of_a_repeated_epoch_the_log_tells_the_lag_which_spark_does_not(latest: object) -> None:
+    assert epoch_of(a_report(latest), TOPIC, ends_at_30).lag == 20
+    assert epoch_of(a_report(latest), TOPIC, unreachable).line().endswith("lag unknown")
 
 
 # How long a commit waits for its topic

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from topics.errors import TopicNotFound
+from topics.errors import TopicNotFound, TopicsError
 from topics.spark.checkpoints import has_read
 from topics.spark.flows.explaining import explain
 from topics.spark.lake.epochs import report_position
@@ -73,19 +73,20 @@ class SyncTask:
 
 @dataclass(frozen=True)
 class Epoch:
-    """How one epoch went; `lag` is in records."""
+    """How one epoch went; `lag` is in records, None when nobody knows it."""
 
     epoch: int
     rows: int
     rows_per_second: float
     seconds: float
-    lag: int
+    lag: int | None
 
     def line(self) -> str:
         """For people."""
+        lag = "unknown" if self.lag is None else f"{self.lag:,}"
         return (
             f"epoch {self.epoch}  {self.rows:,} rows  {self.rows_per_second:,.0f}/s  "
-            f"{self.seconds:.1f} s  lag {self.lag:,}"
+            f"{self.seconds:.1f} s  lag {lag}"
         )
 
 
@@ -199,17 +200,17 @@ class Sync:
         """Follow a query to its end; gives the error it ended with."""
         try:
             while query.isActive and not stopping.wait(_POLL_S):
-                self._look(query)
+                self._look(query, origin)
                 if not self._task.once and time.monotonic() >= self._look_at:
                     self._reconcile(origin)
                     self._look_at = time.monotonic() + _DELETES_EVERY_S
-            self._finish_epoch(query)
+            self._finish_epoch(query, origin)
         finally:
             query.stop()
-        self._look(query)
+        self._look(query, origin)
         return query.exception()
 
-    def _finish_epoch(self, query: StreamingQuery) -> None:
+    def _finish_epoch(self, query: StreamingQuery, origin: Origin) -> None:
         """Let the running epoch end; Spark would tear it down in the middle."""
         last = self._last
         while query.isActive and self._last == last:
@@ -217,16 +218,16 @@ class Sync:
             if not status["isTriggerActive"] or not status["message"].startswith(_IN_A_BATCH):
                 return
             time.sleep(_POLL_S)
-            self._look(query)
+            self._look(query, origin)
 
-    def _look(self, query: StreamingQuery) -> None:
+    def _look(self, query: StreamingQuery, origin: Origin) -> None:
         """Report the epochs that ended since the last look."""
         newest = query.lastProgress
         if newest is None or newest["batchId"] <= self._last:
             return
         for each in query.recentProgress:
             if each["batchId"] > self._last and "addBatch" in each["durationMs"]:
-                epoch = _epoch_of(each, self._task.topic)
+                epoch = epoch_of(each, self._task.topic, origin.state)
                 self._last = epoch.epoch
                 self._epochs += 1
                 self._rows += epoch.rows
@@ -248,22 +249,38 @@ class Sync:
             self._notice(f"{carried.rows:,} deleted records left the table")
 
 
-def _epoch_of(progress: Mapping[str, Any], topic: str) -> Epoch:
+State = Callable[[], Mapping[str, Any]]
+"""Asks the log for the state of the topic."""
+
+
+def epoch_of(progress: Mapping[str, Any], topic: str, state: State) -> Epoch:
+    """Read Spark's report of an epoch; the log is asked for what the report does not say."""
     rows, duration_ms = progress["numInputRows"], progress.get("batchDuration") or 0
+    (source,) = progress["sources"]
     return Epoch(
         epoch=int(progress["batchId"]),
         rows=rows,
         rows_per_second=1000 * rows / duration_ms if duration_ms else 0.0,
         seconds=duration_ms / 1000,
-        lag=sum(_behind(source, topic) for source in progress["sources"]),
+        lag=_behind(source, topic, state),
     )
 
 
-def _behind(source: Mapping[str, Any], topic: str) -> int:
-    at, newest = (_position(source.get(name), topic) for name in ("endOffset", "latestOffset"))
+def _behind(source: Mapping[str, Any], topic: str, state: State) -> int | None:
+    at = _position(source.get("endOffset"), topic)
+    # Of an epoch that an earlier run had begun Spark does not look where the topic ends.
+    newest = _position(source.get("latestOffset"), topic) or _end(state)
     if at is None or newest is None:
-        return 0
+        return None
     return max(0, newest[1] - (at[1] if at[0] == newest[0] else 1))
+
+
+def _end(state: State) -> tuple[int, int] | None:
+    try:
+        found = state()
+    except TopicsError:
+        return None  # dropped, or out of reach: the query itself will tell
+    return int(found["epoch"]), int(found["head_seq"]) + 1
 
 
 def _position(offset: object, topic: str) -> tuple[int, int] | None:
