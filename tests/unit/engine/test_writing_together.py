@@ -162,6 +162,15 @@ def test_a_loss_leads_the_first_write_and_each_key_its_own() -> None:
     assert ends == [3, 5, 6, 9], "each write is a run of its own"
 
 
+def test_every_frame_is_counted() -> None:
+    made = shop(durability="disk")
+    end, (ordinal,) = len(logged(made)), made.engine.kernel.applied.values()
+    appended(made, MIXED)
+    frames = without_beacons(logged(made)[end:])
+    assert len(frames) == sum(len(batch) + (key is not None) for key, batch in MIXED)
+    assert list(made.engine.kernel.applied.values()) == [ordinal + len(frames)]
+
+
 def test_records_reach_their_segments() -> None:
     made = shop(durability="disk")
     acks = appended(made, MIXED)
