@@ -22,7 +22,8 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
-from itertools import repeat
+from itertools import groupby, repeat
+from operator import itemgetter
 from typing import TypeAlias
 
 import msgspec
@@ -121,21 +122,15 @@ class LeaseBook:
         return None
 
     def grant(
-        self, seqs: Sequence[int], lease_ids: Sequence[int], holders: Iterable[Holder]
+        self, seqs: Sequence[int], lease_ids: Sequence[int], holders: Sequence[Holder]
     ) -> tuple[list[Lease], list[int]]:
         """Lease jobs that were taken from their places, to one holder after the other.
 
         Returns the leases and how often each job was handed out by now.
         """
         leases: list[Lease] = []
-        watched = 0  # how many of the jobs were noted with the time their leases end
-        ends_ms = NEVER_MS
-        for node, count, deadline_ms in holders:
+        for node, count, ends_ms in holders:
             start = len(leases)
-            if deadline_ms != ends_ms and start > watched:
-                self.watch(tuple(seqs[watched:start]), ends_ms)
-                watched = start
-            ends_ms = deadline_ms
             leases += map(Lease, lease_ids[start : start + count], repeat(node), repeat(ends_ms))
         self.leased.update(zip(seqs, leases, strict=True))
         counts = self.deliveries
@@ -144,11 +139,14 @@ class LeaseBook:
         else:
             deliveries = [counts.get(seq, 0) + 1 for seq in seqs]
         counts.update(zip(seqs, deliveries, strict=True))
-        self.watch(tuple(seqs[watched:]), ends_ms)
+        end = 0
+        for ends_ms, same in groupby((x for x in holders if x[1]), key=itemgetter(2)):
+            start, end = end, end + sum(count for _, count, _ in same)
+            self.watch(tuple(seqs[start:end]), ends_ms)
         return leases, deliveries
 
     def watch(self, seqs: tuple[int, ...], deadline_ms: int) -> None:
-        """Note when these leases end."""
+        """Note when these leases end. They are in `leased`, from which the heap may be built."""
         times = self._deadlines
         times.add(deadline_ms, seqs)
         # A lease ends after its deadline, a delay is over at its time.

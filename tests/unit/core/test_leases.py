@@ -112,3 +112,20 @@ def test_times_that_no_longer_count_do_not_pile_up() -> None:
     assert book._ready_times.size <= 2 + SLACK
     book.sweep(1000 + 3 * SLACK)
     assert book.reclaim == [1]
+
+
+def test_leases_that_end_at_different_times_are_watched_though_the_heap_is_built_anew() -> None:
+    book = LeaseBook()
+    book.grant(range(1, SLACK + 1), range(1, SLACK + 1), [("w", SLACK, 900)])
+    book.forget(range(1, SLACK + 1))
+    seqs, lease_ids = (2001, 2002), range(2001, 2003)
+    book.grant(seqs, lease_ids, [("a", 1, 500), ("b", 1, 700)])
+    assert [seq for seq, _ in book.sweep(501)] == [2001]
+    assert [seq for seq, _ in book.sweep(701)] == [2002]
+
+
+def test_who_is_granted_nothing_leaves_nothing_to_watch() -> None:
+    book = LeaseBook()
+    book.grant([1, 2], [7, 8], [("a", 0, 100), ("b", 2, 500), ("c", 0, 200)])
+    assert book.next_event_ms() == 501
+    assert book.leased == {1: Lease(7, "b", 500), 2: Lease(8, "b", 500)}
