@@ -14,11 +14,13 @@ which never change; who may have one is decided before anybody looks here.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TypeAlias
 
 from topics.core.topic import Topic
 from topics.engine.effects import Gate, Op
 from topics.engine.engine import Engine
+from topics.errors import Internal
 
 STRETCH_BYTES = 128 << 10
 STRETCH_JOBS = 1024
@@ -89,12 +91,13 @@ class ReadAhead:
         if len(found) < len(seqs):
             missing = [seq for seq in seqs if seq not in found]
             _, last = next(queue.extents(missing[0], missing[0] + STRETCH_JOBS - 1))
-            stretch = yield from self._read(queue, missing[0], last)
+            with suppress(Internal):  # what fails may be no job of these: they are tried below
+                stretch = yield from self._read(queue, missing[0], last)
             known = {} if stretch is None else stretch.frames
             found |= {seq: known[seq] for seq in missing if seq in known}
         if stretch is not None:
             self._pass(queue, stretch, seqs[-1])
-        # There may be more than a stretch holds, or a hole in between. And some may have died.
+        # A stretch may end before them, have a hole, or be unreadable. And some may have died.
         rest = [seq for seq in seqs if seq not in found and queue.is_live(seq)]
         if rest:
             found |= yield from self._engine.frames(queue, rest)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -10,7 +11,9 @@ from tests.unit.queue.builders import QUEUE, Shop, Task
 
 from topics.core.topic import Topic
 from topics.engine.effects import Io, Op, run
+from topics.engine.history import SegmentHistory
 from topics.engine.piece import Piece
+from topics.engine.reading import Reader
 from topics.errors import Internal, TopicNotFound
 from topics.queue import Claimed, Queues, read_ahead
 
@@ -65,6 +68,12 @@ def at_once(shop: Shop, most: int) -> list[int]:
     return [job.seq for job in finished.value.value.jobs]
 
 
+def at_disk(shop: Shop, most: int) -> list[int]:
+    """The seqs of a claim that is told of every failure of the disk."""
+    claimed = run(shop.queues.claim(QUEUE, node="w", most=most))
+    return [job.seq for job in claimed.jobs]
+
+
 def finish(task: Task[Claimed]) -> list[int]:
     """The seqs of a claim that waits for files, or for another's read which is over."""
     wait = task.wait
@@ -106,20 +115,41 @@ def test_claims_that_come_during_a_read_wait_for_it_and_find_their_jobs(shop: Sh
 def test_who_waits_for_a_read_that_fails_reads_for_itself(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    piece = shop.engine.piece
+    fetch = Reader._fetch
 
-    def rotten(topic: Topic, lo: int, hi: int, room: int) -> Op[Piece]:
-        yield from piece(topic, lo, hi, room)
+    def rotten(reader: Reader, topic: Topic, lo: int, hi: int, room: int) -> Op[Piece]:
+        yield from fetch(reader, topic, lo, hi, room)
         raise Internal("the disk has had enough")
 
-    monkeypatch.setattr(shop.engine, "piece", rotten)
+    monkeypatch.setattr(Reader, "_fetch", rotten)
     first = begun(shop, "a", 2)
     second = begun(shop, "b", 2)
-    monkeypatch.undo()
     with pytest.raises(Internal, match="had enough"):
         finish(first)
+    monkeypatch.undo()
     assert finish(second) == [3, 4]
     assert shop.claim("c", 2) == [1, 2], "the first has given its jobs back"
+
+
+def test_a_place_that_cannot_be_read_keeps_nobody_from_the_jobs_before_it(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, history = shop.engine.kernel.segments, shop.topic.history
+    assert store is not None
+    assert isinstance(history, SegmentHistory)
+    bad = store.idx(shop.topic.id, history.sealed[0]).offset(7)  # where the eighth job begins
+    pread = store._pread
+
+    def damaged(path: str, size: int, offset: int) -> bytes:
+        if path.endswith(".data") and offset <= bad < offset + size:
+            raise OSError(errno.EIO, "a bad sector")
+        return pread(path, size, offset)
+
+    monkeypatch.setattr(store, "_pread", damaged)
+    assert [at_disk(shop, 2) for _ in range(3)] == [[1, 2], [3, 4], [5, 6]]
+    assert at_disk(shop, 1) == [7]
+    with pytest.raises(Internal, match="bad sector"):
+        at_disk(shop, 1)
 
 
 def test_a_claim_that_is_given_up_during_its_read_lets_the_others_go_on(shop: Shop) -> None:
@@ -225,11 +255,11 @@ def test_a_failure_behind_everybodys_back_is_told_when_it_matters(
     behind = in_background(shop)
     assert shop.claim("w", 7) == [1, 2, 3, 4, 5, 6, 7]
 
-    def rotten(topic: Topic, lo: int, hi: int, room: int) -> Op[Piece]:
+    def rotten(reader: Reader, topic: Topic, lo: int, hi: int, room: int) -> Op[Piece]:
         yield from ()
         raise Internal("the disk has had enough")
 
-    monkeypatch.setattr(shop.engine, "piece", rotten)
+    monkeypatch.setattr(Reader, "_fetch", rotten)
     with pytest.raises(Internal):
         run(behind.pop())
     assert shop.claim("w", 3) == [8, 9, 10]

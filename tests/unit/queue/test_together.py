@@ -12,6 +12,7 @@ from topics.core.topic import Topic
 from topics.engine.effects import Op, run
 from topics.engine.leasing import Presence
 from topics.engine.piece import Piece
+from topics.engine.reading import Reader
 from topics.errors import Internal, LogFull, TopicNotFound, TopicsError
 from topics.queue import Claimed, Claimer, Named
 from topics.values import Acked
@@ -283,14 +284,14 @@ def test_a_claim_whose_jobs_cannot_be_read_fails_alone(
     shop.append(8)  # two segments of four
     shop.engine.checkpoint()
     shop.kill()
-    piece = shop.engine.piece
+    fetch = Reader._fetch
 
-    def rotten(topic: Topic, lo: int, hi: int, room: int) -> Op[Piece]:
+    def rotten(reader: Reader, topic: Topic, lo: int, hi: int, room: int) -> Op[Piece]:
         if lo <= 4:
             raise Internal("the first segment cannot be read")
-        return (yield from piece(topic, lo, hi, room))
+        return (yield from fetch(reader, topic, lo, hi, room))
 
-    monkeypatch.setattr(shop.engine, "piece", rotten)
+    monkeypatch.setattr(Reader, "_fetch", rotten)
     asking = [claimer(shop, "a", 4), claimer(shop, "b", 3), claimer(shop, "c", 2)]
     first, second, third = run(shop.queues.claim_all(QUEUE, asking))
     assert isinstance(first, Internal)
