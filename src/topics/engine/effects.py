@@ -84,6 +84,9 @@ def run(op: Op[T]) -> T:
     except StopIteration as finished:
         answer: T = finished.value
         return answer
+    except BaseException:
+        op.close()  # it may have been interrupted in a wait, with others to wait for its end
+        raise
 
 
 def fulfil(op: Op[Any], wait: Wait) -> Wait:

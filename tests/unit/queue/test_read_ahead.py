@@ -16,6 +16,7 @@ from topics.engine.piece import Piece
 from topics.engine.reading import Reader
 from topics.errors import Internal, TopicNotFound
 from topics.queue import Claimed, Queues, read_ahead
+from topics.storage.segments.store import SegmentStore
 
 BACKLOG = 40
 
@@ -156,6 +157,20 @@ def test_a_claim_that_is_given_up_during_its_read_lets_the_others_go_on(shop: Sh
     first, second = begun(shop, "a", 2), begun(shop, "b", 2)
     first.op.close()
     assert finish(second) == [3, 4]
+
+
+def test_a_claim_that_is_interrupted_during_its_read_lets_the_next_one_read(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(SegmentStore, "frames", interrupted)
+    with pytest.raises(KeyboardInterrupt) as kept:  # as an interactive shell keeps it
+        at_disk(shop, 2)
+    monkeypatch.undo()
+    assert at_disk(shop, 2) == [3, 4]
+    assert kept.tb is not None
 
 
 def test_jobs_deleted_during_the_read_are_not_handed_out(shop: Shop) -> None:
