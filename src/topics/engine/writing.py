@@ -186,7 +186,10 @@ class Appender:
         whole = joined(batches)
         named = [key for key in keys if key is not None]
         ends = [*accumulate([len(batch.datas) for batch in batches])]
-        topic = self._unhindered(name)
+        topic = self._unhindered(name, may_wait=True)
+        if topic is not None and topic.id in self._kernel.sections.barred:
+            yield from self._kernel.sections.enter(topic.id)
+            topic = topic if self._is_plain(name, topic) else None
         if topic is None or (named and not self._are_new(topic, named)):
             return None
         while self._has_room(topic, whole):
@@ -210,17 +213,26 @@ class Appender:
             first = last + 1
         return acks
 
-    def _unhindered(self, name: str) -> Topic | None:
-        """The topic if plain writes to it are only a matter of seqs and of room in the log."""
+    def _unhindered(self, name: str, *, may_wait: bool = False) -> Topic | None:
+        """The topic if plain writes to it are only a matter of seqs and of room in the log.
+
+        For those who may wait it can also be a matter of their turn.
+        """
         kernel = self._kernel
         topic = kernel.catalog.by_name.get(name)
         if topic is None or topic.config.discard != "old" or kernel.pace_ms is not None:
             return None
         if kernel.settings.max_total_bytes or kernel.log_is_too_long:
             return None
-        if topic.id in kernel.sections.barred or len(topic.volatile):
+        if (topic.id in kernel.sections.barred and not may_wait) or len(topic.volatile):
             return None
         return topic
+
+    def _is_plain(self, name: str, topic: Topic) -> bool:
+        """Whether plain writes are still that simple, after a wait that may have brought a drop or
+        another configuration. How busy the server is matters only to those who come."""
+        is_there = self._kernel.catalog.by_name.get(name) is topic
+        return is_there and topic.config.discard == "old" and not len(topic.volatile)
 
     def _prepare(
         self,

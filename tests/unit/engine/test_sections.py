@@ -16,6 +16,7 @@ from topics.core.batch import RecordBatch
 from topics.engine.effects import Gate, Io, Op, Pause, run
 from topics.engine.engine import Engine
 from topics.engine.sections import Sections
+from topics.engine.writing import Timing
 from topics.errors import Internal
 
 TOPIC = 7
@@ -235,6 +236,49 @@ def test_records_are_stored_in_the_order_in_which_their_writes_came_to_a_closed_
     loop.start(write(engine, 5))
     loop.run()
     assert [record.data for record in store.log.read("t").records] == [0, 1, 2, 3, 4, 5]
+    assert not sections.barred
+
+
+def test_writes_done_together_stand_in_line_together() -> None:
+    store, loop, acks = Store(), Loop(), []
+    engine, sections = store.log._engine, store.kernel.sections
+
+    def together(*values: int) -> Op[None]:
+        batches = [RecordBatch([b"%d" % value]) for value in values]
+        acks.append((yield from engine.append_together("t", batches, Timing())))
+
+    store.log.append("t", {"data": 0})
+    gate = run(sections.close([store.topic("t").id]))
+    loop.start(write(engine, 1))
+    loop.start(together(2, 3))
+    loop.start(write(engine, 4))
+    sections.open(gate)
+    loop.start(together(5, 6))
+    loop.run()
+    assert [record.data for record in store.log.read("t").records] == [0, 1, 2, 3, 4, 5, 6]
+    firsts = [[ack.first_seq for ack in each] for each in acks if each is not None]
+    assert firsts == [[3, 4], [6, 7]]
+    assert not sections.barred
+
+
+@pytest.mark.parametrize("change", [{"discard": "reject", "cap_records": 9}, None])
+def test_writes_in_line_together_go_alone_when_the_topic_has_changed_meanwhile(
+    change: dict[str, Any] | None,
+) -> None:
+    store, loop, answers = Store(), Loop(), []
+    engine, sections = store.log._engine, store.kernel.sections
+
+    def together() -> Op[None]:
+        batches = [RecordBatch([b"1"]), RecordBatch([b"2"])]
+        answers.append((yield from engine.append_together("t", batches, Timing())))
+
+    store.log.append("t", {"data": 0})
+    gate = run(sections.close([store.topic("t").id]))
+    loop.start(engine.drop("t") if change is None else engine.put("t", change))
+    loop.start(together())
+    sections.open(gate)
+    loop.run()
+    assert answers == [None]
     assert not sections.barred
 
 
