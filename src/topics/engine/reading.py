@@ -160,12 +160,22 @@ class Reader:
         return bufs, offsets
 
     def frames(self, topic: Topic, seqs: Sequence[int]) -> Op[dict[int, tuple[bytes, int]]]:
-        """Buffer and offset of records by seq, as far as they live and can be read."""
+        """Buffer and offset of records by seq, as far as they live and can be read.
+
+        Some may die during a read of others, or of themselves: their bytes may be gone by then.
+        """
         found: dict[int, tuple[bytes, int]] = {}
         for lo, hi in runs_of(seqs):
             at = lo
-            while at <= hi:
-                piece = yield from self._fetch(topic, at, hi, MAX_BUDGET)
+            while (extent := next(topic.extents(at, hi), None)) is not None:
+                at, end = extent
+                try:
+                    piece = yield from self._fetch(topic, at, end, MAX_BUDGET)
+                except Internal:
+                    if topic.is_live(at):
+                        raise
+                    at += 1
+                    continue
                 for seq, buf, offset in zip(piece.seqs, piece.bufs, piece.offsets, strict=True):
                     if offset is not None:
                         found[seq] = buf, offset

@@ -10,13 +10,14 @@ import pytest
 from tests.unit.queue.builders import QUEUE, Shop, Task
 
 from topics.core.topic import Topic
-from topics.engine.effects import Io, Op, run
+from topics.engine.effects import Io, Op, Wait, resumed, run
 from topics.engine.history import SegmentHistory
 from topics.engine.piece import Piece
 from topics.engine.reading import Reader
 from topics.errors import Internal, TopicNotFound
 from topics.queue import Claimed, Queues, read_ahead
 from topics.storage.segments.store import SegmentStore
+from topics.storage.sources import WalSource
 
 BACKLOG = 40
 
@@ -60,6 +61,11 @@ def begun(shop: Shop, node: str, most: int) -> Task[Claimed]:
     )
     task.wait = next(task.op)
     return task
+
+
+def waits_for(task: Task[Claimed]) -> Wait:
+    assert task.wait is not None
+    return task.wait
 
 
 def at_once(shop: Shop, most: int) -> list[int]:
@@ -178,6 +184,32 @@ def test_jobs_deleted_during_the_read_are_not_handed_out(shop: Shop) -> None:
     run(shop.engine.delete(QUEUE, before=7, match=None))
     assert finish(first) == []
     assert finish(second) == [7, 8]
+
+
+def test_jobs_that_go_with_their_segment_during_the_read_keep_nobody_from_the_others(
+    shop: Shop,
+) -> None:
+    shop.claim("a", 14)
+    run(shop.queues.nack(QUEUE, node="a", seqs=[1, 2, 14]))
+    claim = begun(shop, "b", 3)
+    run(shop.engine.delete(QUEUE, before=11, match=None))
+    for _ in range(3):  # until no snapshot needs the segment
+        shop.engine.checkpoint()
+    assert [job.seq for job in run(resumed(claim.op, waits_for(claim))).jobs] == [14]
+
+
+def test_jobs_whose_place_in_memory_goes_during_the_read_keep_nobody_from_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shop = Shop(on_disk=True)
+    shop.append(9000)
+    for _ in range(9):
+        shop.claim("a", 1000)
+    run(shop.queues.nack(QUEUE, node="a", seqs=[1, 5000, 9000]))
+    monkeypatch.setattr(WalSource, "view", lambda *_: None)  # the log's ring has moved on
+    claim = begun(shop, "b", 3)
+    run(shop.engine.delete(QUEUE, before=8000, match=None))
+    assert [job.seq for job in run(resumed(claim.op, waits_for(claim))).jobs] == [9000]
 
 
 def test_a_queue_dropped_during_the_read_is_gone_for_who_waits(shop: Shop) -> None:
