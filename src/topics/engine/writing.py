@@ -187,11 +187,12 @@ class Appender:
         named = [key for key in keys if key is not None]
         ends = [*accumulate([len(batch.datas) for batch in batches])]
         topic = self._unhindered(name, may_wait=True)
-        if topic is not None and topic.id in self._kernel.sections.barred:
-            yield from self._kernel.sections.enter(topic.id)
-            topic = topic if self._is_plain(name, topic) else None
         if topic is None or (named and not self._are_new(topic, named)):
-            return None
+            return None  # before any wait: each is to have its own place in the line
+        if topic.id in self._kernel.sections.barred:
+            yield from self._kernel.sections.enter(topic.id)
+            if not self._is_plain(name, topic) or (named and not self._are_new(topic, named)):
+                return None
         while self._has_room(topic, whole):
             last = topic.handed_out + ends[-1]
             if not self._needs_ceiling(topic, last):

@@ -261,6 +261,32 @@ def test_writes_done_together_stand_in_line_together() -> None:
     assert not sections.barred
 
 
+@pytest.mark.parametrize("keys", [["known", None], ["twice", "twice"]])
+def test_writes_that_cannot_be_done_together_take_their_places_when_they_come(
+    keys: list[str | None],
+) -> None:
+    store, loop = Store(), Loop()
+    engine, sections = store.log._engine, store.kernel.sections
+    batches = [RecordBatch([b"1"]), RecordBatch([b"2"])]
+
+    def together() -> Op[None]:
+        acks = yield from engine.append_together("t", batches, Timing(), keys)
+        assert acks is None
+        for batch, key in zip(batches, keys, strict=True):
+            loop.start(engine.append("t", batch, key=key))
+
+    store.log.append("t", {"data": 0}, idempotency_key="known")
+    gate = run(sections.close([store.topic("t").id]))
+    loop.start(together())
+    loop.start(write(engine, 3))
+    sections.open(gate)
+    loop.run()
+    deduped = 1 if keys[0] == "known" else 2
+    stored = [record.data for record in store.log.read("t").records]
+    assert stored == [value for value in range(4) if value != deduped]
+    assert not sections.barred
+
+
 @pytest.mark.parametrize("change", [{"discard": "reject", "cap_records": 9}, None])
 def test_writes_in_line_together_go_alone_when_the_topic_has_changed_meanwhile(
     change: dict[str, Any] | None,
