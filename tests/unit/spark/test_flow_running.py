@@ -17,7 +17,7 @@ from topics.errors import InvalidRequest, TopicNotFound
 from topics.spark.flows import state
 from topics.spark.flows.file import Flow, Source, ToTable, ToTopic
 from topics.spark.flows.progress import Progress
-from topics.spark.flows.running import Watch, require_topics, run_query, server_options
+from topics.spark.flows.running import Watch, find_head, require_topics, run_query, server_options
 from topics.spark.flows.views import watched
 
 FLOW = Flow(
@@ -130,3 +130,20 @@ def test_a_flow_begins_only_with_topics_that_are_there_and_goes_on_without_them(
     begun.parent.mkdir(parents=True)
     begun.touch()
     require_topics(more, here)
+
+
+def test_where_a_topic_of_the_flow_ends_is_asked_of_its_log(tmp_path: Path) -> None:
+    here = {"path": str(tmp_path / "data")}
+    with topics.open(here["path"]) as log:
+        log.append("orders", [{"data": 1}, {"data": 2}])
+    head = find_head(FLOW, here, "orders")
+    assert head is not None
+    assert head.next_seq == 3
+
+
+def test_a_log_that_cannot_be_asked_is_told_of_and_does_not_end_the_flow(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    flow = replace(FLOW, sources=(Source("orders", options={"retrySeconds": "0"}),))
+    assert find_head(flow, {"url": "http://127.0.0.1:1"}, "orders") is None
+    assert "how far the flow is behind orders is not known" in caplog.text

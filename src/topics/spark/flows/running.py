@@ -84,7 +84,7 @@ def run(
                 _session(flow, master, conf or {}, holder, notice) as spark,
             ):
                 notice(f"{flow.name} runs, batch by batch into {flow.target}")
-                watch = Watch(flow, holder, report, partial(_find_head, flow, options))
+                watch = Watch(flow, holder, report, partial(find_head, flow, options))
                 outcome = run_query(watch, lambda: start(spark, flow, options), stopping, notice)
                 deliver_reports(spark)
         except (KeyboardInterrupt, Stopped):
@@ -136,7 +136,7 @@ def require_topics(flow: Flow, options: Mapping[str, str]) -> None:
             raise TopicNotFound(source.topic)
 
 
-def _find_head(flow: Flow, options: Mapping[str, str], topic: str) -> Head | None:
+def find_head(flow: Flow, options: Mapping[str, str], topic: str) -> Head | None:
     """Where a topic of the flow ends; None when it does not, or the log cannot be asked now."""
     (source,) = (source for source in flow.sources if source.topic == topic)
     try:
