@@ -75,14 +75,19 @@ class Lifecycle:
         if kernel.in_memory:
             kernel.apply(facts)
             return catalog.by_id[topic_id]
-        submission = kernel.submit(facts, topic_id=topic_id, durable=True)
+        submission = kernel.submit(facts, topic_id=topic_id, durable=True, then=self._created)
         if not submission.done:
             self._being_created[name] = submission
             yield submission
-            del self._being_created[name]
         if submission.error is not None:
             raise submission.error
         return catalog.by_id[topic_id]
+
+    def _created(self, submission: FactSubmission) -> None:
+        """Not later: whoever runs before the creator would wait for what is over."""
+        fact = submission.facts[0]
+        assert isinstance(fact, TopicCreated)
+        self._being_created.pop(fact.name, None)
 
     def _update(self, topic: Topic, config: TopicConfig) -> Op[bool]:
         """Configure a topic; False when it was dropped before its turn came."""
