@@ -186,12 +186,14 @@ class Appender:
         whole = joined(batches)
         named = [key for key in keys if key is not None]
         ends = [*accumulate([len(batch.datas) for batch in batches])]
-        topic = self._unhindered(name, may_wait=True)
+        # With a key each has its own place in line: one before them may have the same, and who is
+        # taken apart after the wait would have to go to the end.
+        topic = self._unhindered(name, may_wait=not named)
         if topic is None or (named and not self._are_new(topic, named)):
-            return None  # before any wait: each is to have its own place in the line
+            return None
         if topic.id in self._kernel.sections.barred:
             yield from self._kernel.sections.enter(topic.id)
-            if not self._is_plain(name, topic) or (named and not self._are_new(topic, named)):
+            if not self._is_plain(name, topic):
                 return None
         while self._has_room(topic, whole):
             last = topic.handed_out + ends[-1]

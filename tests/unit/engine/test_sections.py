@@ -287,6 +287,28 @@ def test_writes_that_cannot_be_done_together_take_their_places_when_they_come(
     assert not sections.barred
 
 
+def test_writes_of_which_one_repeats_a_write_in_line_keep_their_places() -> None:
+    store, loop = Store(), Loop()
+    engine, sections = store.log._engine, store.kernel.sections
+    batches, keys = [RecordBatch([b"2"]), RecordBatch([b"3"])], ["key", None]
+
+    def together() -> Op[None]:
+        acks = yield from engine.append_together("t", batches, Timing(), keys)
+        assert acks is None
+        for batch, key in zip(batches, keys, strict=True):
+            loop.start(engine.append("t", batch, key=key))
+
+    store.log.append("t", {"data": 0})
+    gate = run(sections.close([store.topic("t").id]))
+    loop.start(engine.append("t", RecordBatch([b"1"]), key="key"))
+    loop.start(together())
+    loop.start(write(engine, 4))
+    sections.open(gate)
+    loop.run()
+    assert [record.data for record in store.log.read("t").records] == [0, 1, 3, 4]
+    assert not sections.barred
+
+
 @pytest.mark.parametrize("change", [{"discard": "reject", "cap_records": 9}, None])
 def test_writes_in_line_together_go_alone_when_the_topic_has_changed_meanwhile(
     change: dict[str, Any] | None,
