@@ -65,6 +65,11 @@ class FrameRecords(Sequence[Record]):
         self.offsets += offsets
 
 
+def frame_alone(buf: bytes, offset: int) -> bytes:
+    """A trusted frame without the bytes around it."""
+    return buf[offset : offset + 4 + int.from_bytes(buf[offset : offset + 4], "little")]
+
+
 def decode(buf: bytes, offset: int) -> Record:
     """The record whose trusted frame begins at `offset`."""
     _, _, flags, _, seq, ts, node_len, tag_len, data_len = HEADER.unpack_from(buf, offset)

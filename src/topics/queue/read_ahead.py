@@ -20,6 +20,7 @@ from typing import TypeAlias
 from topics.core.topic import Topic
 from topics.engine.effects import Gate, Op
 from topics.engine.engine import Engine
+from topics.engine.pages import frame_alone
 from topics.errors import Internal
 
 STRETCH_BYTES = 128 << 10
@@ -131,7 +132,8 @@ class ReadAhead:
             rows = zip(piece.seqs, piece.bufs, piece.offsets, strict=True)
             before = self._stretches.pop(queue.id, None)  # the newest comes last
             frames = before.rest if before is not None and before.last < first else {}
-            frames |= {seq: (buf, offset) for seq, buf, offset in rows if offset is not None}
+            # Each for itself: among frames of the log there are those of other topics.
+            frames |= {seq: (frame_alone(buf, at), 0) for seq, buf, at in rows if at is not None}
             if not frames:
                 return None
             stretch = self._stretches[queue.id] = _Stretch(frames)

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 import pytest
 from tests.unit.queue.builders import QUEUE, Shop, Task
 
+from topics.core.batch import RecordBatch
 from topics.core.topic import Topic
 from topics.engine.effects import Io, Op, Wait, resumed, run
 from topics.engine.history import SegmentHistory
@@ -247,6 +248,21 @@ def test_memory_is_given_back_with_the_last_job_of_a_stretch(shop: Shop) -> None
     assert list(stretches) == [shop.topic.id]
     shop.claim("w", 1)
     assert not stretches
+
+
+def test_a_stretch_of_the_log_holds_nothing_of_other_topics() -> None:
+    shop = Shop({"lease_ms": 1000}, on_disk=True)
+    shop.put("other")
+    for _ in range(20):
+        shop.append(1)
+        run(shop.engine.append("other", RecordBatch([b'"%b"' % (b"x" * 3000)], [b""])))
+    shop.kill()
+    assert len(shop.claim("w", 2)) == 2
+    (stretch,) = shop.queues._fetcher._ahead._stretches.values()
+    assert len(stretch.frames) > 2
+    assert all(len(buf) < 100 for buf, _ in stretch.frames.values())
+    jobs = shop.claiming("w", 20).result.jobs
+    assert [job.data for job in jobs] == [0] * 18
 
 
 def test_only_so_many_queues_are_read_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
