@@ -61,7 +61,7 @@ def of_batch(
         rows=rows,
         rows_per_second=1000 * rows / duration_ms if duration_ms else 0.0,
         seconds=duration_ms / 1000,
-        lag=_lag(report.get("sources") or [], find_head),
+        lag=lag_of(report, find_head),
         lost={topic: counted["lost"] for topic, counted in seen.items() if counted.get("lost")},
         bad=sum(counted.get("bad") or 0 for counted in seen.values()),
     )
@@ -76,10 +76,13 @@ def _observed(report: Mapping[str, Any], topic: str) -> Mapping[str, Any]:
     return values
 
 
-def _lag(sources: Sequence[Mapping[str, Any]], find_head: FindHead) -> dict[str, int]:
-    """Records between where the batch ended and where its topic ended."""
+def lag_of(report: Mapping[str, Any], find_head: FindHead) -> dict[str, int]:
+    """By topic, the records between where the batch ended and where its topic ended.
+
+    `find_head` is asked for what the report does not say; without those of which nobody knows it.
+    """
     lag: dict[str, int] = {}
-    for source in sources:
+    for source in report.get("sources") or []:
         reached = _positions(source.get("endOffset"))
         for topic, (epoch, next_seq) in _ends(source, reached, find_head).items():
             at_epoch, at = reached.get(topic, (epoch, next_seq))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from topics.errors import TopicNotFound, TopicsError
 from topics.spark.checkpoints import has_read
 from topics.spark.flows.explaining import explain
+from topics.spark.flows.progress import lag_of
 from topics.spark.lake.epochs import report_position
 from topics.spark.lake.errors import SyncFailed
 from topics.spark.lake.leftovers import remove_before_sync
@@ -26,6 +27,7 @@ from topics.spark.lake.place import Place
 from topics.spark.lake.reconcile import carry_deletes
 from topics.spark.lake.sink import FORMAT, LakeSink
 from topics.spark.lake.table import CHECKPOINT, LakeTable
+from topics.spark.log import Head
 from topics.spark.slow_starts import again_if_too_slow
 
 if TYPE_CHECKING:
@@ -256,36 +258,18 @@ State = Callable[[], Mapping[str, Any]]
 def epoch_of(progress: Mapping[str, Any], topic: str, state: State) -> Epoch:
     """Read Spark's report of an epoch; the log is asked for what the report does not say."""
     rows, duration_ms = progress["numInputRows"], progress.get("batchDuration") or 0
-    (source,) = progress["sources"]
     return Epoch(
         epoch=int(progress["batchId"]),
         rows=rows,
         rows_per_second=1000 * rows / duration_ms if duration_ms else 0.0,
         seconds=duration_ms / 1000,
-        lag=_behind(source, topic, state),
+        lag=lag_of(progress, lambda _: _end(state)).get(topic),
     )
 
 
-def _behind(source: Mapping[str, Any], topic: str, state: State) -> int | None:
-    at = _position(source.get("endOffset"), topic)
-    # Of an epoch that an earlier run had begun Spark does not look where the topic ends.
-    newest = _position(source.get("latestOffset"), topic) or _end(state)
-    if at is None or newest is None:
-        return None
-    return max(0, newest[1] - (at[1] if at[0] == newest[0] else 1))
-
-
-def _end(state: State) -> tuple[int, int] | None:
+def _end(state: State) -> Head | None:
     try:
         found = state()
     except TopicsError:
         return None  # dropped, or out of reach: the query itself will tell
-    return int(found["epoch"]), int(found["head_seq"]) + 1
-
-
-def _position(offset: object, topic: str) -> tuple[int, int] | None:
-    decoded = json.loads(offset) if isinstance(offset, str) and offset else offset
-    if not isinstance(decoded, Mapping) or topic not in decoded:
-        return None
-    epoch, next_seq = decoded[topic]
-    return int(epoch), int(next_seq)
+    return Head(int(found["epoch"]), int(found["head_seq"]) + 1)
