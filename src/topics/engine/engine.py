@@ -64,7 +64,7 @@ class Engine:
         self.drop = self.lifecycle.drop
         self.append = self._appender.append
         self.append_at_once = self._appender.append_at_once
-        self.submit_plain = self._appender.submit_plain
+        self.submit_at_once = self._appender.submit_at_once
         self.append_together = self._appender.append_together
         self.delete = self._deleter.delete
         self.delete_seqs = self._deleter.delete_seqs

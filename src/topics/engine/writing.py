@@ -145,11 +145,11 @@ class Appender:
         return Ack(name, run.first_seq, run.last_seq, run.last_seq, run.count, created, False)
 
     def append_at_once(self, name: str, batch: RecordBatch) -> Ack | None:
-        """`submit_plain` for a log that has finished a submission by the time it has taken it."""
-        submission = self.submit_plain(name, batch)
+        """`submit_at_once` for a log that has finished a submission by the time it has taken it."""
+        submission = self.submit_at_once(name, batch)
         return None if submission is None else acked(submission)
 
-    def submit_plain(
+    def submit_at_once(
         self, name: str, batch: RecordBatch, key: str | None = None
     ) -> AppendSubmission | None:
         """A write without conditions that nothing holds up, without the machinery for waiting.

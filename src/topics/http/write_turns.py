@@ -85,7 +85,7 @@ def _write_alone(name: str, writer: Writer) -> None:
     answer = partial(answer_write, timing, return_seqs, call)
     try:
         engine = call.engine
-        submission = engine.submit_plain(name, batch, key)
+        submission = engine.submit_at_once(name, batch, key)
         if submission is not None and submission.done:
             answer(acked(submission, timing))
             return

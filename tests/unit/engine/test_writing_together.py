@@ -230,7 +230,7 @@ def test_with_a_key_that_is_on_its_way_each_goes_by_itself() -> None:
     acks = made.loop.begin(together(made, MIXED))
     for key in ("a", "c", "d", "f" * 200):
         assert run(together(made, [*PLAIN_FIRST, Write(key, RecordBatch([b"1"]))])) is None
-        assert made.engine.submit_plain(TOPIC, RecordBatch([b"1"]), key) is None
+        assert made.engine.submit_at_once(TOPIC, RecordBatch([b"1"]), key) is None
     again = made.loop.begin(made.engine.append(TOPIC, RecordBatch([b"1"]), key="d"))
     assert len(made.log.held) == 1
     made.log.is_holding = False
@@ -273,10 +273,10 @@ def test_when_the_log_refuses_no_key_is_known_and_no_seq_is_burnt() -> None:
 
 def test_a_lone_write_with_a_key_is_submitted_without_waiting() -> None:
     made = shop(durability="disk")
-    first = made.engine.submit_plain(TOPIC, RecordBatch([b"1"]), "k")
+    first = made.engine.submit_at_once(TOPIC, RecordBatch([b"1"]), "k")
     assert first is not None
     assert first.run.first_seq == 2
-    assert made.engine.submit_plain(TOPIC, RecordBatch([b"1"]), "k") is None
+    assert made.engine.submit_at_once(TOPIC, RecordBatch([b"1"]), "k") is None
     assert run(made.engine.append(TOPIC, RecordBatch([b"1"]), key="k")).deduped
 
 

@@ -30,6 +30,14 @@ async def hired(world: World, names: str) -> list[Worker]:
     return world.hire(names)
 
 
+async def hold_writes_of(world: World, a: Worker, b: Worker) -> None:
+    """They write together, the first with the key `k`, and the log keeps it for now."""
+    world.shop.log.is_holding = True
+    a.append("a", idempotency_key="k")
+    b.append("b")
+    await turn()
+
+
 def stored(world: World, topic: str = QUEUE) -> list[object]:
     page = run(world.shop.engine.read(topic, Query()))
     return [(record.seq, record.data) for record in page.records]
@@ -169,10 +177,7 @@ def test_of_writes_of_one_turn_with_the_same_key_the_first_is_done(durability: s
 def test_a_repeat_in_a_later_turn_waits_for_the_write_that_is_on_its_way() -> None:
     async def scene(world: World) -> None:
         a, b, c, d = await hired(world, "abcd")
-        world.shop.log.is_holding = True
-        a.append("a", idempotency_key="k")
-        b.append("b")
-        await turn()
+        await hold_writes_of(world, a, b)
         assert len(world.shop.log.held) == 1
         c.append("c", idempotency_key="k")
         d.append("d", idempotency_key="l")
@@ -193,10 +198,7 @@ def test_a_repeat_in_a_later_turn_waits_for_the_write_that_is_on_its_way() -> No
 def test_a_repeat_of_a_write_that_failed_is_written() -> None:
     async def scene(world: World) -> None:
         a, b, c, d = await hired(world, "abcd")
-        world.shop.log.is_holding = True
-        a.append("a", idempotency_key="k")
-        b.append("b")
-        await turn()
+        await hold_writes_of(world, a, b)
         c.append("c", idempotency_key="k")
         d.append("d", idempotency_key="k")
         await turn()
@@ -351,7 +353,7 @@ def broken_later(*_: object) -> Op[None]:
 
 @pytest.mark.parametrize(
     ("names", "what", "bug"),
-    [("a", "submit_plain", broken), ("ab", "append_together", broken_later)],
+    [("a", "submit_at_once", broken), ("ab", "append_together", broken_later)],
 )
 def test_a_bug_is_told_to_all_who_met_it(
     names: str, what: str, bug: object, monkeypatch: pytest.MonkeyPatch
