@@ -57,8 +57,7 @@ class FrameRecords(Sequence[Record]):
     def stored(self) -> Iterator[memoryview]:
         """The frames as they are stored."""
         for buf, offset in zip(self.bufs, self.offsets, strict=True):
-            size = 4 + int.from_bytes(buf[offset : offset + 4], "little")
-            yield memoryview(buf)[offset : offset + size]
+            yield memoryview(buf)[offset : _end_of(buf, offset)]
 
     def extend(self, bufs: list[bytes], offsets: list[int]) -> None:
         self.bufs += bufs
@@ -67,7 +66,11 @@ class FrameRecords(Sequence[Record]):
 
 def frame_alone(buf: bytes, offset: int) -> bytes:
     """A trusted frame without the bytes around it."""
-    return buf[offset : offset + 4 + int.from_bytes(buf[offset : offset + 4], "little")]
+    return buf[offset : _end_of(buf, offset)]
+
+
+def _end_of(buf: bytes, offset: int) -> int:
+    return offset + 4 + int.from_bytes(buf[offset : offset + 4], "little")
 
 
 def decode(buf: bytes, offset: int) -> Record:

@@ -53,7 +53,7 @@ class Fetcher:
         again = [seq for seq, _, times in grants if times > 1 and queue.is_live(seq)]
         if again:
             frames |= yield from self._engine.frames(queue, again)
-        live_leases(self._engine.kernel, queue)
+        live_leases(self._engine.kernel, queue)  # it may have been dropped meanwhile
         jobs = []
         for share in shares:
             held = [x for x in share if leased.get(x[0]) is x[1] and x[0] in frames]
