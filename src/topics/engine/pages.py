@@ -12,8 +12,8 @@ from topics.values import Record
 _DATA_START = 38
 _JOB = struct.Struct("<5xB16xQHHII")
 """Flags, time, lengths of node, tag and blob; and if there are no names, the length of the data."""
-PLAIN_JOB = struct.Struct("<22xQIII")
-"""Time, the lengths of both names as one number, of the blob, and of the data.
+PLAIN_JOB = struct.Struct("<5xB16xQIII")
+"""Flags, time, the lengths of both names as one number, of the blob, and of the data.
 
 The last means something only for a record without names: with meta its blob is longer than its data
 and the length before it.
@@ -90,7 +90,7 @@ def decode(buf: bytes, offset: int) -> Record:
 def job_fields(buf: bytes, offset: int) -> tuple[int, bytes, str | None, bytes | None]:
     """Time, data, tag and meta of the record whose trusted frame begins at `offset`."""
     flags, ts, node_len, tag_len, blob_len, data_len = _JOB.unpack_from(buf, offset)
-    at, tag = offset + _DATA_START, None
+    at, tag = offset + _DATA_START, "" if flags & FLAG_TAG else None
     if node_len or tag_len:
         tag_at = at + node_len
         at = tag_at + tag_len

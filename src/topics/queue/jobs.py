@@ -10,6 +10,7 @@ from typing import NamedTuple, overload
 
 from topics.core.leases import Lease
 from topics.engine.pages import PLAIN_JOB, PLAIN_JOB_START, job_fields
+from topics.storage.frames import FLAG_TAG
 from topics.values import Job, JobRow
 from topics.wire.responses import JOB_TEXT, job_members, job_middle
 
@@ -46,8 +47,8 @@ class Jobs(Sequence[Job]):
         for seq, lease, deliveries, buf, offset in zip(
             self.seqs, self._leases, self._deliveries, self._bufs, self._offsets, strict=True
         ):
-            ts, names, blob_len, data_len = unpack(buf, offset)
-            if names or blob_len != data_len + 4:
+            flags, ts, names, blob_len, data_len = unpack(buf, offset)
+            if names or flags & FLAG_TAG or blob_len != data_len + 4:
                 texts.append(job_members(self._row(len(texts))))
                 continue
             deadline = lease.deadline_ms

@@ -58,6 +58,17 @@ def test_plain_jobs_share_only_what_they_have_in_common() -> None:
     assert list(jobs) == [Job(*row) for row in rows]
 
 
+@pytest.mark.parametrize("meta", [None, b"{}"])
+@pytest.mark.parametrize("node", [None, "", "writer"])
+def test_an_empty_tag_is_a_tag(node: str | None, meta: bytes | None) -> None:
+    row = (1, 1, 900, TS, 1, b"1", "", meta)
+    batch = RecordBatch([row[5]], [meta or b""], [row[6]], [node])
+    buf, _ = encode_append(1, row[0], TS, batch, durable=False)
+    jobs = Jobs([row[0]], [Lease(row[1], "w", row[2])], [row[4]], [buf], [0])
+    assert jobs.rendered() == [job_members(row)]
+    assert list(jobs) == [Job(*row)]
+
+
 def test_jobs_are_a_list_to_whoever_looks() -> None:
     jobs, wanted = claimed(), [Job(*row) for row in ROWS]
     assert (len(jobs), list(jobs), jobs[1], jobs[-1]) == (4, wanted, wanted[1], wanted[3])
