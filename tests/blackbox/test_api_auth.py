@@ -113,6 +113,16 @@ def test_no_header_gets_nowhere_not_even_to_a_404(shared_server: ServerProcess) 
         assert (found.status, found.code) == (401, "unauthorized"), path
 
 
+@pytest.mark.parametrize("path", ["/v0/topics/%ff", "/%c3", "/v0/watch/%ff?token=boss"])
+def test_what_is_wrong_with_a_path_is_told_only_to_who_has_a_key(
+    shared_server: ServerProcess, path: str
+) -> None:
+    without = plain(shared_server, "GET", path)
+    assert (without.status, without.code) == (401, "unauthorized")
+    known = plain(shared_server, "GET", path, headers={"authorization": "Bearer read-1"})
+    assert (known.status, known.code) == (400, "invalid_request")
+
+
 def test_an_entry_without_a_secret_makes_no_key(shared_server: ServerProcess) -> None:
     for header in ("Bearer ", "Bearer  ", "Bearer :read"):
         found = plain(shared_server, "GET", "/v0/topics", headers={"authorization": header})

@@ -123,11 +123,17 @@ class App:
 
     def _judge(self, request: Request) -> _Standing:
         """What the head alone decides; an unknown key is refused here, before all else."""
-        resource, names = self._routes.find_path(request.path)
+        resource: Resource | None = None
+        names: tuple[str, ...] = ()
+        flaw: TopicsError | None = None
+        try:
+            resource, names = self._routes.find_path(request.path)
+        except TopicsError as error:
+            flaw = error  # told to those who may ask
         principal = self._authenticate(request, resource)
         endpoint: Endpoint | TopicsError
         try:
-            endpoint = self._authorise(request, resource, principal, names)
+            endpoint = flaw or self._authorise(request, resource, principal, names)
         except TopicsError as error:
             endpoint = error
         return _Standing(
