@@ -392,6 +392,18 @@ def test_the_key_of_the_body_wins_over_the_header(api: Api, topic: str) -> None:
     assert [send(None, None), send(None, None)] == [False, False]
 
 
+def test_two_keys_in_headers_are_never_taken_for_one(api: Api, topic: str) -> None:
+    def send(header: bytes) -> bool:
+        headers = [(b"idempotency-key", header), (b"content-type", b"application/json")]
+        body = b'{"records":[{"data":1}]}'
+        answer = api.http.post(f"/v0/topics/{topic}", content=body, headers=headers)
+        return bool(good(answer)["deduped"])
+
+    assert [send(b"\xff"), send(b"\xfe"), send(b"\xff")] == [False, False, True]
+    assert [send(b"caf\xc3\xa9"), send(b"caf\xc3\xa8")] == [False, False]
+    assert api.write(topic, 1, idempotency_key="caf\u00e9")["deduped"] is True
+
+
 def test_keys_belong_to_their_topic_and_die_with_it(api: Api, topic: str) -> None:
     api.write(topic, 1, idempotency_key="k")
     assert api.write(f"{topic}.other", 1, idempotency_key="k")["deduped"] is False

@@ -50,7 +50,7 @@ def write(together: WriteTurns, call: Call) -> None:
     batch = batch_of(sent.drafts)
     key = sent.idempotency_key
     if key is None and b"idempotency-key" in call.request.headers:
-        key = call.header(b"idempotency-key").decode("utf-8", "replace")
+        key = _text_of(call.header(b"idempotency-key"))
     engine = call.engine
     check_batch(batch, engine.kernel.settings, key=key, at_most=len(body))
     return_seqs = call.query.flag("return_seqs", default=True) if call.request.raw_query else True
@@ -72,6 +72,14 @@ def write(together: WriteTurns, call: Call) -> None:
         ),
         partial(answer_write, timing, return_seqs, call),
     )
+
+
+def _text_of(header: bytes) -> str:
+    """A header as text, so that two keys never become one: UTF-8, or else the old Latin-1."""
+    try:
+        return header.decode()
+    except UnicodeDecodeError:
+        return header.decode("latin-1")
 
 
 def check_may_configure(call: Call, name: str, sent: WriteRequest) -> None:
