@@ -46,7 +46,8 @@ def write(together: WriteTurns, call: Call) -> None:
     (name,) = call.names
     body = call.json_body()
     sent = requests.decode_write(body)
-    check_may_configure(call, name, sent)
+    if sent.config is not None:
+        sent = _may_configure(call, name, sent, sent.config)
     batch = batch_of(sent.drafts)
     key = sent.idempotency_key
     if key is None and b"idempotency-key" in call.request.headers:
@@ -82,15 +83,21 @@ def _text_of(header: bytes) -> str:
         return header.decode("latin-1")
 
 
-def check_may_configure(call: Call, name: str, sent: WriteRequest) -> None:
-    """Configuring a topic by writing to it needs what configuring it needs."""
-    if sent.config is None:
-        return
-    if sent.config.dead_letter is not None:
-        call.allow_body_name(sent.config.dead_letter)
-    absent = name not in call.engine.kernel.catalog.by_name
-    if absent and not call.principal.may(Scope.ADMIN):
+def _may_configure(
+    call: Call, name: str, sent: WriteRequest, config: requests.ConfigBody
+) -> WriteRequest:
+    """The write, if its key may configure a topic like this.
+
+    The config counts for a new topic only. Where there is one it is let go of, unjudged, so that it
+    cannot count after all if the topic is dropped in the meantime.
+    """
+    if name in call.engine.kernel.catalog.by_name:
+        return msgspec.structs.replace(sent, config=None)
+    if not call.principal.may(Scope.ADMIN):
         raise Forbidden(scope="admin", topic=name)
+    if config.dead_letter is not None:
+        call.allow_body_name(config.dead_letter)
+    return sent
 
 
 # Reading
