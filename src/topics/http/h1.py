@@ -82,6 +82,7 @@ class H1Connection(asyncio.Protocol):
         """Parse what arrived and answer what can be answered; it leaves with this turn's rest."""
         if self._reader.deaf:
             return
+        self.hub.turns.hear(self)
         if self._holds or self._held:
             self._held += data
             return

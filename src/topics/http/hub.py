@@ -104,6 +104,7 @@ class Hub:
     def drop(self, connection: Connection) -> None:
         """Forget a connection that has closed; dropping twice is harmless."""
         self.connections.discard(connection)
+        self.turns.forget(connection)
         if not self.connections:
             self.all_gone.set()
 

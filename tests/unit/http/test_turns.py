@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -39,6 +40,16 @@ class Answer:
 
     def abort(self) -> None:
         raise AssertionError("nothing went wrong")
+
+
+class Broken(Answer):
+    """One that cannot be sent."""
+
+    def uncork(self) -> None:
+        raise RuntimeError("broken")
+
+    def abort(self) -> None:
+        self._loop.done.append(f"{self._name} closed")
 
 
 @pytest.fixture
@@ -117,6 +128,80 @@ def test_others_are_expected_when_there_were_some_in_this_turn_or_the_one_before
     assert crowded(), "there were three before"
     loop.end_turn()
     assert not crowded(), "there was one before"
+
+
+def test_who_is_heard_twice_in_a_row_is_served_and_answered_without_a_turn(loop: Loop) -> None:
+    one = Answer(loop, "one")
+    loop.turns.hear(one)
+    loop.turns.uncork_later(one)
+    assert loop.done == [], "nobody knows yet whether it is alone"
+    loop.end_turn()
+    for _ in range(3):
+        loop.turns.hear(one)
+        assert not loop.turns.is_crowded()
+        loop.turns.uncork_later(one)
+        assert not loop.scheduled, "nothing is left for the end of a turn"
+    assert loop.done == ["one"] * 4
+
+
+def test_who_is_heard_after_somebody_else_is_not_alone(loop: Loop) -> None:
+    one, other = Answer(loop, "one"), Answer(loop, "other")
+    for connection in (one, one, other, one):
+        loop.turns.hear(connection)
+    loop.turns.uncork_later(one)
+    assert loop.done == []
+    loop.end_turn()
+    assert loop.done == ["one"]
+
+
+def test_what_one_connection_asks_at_once_is_still_done_together(loop: Loop) -> None:
+    one = Answer(loop, "one")
+    loop.turns.hear(one)
+    loop.turns.hear(one)
+    assert [loop.turns.is_crowded() for _ in range(3)] == [False, True, True]
+    loop.turns.uncork_later(one)
+    assert loop.done == [], "others of this turn are not answered yet"
+    loop.end_turn()
+    assert loop.done == ["one"]
+    loop.turns.hear(one)
+    assert loop.turns.is_crowded(), "there were three before"
+    loop.end_turn()
+    loop.turns.hear(one)
+    assert not loop.turns.is_crowded()
+    assert not loop.scheduled
+
+
+@pytest.mark.usefixtures("_patient")
+def test_an_answer_to_somebody_else_waits_for_the_end_of_the_turn(loop: Loop) -> None:
+    writer = Answer(loop, "writer")
+    loop.turns.hear(writer)
+    loop.turns.hear(writer)
+    loop.turns.uncork_later(Answer(loop, "reader"))
+    loop.turns.uncork_later(writer)
+    assert loop.done == []
+    loop.end_turn()
+    assert loop.done == ["reader", "writer"]
+
+
+def test_a_connection_that_is_over_is_let_go(loop: Loop) -> None:
+    one = Answer(loop, "one")
+    gone = weakref.ref(one)
+    loop.turns.hear(one)
+    loop.turns.forget(Answer(loop, "other"))
+    loop.turns.forget(one)
+    del one
+    assert gone() is None
+
+
+def test_a_lone_connection_that_cannot_take_its_answer_is_closed(
+    loop: Loop, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = Broken(loop, "one")
+    loop.turns.hear(one)
+    loop.turns.hear(one)
+    with caplog.at_level(logging.CRITICAL, logger="topics.http"):
+        loop.turns.uncork_later(one)
+    assert loop.done == ["one closed"]
 
 
 @pytest.mark.usefixtures("_patient")
