@@ -7,6 +7,7 @@ import signal
 import socket
 import ssl
 import subprocess
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -127,10 +128,40 @@ def test_sighup_brings_a_new_certificate_and_drops_nobody(
             assert serial_of(new, certificates) == 2
 
 
-def test_a_bad_new_certificate_leaves_the_old_one(
-    tls_server: ServerProcess, certificates: Path
+def encrypt_key(directory: Path) -> None:
+    """Put a pass phrase on the key."""
+    path = str(directory / "key.pem")
+    encrypted = subprocess.run(
+        ["openssl", "pkey", "-in", path, "-aes256", "-passout", "pass:word"],
+        check=True,
+        capture_output=True,
+    )
+    Path(path).write_bytes(encrypted.stdout)
+
+
+def spoil_key(directory: Path) -> None:
+    (directory / "key.pem").write_text("nonsense")
+
+
+def test_an_encrypted_key_is_refused_without_asking_anybody(
+    server_factory: ServerFactory, certificates: Path
 ) -> None:
-    (certificates / "key.pem").write_text("nonsense")
+    encrypt_key(certificates)
+    pair = {"CERT": "cert.pem", "KEY": "key.pem"}
+    env = {f"TOPICS_TLS_{name}": str(certificates / file) for name, file in pair.items()}
+    server = server_factory(env=env, start=False)
+    server.launch()
+    assert server.wait() == 2
+    assert "TOPICS_TLS_KEY" in server.stderr
+    assert "the key is encrypted" in server.stderr
+    assert "Enter PEM pass phrase" not in server.stderr
+
+
+@pytest.mark.parametrize("spoil", [spoil_key, encrypt_key])
+def test_a_bad_new_certificate_leaves_the_old_one(
+    tls_server: ServerProcess, certificates: Path, spoil: Callable[[Path], None]
+) -> None:
+    spoil(certificates)
     tls_server.signal(signal.SIGHUP)
     wait_until(lambda: "not reloaded" in tls_server.stderr, tls_server)
     with connect(tls_server, "http/1.1") as connection:

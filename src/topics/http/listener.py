@@ -128,5 +128,15 @@ def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["h2", "http/1.1"])
-    context.load_cert_chain(certificate, key)
+    load_certificate(context, certificate, key)
     return context
+
+
+def load_certificate(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
+    """Serve new connections with this pair; raises OSError when it cannot be used."""
+    # Without an answer of our own OpenSSL would ask the terminal, and everybody would wait for it.
+    context.load_cert_chain(certificate, key, password=_refuse_pass_phrase)
+
+
+def _refuse_pass_phrase() -> str:
+    raise OSError("the key is encrypted, and nobody is there to type its pass phrase; decrypt it")

@@ -29,7 +29,7 @@ from topics.engine.opening import Opening, open_entered
 from topics.errors import Internal, InvalidSetting, LogFailed, RefusedToOpen, TopicsError
 from topics.http.access_log import AccessLog
 from topics.http.limits import Limits
-from topics.http.listener import Listener, tls_context
+from topics.http.listener import Listener, load_certificate, tls_context
 from topics.http.service import HttpLimits, Service
 from topics.server.config import ServerConfig, TlsFiles
 from topics.server.driver import Driver
@@ -164,7 +164,7 @@ class Server:
         try:
             # A bad pair would leave the context in use half changed, so it is tried out first.
             _load_tls(tls)
-            self._tls.load_cert_chain(tls.cert, tls.key)
+            load_certificate(self._tls, Path(tls.cert), Path(tls.key))
             _log.info("TLS certificate reloaded; open connections keep theirs")
         except (InvalidSetting, OSError) as error:
             _log.error("TLS certificate not reloaded, the old one stays: %s", error)
