@@ -269,7 +269,7 @@ class Queues:
                     log_leases(self._kernel, topic, LeaseChanged.ACKED, list(held.items()))
                 self.changed(topic)
         if gone:
-            return _short(topic, parts, tuple(held), gone)
+            return _short(topic, asked, parts, tuple(held), gone)
         ready, in_flight = queue_counts(topic)
         return [
             Acked(name, end - start, skipped, ready, in_flight)
@@ -445,14 +445,29 @@ _Part: TypeAlias = tuple[int, int, list[int]]
 
 
 def _short(
-    topic: Topic, parts: Sequence[_Part], held: Sequence[int], gone: Collection[int]
+    topic: Topic,
+    asked: Sequence[Named],
+    parts: Sequence[_Part],
+    held: Sequence[int],
+    gone: Collection[int],
 ) -> list[Acked | TopicsError]:
-    """What became of calls some of whose jobs went away before they were removed."""
+    """What became of calls some of whose jobs went away before they were removed.
+
+    Those are skipped like any job that is not there, in the order they were sent.
+    """
     counts = queue_counts(topic)
-    return [
-        Acked(topic.name, sum(seq not in gone for seq in held[start:end]), skipped, *counts)
-        for start, end, skipped in parts
-    ]
+    outcomes: list[Acked | TopicsError] = []
+    for named, (start, end, _) in zip(asked, parts, strict=True):
+        acked = set(held[start:end]).difference(gone)
+        left = acked.copy()
+        skipped = []
+        for seq in named.seqs:
+            if seq in left:
+                left.discard(seq)
+            else:
+                skipped.append(seq)
+        outcomes.append(Acked(topic.name, len(acked), skipped, *counts))
+    return outcomes
 
 
 _PRESENT = Presence()
