@@ -85,6 +85,48 @@ def test_a_record_with_more_than_data_is_not_bare(record: bytes) -> None:
     assert writing._decode_bare(b'{"records":[{"data":%b}],"create":true}' % record) is None
 
 
+@pytest.mark.parametrize("key", ["k", "", "\u00e4", "},{'data':", "a" * 256])
+def test_a_key_behind_bare_records_is_taken_with_them(key: str) -> None:
+    for datas in ([b"1"], [b'[{"a":1},{"data":2}]', b"3"]):
+        records = b",".join([b'{"data":%b}' % data for data in datas])
+        body = b'{"records":[%b],"idempotency_key":"%b"}' % (records, key.encode())
+        assert writing._decode_bare(body) == WriteRequest(Drafts(datas), key)
+
+
+@pytest.mark.parametrize(
+    ("rest", "key"),
+    [
+        (b'"idempotency_key":null', None),
+        (rb'"idempotency_key":"\u0061"', "a"),
+        (rb'"idempotency_key":"a\"b"', 'a"b'),
+        (b'"idempotency_key":"a","create":null', "a"),
+    ],
+)
+def test_a_key_with_anything_beside_it_goes_the_long_way(rest: bytes, key: str | None) -> None:
+    body = b'{"records":[{"data":1}],%b}' % rest
+    assert writing._decode_bare(body) is None
+    assert requests.decode_write(body) == WriteRequest(Drafts([b"1"]), key)
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        b'"idempotency_key":"a","idempotency_key":"b"',
+        b'"idempotency_key":"a","records":[{"data":1}]',
+        b'"records":[{"data":1}],"idempotency_key":"a"',
+    ],
+)
+def test_bare_records_and_their_key_are_given_once(rest: bytes) -> None:
+    with pytest.raises(InvalidRequest, match="twice"):
+        requests.decode_write(b'{"records":[{"data":1}],%b}' % rest)
+
+
+@pytest.mark.parametrize("key", [b"1", b"true", rb'"\ud800"', b'"\xff"', b'["a"]'])
+def test_a_key_that_is_no_text_is_refused(key: bytes) -> None:
+    with pytest.raises(InvalidRequest):
+        requests.decode_write(b'{"records":[{"data":1}],"idempotency_key":%b}' % key)
+
+
 def test_columns_nobody_uses_are_none() -> None:
     write = requests.decode_write(b'{"records":[{"data":1},{"data":2}]}')
     assert write.drafts == Drafts([b"1", b"2"])

@@ -5,7 +5,7 @@ without surprises takes a short path, all others the general one of `BodyDecoder
 same result. What makes a body plain is its size: if the fields that were decoded account for
 every byte of the compact text, then none is repeated, unknown, null or escaped, and nothing but
 the payloads can nest. That replaces a look at each record by a few sums. The shortest path is that
-of a *bare* body, which has records with data and nothing else.
+of a *bare* body, which has records with data and perhaps a key behind them, but nothing else.
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ class _BareWrite(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """The part of `WriteBody` that most writes consist of."""
 
     records: list[_BareRecord]
+    idempotency_key: str | None = None
 
 
 class Drafts(msgspec.Struct, frozen=True):
@@ -89,6 +90,7 @@ class WriteRequest(msgspec.Struct, frozen=True):
 _write = BodyDecoder(WriteBody)
 _parse_bare = msgspec.json.Decoder(_BareWrite).decode
 _BARE_OPENING, _BARE_BORDER, _BARE_END = b'{"records":[{"data":', b'},{"data":', b"}]}"
+_KEYED_END = b'}],"idempotency_key":"%b"}'
 
 
 def decode_write(body: bytes) -> WriteRequest:
@@ -141,24 +143,26 @@ def _present(meta: Raw | UnsetType) -> bytes:
 
 
 def _decode_bare(body: bytes) -> WriteRequest | None:
-    """The write if the body has nothing but data, and no whitespace; None if it may have more."""
+    """The write if the body is bare and without whitespace; None if it may have more."""
     if not body.startswith(_BARE_OPENING) or _has_whitespace(body):
         return None
     try:
-        records = _parse_bare(body).records
+        sent = _parse_bare(body)
         if not body.isascii():
             body.decode()
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
+    records, key = sent.records, sent.idempotency_key
+    end = _BARE_END if key is None else _KEYED_END % key.encode()
     sizes = [len(record.data) for record in records]
-    around = len(_BARE_OPENING) + len(_BARE_END) + len(_BARE_BORDER) * (len(sizes) - 1)
-    if around + sum(sizes) != len(body):
+    around = len(_BARE_OPENING) + len(end) + len(_BARE_BORDER) * (len(sizes) - 1)
+    if around + sum(sizes) != len(body) or not body.endswith(end):
         return None
     # Between the records, and perhaps inside some, stands the border; often only between them.
-    datas = body[len(_BARE_OPENING) : -len(_BARE_END)].split(_BARE_BORDER)
+    datas = body[len(_BARE_OPENING) : -len(end)].split(_BARE_BORDER)
     if len(datas) != len(records):
         datas = [bytes(record.data) for record in records]
-    return WriteRequest(Drafts(datas)) if _are_shallow(datas, largest=max(sizes)) else None
+    return WriteRequest(Drafts(datas), key) if _are_shallow(datas, largest=max(sizes)) else None
 
 
 def _decode_plain(body: bytes) -> WriteRequest | None:
