@@ -7,7 +7,7 @@ import socket
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from tests.blackbox.api_client import good
 from tests.blackbox.conftest import Connect, ServerProcess
@@ -32,8 +32,8 @@ def first_seqs(server: ServerProcess, topic: str, sizes: Sequence[int]) -> list[
         return found
 
 
-def a_write(topic: str, size: int) -> bytes:
-    body = json.dumps({"records": [{"data": 1}] * size})
+def a_write(topic: str, size: int, **more: object) -> bytes:
+    body = json.dumps({"records": [{"data": 1}] * size, **more})
     return (
         f"POST /v0/topics/{topic} HTTP/1.1\r\nhost: t\r\ncontent-type: application/json\r\n"
         f"content-length: {len(body)}\r\n\r\n{body}"
@@ -41,13 +41,43 @@ def a_write(topic: str, size: int) -> bytes:
 
 
 def first_seq(answers: BinaryIO) -> int:
-    status, length = answers.readline(), 0
-    assert status.split()[1] == b"200", status
+    status, ack = next_answer(answers)
+    assert status == 200, ack
+    seq: int = ack["first_seq"]
+    return seq
+
+
+def next_answer(answers: BinaryIO) -> tuple[int, dict[str, Any]]:
+    status, length = int(answers.readline().split()[1]), 0
     while (field := answers.readline().strip().lower()) != b"":
         name, _, value = field.partition(b":")
         length = int(value) if name == b"content-length" else length
-    seq: int = json.loads(answers.read(length))["first_seq"]
-    return seq
+    return status, json.loads(answers.read(length))
+
+
+def test_of_pipelined_writes_to_a_new_topic_the_first_makes_it_for_the_others(
+    shared_server: ServerProcess, topic: str
+) -> None:
+    line = (
+        a_write(topic, 2, idempotency_key="k"),
+        a_write(topic, 1, create=False),
+        a_write(topic, 1, config={"auto_create": False}),
+        a_write(topic, 1, expect_head=4),
+        a_write(topic, 1, expect_head=4),
+        a_write(topic, 1, idempotency_key="k"),
+    )
+    address = (shared_server.host, shared_server.port)
+    with (
+        socket.create_connection(address, timeout=90) as connection,
+        connection.makefile("rb") as answers,
+    ):
+        connection.sendall(b"".join(line))
+        found = [next_answer(answers) for _ in line]
+    assert [status for status, _ in found] == [201, 200, 200, 200, 409, 200]
+    acks = [ack for _, ack in found if "error" not in ack]
+    assert [ack["first_seq"] for ack in acks] == [1, 3, 4, 5, 1]
+    assert [ack["created"] for ack in acks] == [True, False, False, False, False]
+    assert [ack["deduped"] for ack in acks] == [False, False, False, False, True]
 
 
 def test_pipelined_writes_stay_in_order_while_routers_come_and_go(

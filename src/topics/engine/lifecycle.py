@@ -32,7 +32,8 @@ class Lifecycle:
     def __init__(self, kernel: Kernel, arenas: Arenas) -> None:
         self._kernel = kernel
         self._arenas = arenas
-        self._being_created: dict[str, FactSubmission] = {}
+        self.being_created: dict[str, FactSubmission] = {}
+        """By name what makes a topic that nobody sees yet."""
 
     def parse(self, fields: Mapping[str, Any], name: str) -> TopicConfig:
         return parse(fields, topic=name)
@@ -42,8 +43,8 @@ class Lifecycle:
         check_topic_name(name)
         config = parse(fields, topic=name)
         topic = self._kernel.catalog.by_name.get(name)
-        while topic is None and name in self._being_created:
-            yield self._being_created[name]
+        while topic is None and name in self.being_created:
+            yield self.being_created[name]
             topic = self._kernel.catalog.by_name.get(name)
         while topic is not None:
             if (yield from self._update(topic, config)):
@@ -56,12 +57,12 @@ class Lifecycle:
         """Make a topic that does not exist; a lost race gives the winner's."""
         kernel, catalog = self._kernel, self._kernel.catalog
         check_topic_name(name)
-        while name in self._being_created:
-            yield self._being_created[name]
+        while name in self.being_created:
+            yield self.being_created[name]
         if name in catalog.by_name:
             return catalog.by_name[name]
         limit = kernel.settings.max_topics
-        if limit and len(catalog.by_id) + len(self._being_created) >= limit:
+        if limit and len(catalog.by_id) + len(self.being_created) >= limit:
             raise Throttled("max_topics", maximum=limit)
         topic_id = catalog.next_topic_id
         catalog.next_topic_id += 1  # never given out again, even if this creation fails
@@ -77,7 +78,7 @@ class Lifecycle:
             return catalog.by_id[topic_id]
         submission = kernel.submit(facts, topic_id=topic_id, durable=True, then=self._created)
         if not submission.done:
-            self._being_created[name] = submission
+            self.being_created[name] = submission
             yield submission
         if submission.error is not None:
             raise submission.error
@@ -87,7 +88,7 @@ class Lifecycle:
         """Not later: whoever runs before the creator would wait for what is over."""
         fact = submission.facts[0]
         assert isinstance(fact, TopicCreated)
-        self._being_created.pop(fact.name, None)
+        self.being_created.pop(fact.name, None)
 
     def _update(self, topic: Topic, config: TopicConfig) -> Op[bool]:
         """Configure a topic; False when it was dropped before its turn came."""

@@ -13,7 +13,6 @@ from itertools import accumulate
 from typing import Any
 
 from topics.core.batch import RecordBatch, joined
-from topics.core.config import TopicConfig
 from topics.core.facts import Appended, Evicted, HeadReserved, KeyRemembered
 from topics.core.keys import MAX_EXPIRED
 from topics.core.topic import Topic
@@ -257,8 +256,7 @@ class Appender:
         while True:
             topic = kernel.catalog.by_name.get(name)
             if topic is None:
-                yield from self._create(name, create, config, expect_head)
-                created = True
+                created |= yield from self._create(name, create, config, expect_head)
                 continue
             if topic.id in kernel.sections.barred and topic.id != let_in:
                 yield from kernel.sections.enter(topic.id)
@@ -317,14 +315,19 @@ class Appender:
         create: bool | None,
         config: Mapping[str, Any] | None,
         expect_head: int | None,
-    ) -> Op[None]:
-        fields = dict(config or {})
-        parsed: TopicConfig = self._lifecycle.parse(fields, name)
+    ) -> Op[bool]:
+        """Make the topic; False when somebody is at it already, who is waited for."""
+        under_way = self._lifecycle.being_created.get(name)
+        if under_way is not None:
+            yield under_way
+            return False
+        parsed = self._lifecycle.parse(config or {}, name)
         if create is False or (create is None and not parsed.auto_create):
             raise TopicNotFound(name)
         if expect_head:
             raise HeadMismatch(topic=name, expected=expect_head, head_seq=0)
         yield from self._lifecycle.create(name, parsed)
+        return True
 
     def _known(self, topic: Topic, key: str) -> Ack | None:
         """The answer to a key seen before."""
