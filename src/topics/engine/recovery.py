@@ -17,7 +17,6 @@ finds the same files. A read-only view stops after step 7.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 
 import msgspec
 
@@ -33,6 +32,7 @@ from topics.engine.clock import Clock
 from topics.engine.history import ALL, Resident, SegmentHistory
 from topics.engine.leftovers import clear_leftovers
 from topics.engine.originals import Originals
+from topics.engine.progress import Progress, Tell
 from topics.engine.replay import Contained, Replay
 from topics.engine.settings import EngineSettings
 from topics.errors import InvalidRequest, RefusedToOpen
@@ -104,7 +104,7 @@ def find_state(
     settings: EngineSettings,
     *,
     clock: Clock,
-    progress: Callable[[float], None] = lambda share: None,
+    progress: Tell = lambda share: None,
     beside_owner: bool = False,
 ) -> Found:
     """Steps 2 to 7: read everything, change nothing.
@@ -122,7 +122,7 @@ def find_state(
         found.beside_owner = beside_owner
         found.bad_snapshots += unusable
         try:
-            _find(found, settings, clock, progress)
+            _find(found, settings, clock, Progress(progress))
         except (RefusedToOpen, FileNotFoundError) as error:
             found.handles.close()
             if isinstance(error, RefusedToOpen) and error.reason == "segment_missing":
@@ -150,16 +150,14 @@ def _nothing_found(
     return Found(fs, path, store_format, catalog, sources, handles, store, Arenas(sources))
 
 
-def _find(
-    found: Found, settings: EngineSettings, clock: Clock, progress: Callable[[float], None]
-) -> None:
+def _find(found: Found, settings: EngineSettings, clock: Clock, progress: Progress) -> None:
     path = found.path
     try:
         find_retired(found.store)
         _load_snapshot(found)
         crashpoint("rec.snapshot")
         _require_cold_dir(found)
-        _scan(found, salvage=settings.wal_repair == "salvage")
+        _scan(found, progress, salvage=settings.wal_repair == "salvage")
         crashpoint("rec.scan")
         replay = _replay(found, settings, progress)
         _require_cold_dir(found)
@@ -248,7 +246,7 @@ def _restore_topic(found: Found, line: TopicLine) -> None:
 # Log
 
 
-def _scan(found: Found, *, salvage: bool) -> None:
+def _scan(found: Found, progress: Progress, *, salvage: bool) -> None:
     positions: dict[str, GroupPosition] = {}
     if found.snapshot is not None:
         positions = {position.key: position for position in found.snapshot.head.groups}
@@ -256,7 +254,8 @@ def _scan(found: Found, *, salvage: bool) -> None:
     def add_source(path: str) -> int:
         return found.sources.add(WalSource(path, found.handles))
 
-    for group in discover(found.fs, f"{found.path}/{layout.WAL}"):
+    groups = discover(found.fs, f"{found.path}/{layout.WAL}")
+    for number, group in enumerate(groups):
         position = positions.get(group.key)
         found.scans.append(
             scan_group(
@@ -266,6 +265,7 @@ def _scan(found: Found, *, salvage: bool) -> None:
                 start=_start(position),
                 add_source=add_source,
                 salvage=salvage,
+                progress=progress.of_scan(group=number, groups=len(groups)),
             )
         )
         found.warnings += group.warnings
@@ -291,7 +291,8 @@ def _start(position: GroupPosition | None) -> Position | None:
     return Position(position.file_lfn, position.offset, position.lfn)
 
 
-def _replay(found: Found, settings: EngineSettings, progress: Callable[[float], None]) -> Replay:
+def _replay(found: Found, settings: EngineSettings, progress: Progress) -> Replay:
+    progress.replayed(0.0)
     contained = Contained()
     if found.snapshot is not None:
         head = found.snapshot.head
@@ -308,7 +309,7 @@ def _replay(found: Found, settings: EngineSettings, progress: Callable[[float], 
         originals,
         found.arenas,
         salvage=settings.wal_repair == "salvage",
-        progress=progress,
+        progress=progress.replayed,
     )
     replay.run(found.scans)
     return replay

@@ -20,6 +20,7 @@ One file at a time is in memory. Nothing is written: `Repair` says what recovery
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import islice
 
 import msgspec
@@ -118,11 +119,13 @@ def scan_group(
     start: Position | None,
     add_source: Callable[[str], int],
     salvage: bool = False,
+    progress: Callable[[float], None] = lambda share: None,
 ) -> GroupScan:
     """Read everything after `start` (None: the whole group); `RefusedToOpen` when it is not sound.
 
     `add_source` makes a byte source of a log file and returns its id: runs of records point there.
-    With `salvage` damage costs the frames it hit instead of the start.
+    With `salvage` damage costs the frames it hit instead of the start. `progress` hears which share
+    of the bytes has been passed.
     """
     found = files_from(fs, group, start, store_id=store_id)
     lfn = 0 if start is None else start.lfn
@@ -130,6 +133,7 @@ def scan_group(
         end = start or Position(0, 0, 0)
         return GroupScan(group, end, next_link=Link(lfn + 1, 0, 0))
     mark = store_mark(store_id)
+    total, passed = sum(log_file.size for log_file in found), 0
     result = GroupScan(group, Position(0, 0, 0), Link(1, 0, 0))
     for number, log_file in enumerate(found):
         is_newest = number == len(found) - 1
@@ -146,9 +150,10 @@ def scan_group(
         source_id = add_source(log_file.path)
         result.sources[source_id] = log_file
         reader = _FileReader(fs, log_file, mark, is_newest=is_newest, salvage=salvage)
-        reader.read(offset, lfn)
+        reader.read(offset, lfn, partial(_tell, progress, passed, total))
         _take(result, reader, reader.collector.entries(source_id))
         lfn = reader.lfn
+        passed += log_file.size
     _finish(result, found[-1], reader, lfn)
     return result
 
@@ -171,6 +176,10 @@ def require_whole_generation(scans: Sequence[GroupScan]) -> None:
         beside = present[0].group.directory
         message = f"the log group {key} of the same run is gone; restore it"
         raise refusal("wal_missing", message, beside)
+
+
+def _tell(progress: Callable[[float], None], passed: int, total: int, offset: int) -> None:
+    progress((passed + offset) / total)
 
 
 def _take(result: GroupScan, reader: _FileReader, entries: list[tuple[int, Fact]]) -> None:
@@ -226,9 +235,14 @@ class _FileReader:
         self.orphans = 0
         self.is_damaged = False
         self._buf = b""
+        self._note: Callable[[int], None] = lambda offset: None
 
-    def read(self, offset: int, lfn: int) -> None:
-        """Collect every frame from `offset` on; the one before it has ordinal `lfn`."""
+    def read(self, offset: int, lfn: int, note: Callable[[int], None]) -> None:
+        """Collect every frame from `offset` on; the one before it has ordinal `lfn`.
+
+        `note` hears from time to time up to where that is done.
+        """
+        self._note = note
         self._buf = self._load()
         self.lfn = lfn
         self.durable_to = max(offset, HEADER_SIZE)
@@ -276,6 +290,7 @@ class _FileReader:
             self.lfn += len(offsets)
             self.frames += len(offsets)
         self.valid_end = end
+        self._note(end)
 
     def _judge(self, end: CleanEnd | Unreadable, pending: list[int]) -> int | None:
         """Decide what the end of readable frames means."""
