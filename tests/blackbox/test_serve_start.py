@@ -150,6 +150,33 @@ def test_pr11_requests_during_recovery_are_told_to_wait(
         assert http.get("/v0/topics/t").json()["count"] == 100
 
 
+def test_a_signal_during_recovery_ends_it_and_changes_nothing(
+    server_factory: ServerFactory, tmp_path: Path
+) -> None:
+    first = server_factory()
+    write(first, "t", 100)
+    first.kill()
+    go = tmp_path / "go"
+    env = {"TOPICS_TEST_HOOKS": "1", "TOPICS_HOLDPOINT": f"rec.scan:{go}"}
+    server = server_factory(env=env, start=False, data_dir=first.data_dir)
+    server.launch()
+    server.wait_bound()
+    server.signal(signal.SIGTERM)
+
+    def refusal() -> str:
+        answer = httpx.get(f"{server.url}/v0/topics/t", timeout=PATIENCE_S)
+        assert answer.status_code == 503
+        return str(answer.json()["error"]["code"])
+
+    wait_until(lambda: refusal() == "shutting_down", server)
+    go.touch()
+    assert server.wait() == 0
+    assert "stopped before recovery was complete" in server.stderr
+    assert "Traceback" not in server.stderr
+    again = server_factory(data_dir=first.data_dir)
+    assert httpx.get(f"{again.url}/v0/topics/t", timeout=PATIENCE_S).json()["count"] == 100
+
+
 @pytest.mark.parametrize("how", ["kill", "stop"])
 def test_acked_records_are_there_after_a_restart(server: ServerProcess, how: str) -> None:
     write(server, "t", 500)

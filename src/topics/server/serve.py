@@ -54,6 +54,10 @@ SWITCH_SECONDS = 0.0005
 be most of the latency of every request beside a bulk read or a checkpoint."""
 
 
+class _GaveUp(Exception):
+    """Recovery ends early because the server is to stop."""
+
+
 class Server:
     """Everything that lives as long as the process."""
 
@@ -100,6 +104,8 @@ class Server:
         sys.setswitchinterval(SWITCH_SECONDS)
         self._tls = _load_tls(self._config.tls)
         self._open_access_log()
+        # Before anybody can learn that we are here: a signal that came first would kill.
+        self._watch_signals()
         fs = RealFs()
         entered = directory.enter(fs, self._data_dir, self._clock)
         try:
@@ -107,12 +113,16 @@ class Server:
         except BaseException:
             entered.leave()
             raise
-        self._watch_signals()
         try:
             engine = await self._loop.run_in_executor(None, self._recover, fs, entered)
         except RefusedToOpen:
             await self._listener.close()
             raise
+        except _GaveUp:
+            _log.info("stopped before recovery was complete; nothing has changed on disk")
+            await self._listener.drain(DRAIN_SECONDS)
+            await self._listener.close()
+            return 0
         self._begin(engine)
         await self.stopping.wait()
         return await self._shut_down(engine)
@@ -153,8 +163,12 @@ class Server:
 
     def _watch_signals(self) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
-            self._loop.add_signal_handler(number, self.stopping.set)
+            self._loop.add_signal_handler(number, self._stop)
         self._loop.add_signal_handler(signal.SIGHUP, self._reload_tls)
+
+    def _stop(self) -> None:
+        self.service.draining = True
+        self.stopping.set()
 
     def _reload_tls(self) -> None:
         tls = self._config.tls
@@ -180,7 +194,10 @@ class Server:
         return open_entered(fs, entered, opening)
 
     def _note_progress(self, share: float) -> None:
+        """On the thread that recovers: whoever wants us to stop need not wait for its end."""
         self.service.replay_progress = share
+        if self.service.draining:
+            raise _GaveUp
 
     def _committer(self, shards: list[Shard]) -> GroupedCommitter:
         settings = WalSettings(
