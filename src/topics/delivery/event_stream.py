@@ -207,13 +207,18 @@ class StreamSink:
         while self._queue:
             self._hand_next()
 
-    def take_back(self) -> None:
-        """Forget what is queued and put its topics back to where they stood before it."""
+    def take_back(self) -> bool:
+        """Forget what is queued and put its topics back to where they stood before it.
+
+        Whether anything was queued.
+        """
+        found = bool(self._queue)
         while self._queue:
             queued = self._queue.pop()
             if queued.place is not None:
                 queued.place.rewind(queued.epoch, queued.cursor)
         self._frames = self._bytes = 0
+        return found
 
 
 class EventStream:
@@ -258,6 +263,11 @@ class EventStream:
         self._sink.take_back()
         self._finish(self._gone("superseded"))
 
+    def look_again(self) -> None:
+        """Another stream of the session left records that are this one's now."""
+        for name in self._feed.names:
+            self._feed.wake(name)
+
     def shut_down(self) -> None:
         """The server stops; the session can be resumed elsewhere or later."""
         self._sink.take_back()
@@ -282,10 +292,10 @@ class EventStream:
             return
         self._over = True
         self._feed.close()
-        self._sink.take_back()
+        left_records = self._sink.take_back()
         if self._heartbeat is not None:
             self._heartbeat.cancel()
-        self._session.leave(self)
+        self._session.leave(self, left_records=left_records)
         self._on_end()
 
     # Heartbeat

@@ -25,6 +25,9 @@ class OpenStream(Protocol):
     def supersede(self) -> None:
         """End the stream: another one takes its place."""
 
+    def look_again(self) -> None:
+        """Places have fallen: there may be records to deliver that nobody tells of."""
+
 
 class Session:
     """One watch. `places` are shared by its streams, which split the records between them."""
@@ -75,10 +78,14 @@ class Session:
         self.streams[stream] = None
         self._registry.note_busy(self)
 
-    def leave(self, stream: OpenStream) -> None:
+    def leave(self, stream: OpenStream, *, left_records: bool = False) -> None:
+        """A stream has ended; those that stay get the records it was to be sent and was not."""
         self.streams.pop(stream, None)
         if not self.streams:
             self._registry.note_idle(self)
+        elif left_records:
+            for other in self.streams:
+                other.look_again()
 
     def drop(self) -> None:
         """Nothing is left to follow."""

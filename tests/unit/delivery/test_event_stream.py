@@ -138,6 +138,24 @@ def test_frames_that_never_reached_the_transport_are_delivered_to_the_next_strea
     assert read_seqs(world.open(session)) == [2, 3, 4]
 
 
+def test_frames_that_never_reached_the_transport_go_to_a_stream_that_shares_the_session(
+    world: World,
+) -> None:
+    """At once: the topic may be quiet from then on."""
+    session = world.session({"orders": Start()})
+    first, second = world.open(session), world.open(session)
+    world.settle()
+    first.events()
+    second.events()
+    first.stalled = True
+    for n in range(4):
+        world.append("orders", n)
+    assert read_seqs(second) == []
+    first.leave()
+    world.settle()
+    assert read_seqs(second) == [2, 3, 4], "the transport took the first one"
+
+
 def test_what_was_queued_of_a_new_instance_is_taken_back_with_the_instance(world: World) -> None:
     world.append("orders", 1, 2)
     session = world.session({"orders": Start(tail=True)})
