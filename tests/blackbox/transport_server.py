@@ -80,7 +80,7 @@ class Script:
         reply(Response(200, b"%d" % len(request.body)))
 
     def on_big(self, request: Request, reply: Reply) -> None:
-        reply(Response(200, b"x" * int(request.query["n"])))
+        reply(Response(200, b"x" * (request.query.u64("n") or 0)))
 
     def on_boom(self, request: Request, reply: Reply) -> None:
         raise RuntimeError("boom")

@@ -151,7 +151,7 @@ class App:
         endpoint = resource.methods.get(_method(request)) if resource is not None else None
         header = request.headers.get(b"authorization")
         if endpoint is not None and endpoint.takes_stream_token:
-            token = stream_token(header, request.query_pairs)
+            token = stream_token(header, request.query)
         else:
             token = bearer_token(header)
         principal = service.keyring.find(token)

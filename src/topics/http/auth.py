@@ -21,11 +21,11 @@ from __future__ import annotations
 import enum
 import hashlib
 import hmac
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from topics.errors import InvalidSetting, Unauthorized
+from topics.wire.query import Query
 
 KeyId: TypeAlias = int
 """Place of a key among the entries, from 1. Tells keys apart and says nothing about the secret."""
@@ -173,21 +173,17 @@ def bearer_token(authorization: bytes | None) -> bytes | None:
     return value[len(_SCHEME) :].strip()
 
 
-def stream_token(
-    authorization: bytes | None, query_pairs: Iterable[tuple[str, str]]
-) -> bytes | None:
+def stream_token(authorization: bytes | None, query: Query) -> bytes | None:
     """The token of a request that opens an event stream: from the header, else from `?token=`.
 
     Browsers cannot set headers on such a request. Only routes that open one may use this, for
-    addresses end up in logs. `query_pairs` are decoded; the first `token` among them counts.
+    addresses end up in logs. Of several the first counts.
     """
     from_header = bearer_token(authorization)
     if from_header is not None:
         return from_header
-    for name, value in query_pairs:
-        if name == "token":
-            return value.strip().encode("utf-8", "surrogateescape")
-    return None
+    token = query.first("token")
+    return None if token is None else token.strip().encode("utf-8", "surrogateescape")
 
 
 def _digest(token: bytes) -> bytes:

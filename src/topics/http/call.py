@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from functools import cached_property
 from typing import TypeVar
 
 from topics.engine.effects import Op
@@ -15,7 +14,7 @@ from topics.http.auth import Principal
 from topics.http.errors import internal, refusal
 from topics.http.messages import Headers, Reply, Request, Response
 from topics.http.service import Service
-from topics.wire.query import NO_QUERY, Query, parse_query
+from topics.wire.query import Query
 from topics.wire.responses import time_spent
 
 T = TypeVar("T")
@@ -48,10 +47,9 @@ class Call:
         engine = self.service.engine
         return self.service.ready_engine if engine is None else engine
 
-    @cached_property
+    @property
     def query(self) -> Query:
-        raw = self.request.raw_query
-        return parse_query(raw) if raw else NO_QUERY
+        return self.request.query
 
     @property
     def request_id(self) -> str:

@@ -14,8 +14,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from topics.http.target import query_pairs, segments_of, split_target
+from topics.http.target import segments_of, split_target
 from topics.http.turns import Turns
+from topics.wire.query import NO_QUERY, Query, parse_query
 
 JSON = b"application/json"
 
@@ -31,6 +32,7 @@ class Request:
     standing: Any = None  # the application's too: what it found out from the head alone
     echo: Headers = ()  # set by the application: what every answer to it carries
     wants_websocket: bool = False
+    _query: Query | None = None
 
     def __init__(
         self,
@@ -59,6 +61,7 @@ class Request:
         request.path = self.path
         request.raw_query = self.raw_query
         request.standing = self.standing
+        request._query = self._query
         return request
 
     @property
@@ -67,14 +70,11 @@ class Request:
         return segments_of(self.path)
 
     @property
-    def query(self) -> dict[str, str]:
-        """Query fields; of a repeated name the last counts."""
-        return dict(query_pairs(self.raw_query)) if self.raw_query else {}
-
-    @property
-    def query_pairs(self) -> list[tuple[str, str]]:
-        """Query fields with every repetition, in the order sent."""
-        return query_pairs(self.raw_query)
+    def query(self) -> Query:
+        """What stands behind the question mark, read when it is first asked for."""
+        if self._query is None:
+            self._query = parse_query(self.raw_query) if self.raw_query else NO_QUERY
+        return self._query
 
 
 class Response:

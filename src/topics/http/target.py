@@ -1,18 +1,15 @@
 """What a request line's target names: a path of decoded segments, and a query.
 
-Paths are percent-decoded once, segment by segment, so an encoded slash stays inside its
-segment. Queries are forgiving: a broken escape stays literal and never refuses a request.
+Paths are percent-decoded once, segment by segment, so an encoded slash stays inside its segment.
 """
 
 from functools import lru_cache
-from urllib.parse import parse_qsl, unquote_to_bytes
+from urllib.parse import unquote_to_bytes
 
 from topics.errors import InvalidRequest
 
 _CACHED_PATH_BYTES = 512
 """Longer paths are decoded each time, so that the cache stays small."""
-
-_MAX_FIELDS = 1000
 
 
 def split_target(target: bytes) -> tuple[bytes, bytes]:
@@ -48,18 +45,3 @@ def _decode_segments(path: bytes) -> tuple[str, ...]:
 
 
 _cached_segments = lru_cache(maxsize=4096)(_decode_segments)
-
-
-def query_pairs(query: bytes) -> list[tuple[str, str]]:
-    """Names and values in the order sent; a query with absurdly many fields counts as empty."""
-    if not query:
-        return []
-    try:
-        return parse_qsl(
-            query.decode("utf-8", "replace"),
-            keep_blank_values=True,
-            errors="replace",
-            max_num_fields=_MAX_FIELDS,
-        )
-    except ValueError:
-        return []

@@ -1,7 +1,8 @@
 """Query strings and numbers in paths.
 
-A query never fails: a broken percent sequence stays as it is, and a value that does not parse
-counts as not given. A number in a path names something, so there it must parse.
+A query never fails: a broken percent sequence stays as it is, a value that does not parse counts as
+not given, and so does everything in a query with absurdly many fields. A number in a path names
+something, so there it must parse.
 """
 
 from urllib.parse import parse_qsl
@@ -11,6 +12,7 @@ from topics.wire.numbers import U32_MAX, U64_MAX
 
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 _MAX_DIGITS = 20
+_MAX_FIELDS = 1000
 
 
 class Query:
@@ -47,11 +49,17 @@ class Query:
 NO_QUERY = Query({})
 
 
-def parse_query(raw: str | bytes) -> Query:
+def parse_query(raw: bytes) -> Query:
     """The part of a URL behind the question mark, percent-encoded as it came."""
-    text = raw.decode("utf-8", "replace") if isinstance(raw, bytes) else raw
+    text = raw.decode("utf-8", "replace")
+    try:
+        fields = parse_qsl(
+            text, keep_blank_values=True, errors="replace", max_num_fields=_MAX_FIELDS
+        )
+    except ValueError:
+        return NO_QUERY
     values: dict[str, list[str]] = {}
-    for name, value in parse_qsl(text, keep_blank_values=True, errors="replace"):
+    for name, value in fields:
         values.setdefault(name, []).append(value)
     return Query(values)
 

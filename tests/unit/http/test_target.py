@@ -1,7 +1,7 @@
 import pytest
 
 from topics.errors import InvalidRequest
-from topics.http.target import query_pairs, segments_of, split_target
+from topics.http.target import segments_of, split_target
 
 
 @pytest.mark.parametrize(
@@ -45,18 +45,3 @@ def test_a_path_that_is_not_utf_8_is_refused(path: bytes) -> None:
     for _ in range(2):
         with pytest.raises(InvalidRequest):
             segments_of(path)
-
-
-@pytest.mark.parametrize(
-    ("query", "expected"),
-    [
-        (b"", []),
-        (b"a=1&b=&c&a=2", [("a", "1"), ("b", ""), ("c", ""), ("a", "2")]),
-        (b"a=%zz&b=1%", [("a", "%zz"), ("b", "1%")]),
-        (b"a=b+c%2B", [("a", "b c+")]),
-        (b"a=%ff", [("a", "\N{REPLACEMENT CHARACTER}")]),
-        (b"&".join([b"a=1"] * 5000), []),
-    ],
-)
-def test_queries_forgive_everything(query: bytes, expected: list[tuple[str, str]]) -> None:
-    assert query_pairs(query) == expected
