@@ -1,12 +1,14 @@
 """WebSocket connections: whole messages in and out, bounded both ways, no compression.
 
 wsproto does the framing. It keeps what it has not parsed, so pausing takes effect between two
-messages and not only at the next read from the socket.
+messages and not only at the next read from the socket. One read can bring tens of thousands of
+tiny frames, so they are handled for a few milliseconds at a time.
 """
 
 import asyncio
 import base64
 import binascii
+import time
 from collections import deque
 from collections.abc import Callable
 
@@ -20,7 +22,8 @@ from topics.http.hub import Hub, log
 from topics.http.messages import Request, Upgrade
 
 _KEY_BYTES = 16
-_HOLD_OUTPUT, _HOLD_APPLICATION = 1, 2
+_HOLD_OUTPUT, _HOLD_APPLICATION, _HOLD_TURN = 1, 2, 4
+_TURN_S = 0.002
 
 
 def asks_for_websocket(request: Request) -> bool:
@@ -98,15 +101,20 @@ class WebSocket(asyncio.Protocol, Upgrade):
         if self._processing or self._holds:
             return
         self._processing = True
+        deadline = time.monotonic() + _TURN_S
         try:
             for event in self._proto.events():
                 self._handle(event)
-                if self._must_stop():
+                if self._must_stop(deadline):
                     break
         finally:
             self._processing = False
 
-    def _must_stop(self) -> bool:
+    def _must_stop(self, deadline: float) -> bool:
+        if not self._deaf and not self._holds and time.monotonic() > deadline:
+            # What is left waits until others have had their turn.
+            self._hold(_HOLD_TURN)
+            self._hub.loop.call_soon(self._release, _HOLD_TURN)
         return self._deaf or self._holds != 0
 
     def _handle(self, event: Event) -> None:
@@ -237,9 +245,14 @@ class WebSocket(asyncio.Protocol, Upgrade):
             return
         self._holds &= ~reason
         if not self._holds and not self._transport.is_closing():
+            # On the next turn, since a callback may ask.
+            self._hub.loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        """Deliver what was received before the pause, and read on only when that is done."""
+        self._process()
+        if not self._holds and not self._transport.is_closing():
             self._transport.resume_reading()
-            # What was received before the pause; on the next turn, since a callback may ask.
-            self._hub.loop.call_soon(self._process)
 
     # The end
 
