@@ -146,6 +146,8 @@ class Cursors:
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
+        self._under_way: dict[tuple[int, str], tuple[int, bool]] = {}
+        """By topic id and cursor: moves in the log's hands, and whether the last leaves one."""
 
     def put(self, name: str, cursor: str, seq: int) -> Op[tuple[bool, CursorState]]:
         kernel = self._kernel
@@ -155,43 +157,63 @@ class Cursors:
             raise InvalidRequest(
                 f"cursor {cursor!r} cannot stand at {seq}: the topic's head is {topic.head}"
             )
-        created = cursor not in topic.cursors
-        if created and len(topic.cursors) >= MAX_CURSORS:
+        created = not self._will_be_there(topic, cursor)
+        if created and len(topic.cursors) + self._coming(topic) >= MAX_CURSORS:
             raise Throttled("max_cursors", maximum=MAX_CURSORS)
-        yield from self._move(topic, cursor, seq, present=True)
-        state = yield from self.get(name, cursor)
-        return created, state
+        moved = yield from self._move(topic, cursor, seq, present=True)
+        yield from kernel.retain(kernel.topic(name))
+        return created, self._state(topic, cursor, (moved.seq, moved.ts))
 
     def drop(self, name: str, cursor: str) -> Op[bool]:
         topic = self._kernel.topic(name)
-        if cursor not in topic.cursors:
+        if not self._will_be_there(topic, cursor):
             return False
         yield from self._move(topic, cursor, 0, present=False)
         return True
 
-    def _move(self, topic: Topic, cursor: str, seq: int, *, present: bool) -> Op[None]:
+    def _will_be_there(self, topic: Topic, cursor: str) -> bool:
+        """Whether the next move of this cursor finds it: all before it are done by then."""
+        found = self._under_way.get((topic.id, cursor))
+        return cursor in topic.cursors if found is None else found[1]
+
+    def _coming(self, topic: Topic) -> int:
+        """Cursors that nobody sees yet."""
+        return sum(
+            topic_id == topic.id and present and cursor not in topic.cursors
+            for (topic_id, cursor), (_, present) in self._under_way.items()
+        )
+
+    def _move(self, topic: Topic, cursor: str, seq: int, *, present: bool) -> Op[CursorMoved]:
         kernel = self._kernel
         fact = CursorMoved(topic.id, kernel.clock.now_ms(), cursor, seq, present)
-        if kernel.is_logged(topic):
-            durable = topic.config.durability == "fsync"
-            yield from kernel.commit([fact], topic_id=topic.id, durable=durable)
-        else:
+        if not kernel.is_logged(topic):
             kernel.apply([fact])
+            return fact
+        durable = topic.config.durability == "fsync"
+        key = topic.id, cursor
+        self._under_way[key] = (self._under_way.get(key, (0, present))[0] + 1, present)
+        try:
+            yield from kernel.commit([fact], topic_id=topic.id, durable=durable)
+        finally:
+            moves, last = self._under_way.pop(key)
+            if moves > 1:
+                self._under_way[key] = (moves - 1, last)
+        return fact
 
     def get(self, name: str, cursor: str) -> Op[CursorState]:
         topic = self._kernel.topic(name)
         yield from self._kernel.retain(topic)
         if cursor not in topic.cursors:
             raise NotFound(f'cursor "{cursor}" of topic "{name}"')
-        return self._state(topic, cursor)
+        return self._state(topic, cursor, topic.cursors[cursor])
 
     def list(self, name: str) -> Op[list[CursorState]]:
         topic = self._kernel.topic(name)
         yield from self._kernel.retain(topic)
-        return [self._state(topic, cursor) for cursor in sorted(topic.cursors)]
+        return [self._state(topic, *each) for each in sorted(topic.cursors.items())]
 
-    def _state(self, topic: Topic, cursor: str) -> CursorState:
-        seq, updated_ts = topic.cursors[cursor]
+    def _state(self, topic: Topic, cursor: str, position: tuple[int, int]) -> CursorState:
+        seq, updated_ts = position
         waiting = next(topic.sizes(seq + 1, topic.head), None)
         now_ms = self._kernel.clock.now_ms()
         age_ms = max(0, now_ms - topic.time_of(waiting[0])) if waiting else 0

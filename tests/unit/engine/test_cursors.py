@@ -1,0 +1,73 @@
+"""Named cursors that several set, move and drop at the same time."""
+
+from __future__ import annotations
+
+import errno
+
+from tests.unit.queue.builders import Shop
+
+from topics.engine.deleting import MAX_CURSORS
+from topics.engine.effects import run
+from topics.errors import LogFull, Throttled
+
+
+def shop_with_a_topic() -> Shop:
+    shop = Shop(on_disk=True)
+    shop.put("t", durability="fsync")
+    shop.append(3, name="t")
+    return shop
+
+
+def test_of_several_who_set_a_new_cursor_one_made_it() -> None:
+    shop = shop_with_a_topic()
+    cursors = shop.engine.cursors
+    shop.log.is_holding = True
+    puts = [shop.loop.begin(cursors.put("t", "c", seq)) for seq in (1, 2)]
+    drops = [shop.loop.begin(cursors.drop("t", "c")) for _ in range(2)]
+    puts.append(shop.loop.begin(cursors.put("t", "c", 3)))
+    shop.log.is_holding = False
+    shop.log.let_go()
+    shop.loop.settle()
+    assert [put.result[0] for put in puts] == [True, False, True]
+    assert [put.result[1].seq for put in puts] == [1, 2, 3]
+    assert [drop.result for drop in drops] == [True, False]
+    assert run(cursors.get("t", "c")).seq == 3
+
+
+def test_who_set_a_cursor_is_told_so_though_it_is_dropped_at_once() -> None:
+    shop = shop_with_a_topic()
+    cursors = shop.engine.cursors
+    shop.log.is_holding = True
+    put = shop.loop.begin(cursors.put("t", "c", 2))
+    drop = shop.loop.begin(cursors.drop("t", "c"))
+    shop.log.is_holding = False
+    shop.log.let_go()
+    shop.loop.settle()
+    assert (put.result[0], put.result[1].seq, drop.result) == (True, 2, True)
+    assert run(cursors.list("t")) == []
+
+
+def test_the_cap_of_cursors_counts_those_on_their_way() -> None:
+    shop = shop_with_a_topic()
+    cursors = shop.engine.cursors
+    for number in range(MAX_CURSORS - 2):
+        run(cursors.put("t", f"c{number}", 1))
+    shop.put("other", durability="fsync")
+    shop.log.is_holding = True
+    elsewhere = shop.loop.begin(cursors.put("other", "c", 0))
+    more = [shop.loop.begin(cursors.put("t", name, 1)) for name in ("a", "a", "b", "c", "c0")]
+    shop.log.is_holding = False
+    shop.log.let_go()
+    shop.loop.settle()
+    assert elsewhere.error is None
+    assert [isinstance(put.error, Throttled) for put in more] == [False, False, False, True, False]
+    assert len(run(cursors.list("t"))) == MAX_CURSORS
+
+
+def test_a_cursor_that_could_not_be_set_is_not_there() -> None:
+    shop = shop_with_a_topic()
+    cursors = shop.engine.cursors
+    shop.fs.fail("pwrite", errno.ENOSPC)
+    failed = shop.loop.begin(cursors.put("t", "c", 1))
+    assert isinstance(failed.error, LogFull)
+    assert not run(cursors.drop("t", "c"))
