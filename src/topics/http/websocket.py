@@ -298,8 +298,7 @@ class WebSocket(asyncio.Protocol, Upgrade):
             self._transport.abort()
 
     def drain(self) -> None:
-        """Say goodbye; the application has had its chance to do so in its own words."""
-        self.close(CloseReason.GOING_AWAY)
+        """The application closes it, in its own words and when it has said them."""
 
     def abort(self) -> None:
         """Close now."""

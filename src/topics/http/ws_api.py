@@ -16,6 +16,7 @@ from topics.delivery.pages import Options
 from topics.delivery.socket import SocketSink
 from topics.delivery.starting import Started, resolve
 from topics.delivery.subscriptions import Subscription
+from topics.delivery.turns import Timer
 from topics.engine.drafts import check_batch
 from topics.engine.effects import Op
 from topics.engine.writing import Timing
@@ -40,6 +41,8 @@ _log = logging.getLogger("topics.http")
 
 T = TypeVar("T")
 GOING_AWAY = 1001
+LAST_ANSWER_MS = 3000
+"""How long a stopping server waits for the command under way before it says goodbye."""
 
 
 def connect(call: Call) -> None:
@@ -67,17 +70,30 @@ class Socket:
         self._upgrade = upgrade
         self._sink = SocketSink(upgrade, on_change=self._balance)
         self._feed = Feed(self._live, self._sink)
+        self._goodbye: Timer | None = None
         upgrade.on_text = self._receive
         upgrade.on_binary = self._refuse_binary
         upgrade.on_close = self._closed
 
     def shut_down(self) -> None:
-        """Say goodbye and close."""
+        """Say goodbye and close, behind the answer to the command under way: what it did stays."""
         self._feed.close()
+        if self._sink.answer_is_due:
+            self._goodbye = self._live.timers.call_later(LAST_ANSWER_MS, self._say_goodbye)
+        else:
+            self._say_goodbye()
+
+    def _say_goodbye(self) -> None:
+        self._cancel_goodbye()
         self._sink.send(ws.shutting_down())
         self._upgrade.close(GOING_AWAY, "server shutting down")
 
+    def _cancel_goodbye(self) -> None:
+        if self._goodbye is not None:
+            self._goodbye.cancel()
+
     def _closed(self, code: int) -> None:
+        self._cancel_goodbye()
         self._feed.close()
         self._live.connections.pop(self, None)
         self._service.close_stream(self._principal.key_id)
@@ -135,6 +151,8 @@ class Socket:
                     answer(result)  # type: ignore[arg-type]  # without an error there is one
                 else:
                     self._fail(command, error)
+                if self._goodbye is not None:
+                    self._say_goodbye()
             self._balance()
 
         self._service.runner.start(op, done)
