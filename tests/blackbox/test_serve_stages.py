@@ -225,6 +225,7 @@ def test_what_records_gave_can_be_staged_again(http: httpx.Client, app: str) -> 
         as_stream(pa.table({"topic": [None], "data": ["1"]})),
         as_stream(pa.table({"topic": ["t"], "data": ["{not json"]})),
         as_stream(pa.table({"topic": ["t"], "data": [[1]]})),
+        as_stream(pa.table({"topic": ["t"], "data": ["1"], "tag": [[1]]})),
         as_stream(pa.table({"topic": ["t"], "data": ["1"]}))[:-40],
     ],
 )
@@ -232,6 +233,25 @@ def test_a_bad_arrow_stream_is_refused(http: httpx.Client, app: str, content: by
     answer = http.post(f"/v0/stages/{app}/1/0/0", content=content, headers={"content-type": ARROW})
     assert answer.status_code == 400, answer.text
     assert answer.json()["error"]["code"] == "invalid_request"
+
+
+def test_an_arrow_stream_is_as_large_as_what_it_stands_for(server_factory: ServerFactory) -> None:
+    server = server_factory(env={"TOPICS_MAX_BODY_BYTES": "100000"})
+    table = pa.table({"topic": ["t"] * 200, "data": ['"' + "x" * 1000 + '"'] * 200})
+    sink = io.BytesIO()
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
+        writer.write_table(table)
+    body = sink.getvalue()
+    assert len(body) < 100_000
+    answer = httpx.post(
+        f"{server.url}/v0/stages/a/1/0/0",
+        content=body,
+        headers={"content-type": ARROW},
+        timeout=PATIENCE_S,
+    )
+    assert answer.status_code == 413, answer.text
+    assert answer.json()["error"]["code"] == "payload_too_large"
 
 
 # Keys, limits, restarts

@@ -15,15 +15,18 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-from collections.abc import Iterator
+import struct
+from collections.abc import Iterable, Iterator
 from functools import cache
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from topics.engine.bulk import slices
 from topics.engine.paging import VersionedBulk
-from topics.errors import InvalidRequest, NotAcceptable, TopicsError
+from topics.errors import InvalidRequest, NotAcceptable, PayloadTooLarge, TopicsError
+from topics.http.arrow_sizes import decoded_bytes, expanded_bytes
 from topics.http.call import Call
 from topics.http.giving_way import GivingWay
 from topics.http.messages import Headers, Stream
@@ -156,30 +159,33 @@ class ArrowAnswer:
 # Stages
 
 
-def decode_stage(body: bytes) -> StageRequest:
-    """Records to stage from one IPC stream: `topic`, `data`, and `node`, `tag`, `meta` if given."""
+def decode_stage(body: bytes, *, max_bytes: int) -> StageRequest:
+    """Records to stage from one IPC stream: `topic`, `data`, and `node`, `tag`, `meta` if given.
+
+    `max_bytes` limits what the stream stands for, be it compressed or not.
+    """
     import pyarrow as pa  # noqa: PLC0415
 
     try:
+        _require_size(decoded_bytes(body), max_bytes)
         with pa.ipc.open_stream(body) as reader:
             table = reader.read_all()
         table.validate(full=True)
-        topics = _texts(table, "topic")
-        datas = _texts(table, "data")
-    except (pa.ArrowException, OSError, KeyError) as error:
+        texts = _Texts(table, max_bytes)
+        topics, datas, metas, tags, nodes = map(texts, ("topic", "data", "meta", "tag", "node"))
+    except (pa.ArrowException, OSError, KeyError, ValueError, struct.error) as error:
         raise InvalidRequest(f"the body is not a usable Arrow stream: {error}") from error
     if topics is None or datas is None:
         raise InvalidRequest("the Arrow stream needs the columns topic and data")
     if None in topics:
         raise InvalidRequest("every record needs a topic")
-    metas = _texts(table, "meta")
     return StageRequest(
         [topic for topic in topics if topic is not None],
         Drafts(
             compact_all([b"null" if data is None else data.encode() for data in datas], _DEPTH),
             None if metas is None else _metas(metas),
-            _texts(table, "tag"),
-            _texts(table, "node"),
+            tags,
+            nodes,
         ),
     )
 
@@ -188,17 +194,33 @@ _DEPTH: Final = 124
 """Levels a payload may nest: those of a body less the three around it in JSON."""
 
 
-def _texts(table: pa.Table, name: str) -> list[str | None] | None:
-    """A column as text; None when there is none, or nothing in it."""
-    import pyarrow as pa  # noqa: PLC0415
+def _require_size(sizes: Iterable[int], max_bytes: int) -> None:
+    for total in accumulate(sizes):
+        if total > max_bytes:
+            raise PayloadTooLarge(max_bytes=max_bytes)
 
-    if name not in table.schema.names:
-        return None
-    column = table.column(name)
-    if column.null_count == len(column) and name not in ("topic", "data"):
-        return None
-    texts: list[str | None] = column.cast(pa.string()).to_pylist()
-    return texts
+
+class _Texts:
+    """The columns of a table as texts, together no larger than a body may be."""
+
+    def __init__(self, table: pa.Table, max_bytes: int) -> None:
+        self._table = table
+        self._max_bytes = self._left = max_bytes
+
+    def __call__(self, name: str) -> list[str | None] | None:
+        """One column; None when there is none, or nothing in it."""
+        import pyarrow as pa  # noqa: PLC0415
+
+        if name not in self._table.schema.names:
+            return None
+        column = self._table.column(name)
+        if column.null_count == len(column) and name not in ("topic", "data"):
+            return None
+        self._left -= expanded_bytes(column)
+        if self._left < 0:
+            raise PayloadTooLarge(max_bytes=self._max_bytes)
+        texts: list[str | None] = column.cast(pa.string()).to_pylist()
+        return texts
 
 
 def _metas(texts: list[str | None]) -> list[bytes]:

@@ -43,6 +43,7 @@ class HttpLimits:
     max_inflight_per_key: int = 1000
     max_watch_topics: int = 256
     min_heartbeat_ms: int = 1000
+    max_body_bytes: int = 64 << 20
 
 
 @dataclass

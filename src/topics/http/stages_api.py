@@ -26,8 +26,13 @@ def stage(call: Call) -> None:
     app, *numbers = call.names
     epoch, part, attempt = map(path_u64, ("epoch", "part", "attempt"), numbers)
 
+    def decode() -> StageRequest:
+        if is_arrow:
+            return _decode_arrow(body, max_bytes=call.service.limits.max_body_bytes)
+        return requests.decode_stage(body)
+
     def kept() -> Op[Staged]:
-        sent: StageRequest = yield Io(lambda: _decode(body, is_arrow=is_arrow))
+        sent: StageRequest = yield Io(decode)
         for topic in dict.fromkeys(sent.topics):
             call.allow_body_name(topic)
         rows = StageRows(sent.topics, batch_of(sent.drafts))
@@ -36,16 +41,14 @@ def stage(call: Call) -> None:
     call.run(kept(), lambda done: call.answer(responses.shown(done, call.spent())))
 
 
-def _decode(body: bytes, *, is_arrow: bool) -> StageRequest:
-    if not is_arrow:
-        return requests.decode_stage(body)
+def _decode_arrow(body: bytes, *, max_bytes: int) -> StageRequest:
     from topics.http import arrow  # noqa: PLC0415 - brings in numpy
 
     if not arrow.is_available():
         raise UnsupportedMediaType(
             content_type=f"{ARROW_STREAM.decode()} (install it on the server: {arrow.INSTALL})"
         )
-    return arrow.decode_stage(body)
+    return arrow.decode_stage(body, max_bytes=max_bytes)
 
 
 def commit(call: Call) -> None:

@@ -80,6 +80,7 @@ class Server:
                 max_sse_connections_per_key=config.max_sse_connections_per_key,
                 max_inflight_per_key=config.max_inflight_per_key,
                 max_watch_topics=config.max_watch_topics,
+                max_body_bytes=config.max_body_bytes,
                 min_heartbeat_ms=config.min_heartbeat_ms,
             ),
             runner=self._driver,
