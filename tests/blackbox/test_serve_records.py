@@ -237,6 +237,19 @@ def test_each_representation_has_its_own_tag(http: httpx.Client) -> None:
     assert again(http, plain, accept=ARROW).status_code == 200
 
 
+@pytest.mark.parametrize("sent", [{}, {"accept-encoding": "gzip"}, {"accept": ARROW}])
+def test_an_unchanged_page_varies_with_what_the_page_varied_with(
+    http: httpx.Client, sent: dict[str, str]
+) -> None:
+    write(http, numbered(50, size=100))
+    first = http.get("/v0/topics/t/records", headers={"accept-encoding": "identity"} | sent)
+    unchanged = again(http, first, **sent)
+    assert unchanged.status_code == 304
+    wanted = ["Accept"] if sent.get("accept") == ARROW else ["Accept", "Accept-Encoding"]
+    for answer in (first, unchanged):
+        assert answer.headers["vary"].split(", ") == wanted
+
+
 def test_lists_weak_tags_and_the_star_are_understood(http: httpx.Client) -> None:
     write(http, numbered(3))
     tag = page(http).headers["etag"]

@@ -72,7 +72,8 @@ def _json(call: Call) -> None:
         if known.has(tag):
             _not_modified(call, tag, found)
         else:
-            call.answer(body, headers=_headers(tag, found))
+            # Where the transport compresses, it says so itself.
+            call.answer(body, headers=_headers(tag, found, "s" if form == "z" else form))
 
     key = b"json%d%d" % (include.tags, include.meta)
     call.run(call.engine.pages.read(call.names[0], query, key, known.versions), answer)
@@ -109,7 +110,7 @@ def _arrow(call: Call) -> None:
         if known.has(tag):
             _not_modified(call, tag, found)
         else:
-            arrow.ArrowAnswer(call, found, include).begin(call, _headers(tag, found))
+            arrow.ArrowAnswer(call, found, include).begin(call, _headers(tag, found, "a"))
 
     key = b"arrow%d%d" % (include.tags, include.meta)
     call.run(call.engine.pages.plan(call.names[0], query, key, known.versions), answer)
@@ -169,18 +170,19 @@ class _Known:
         return self._any or tag in self._tags.values()
 
 
-def _headers(tag: str, found: VersionedPage | VersionedBulk | Unchanged) -> Headers:
+def _headers(tag: str, found: VersionedPage | VersionedBulk | Unchanged, form: str) -> Headers:
+    """A cache keeps what these say for the page it has, so a 304 repeats all of them."""
     return (
         (b"etag", b'"%b"' % tag.encode()),
         (b"cache-control", b"no-cache"),
-        (b"vary", b"Accept"),
+        (b"vary", b"Accept, Accept-Encoding" if form in "jz" else b"Accept"),
         (b"topics-head-seq", b"%d" % found.head),
         (b"topics-earliest-seq", b"%d" % found.earliest),
     )
 
 
 def _not_modified(call: Call, tag: str, found: VersionedPage | VersionedBulk | Unchanged) -> None:
-    call.reply(Response(304, content_type=None, headers=_headers(tag, found)))
+    call.reply(Response(304, content_type=None, headers=_headers(tag, found, tag[-1])))
 
 
 # Plans
