@@ -80,6 +80,8 @@ class App:
             if error.code == "throttled":
                 self._service.throttled_total += 1
             answer = refusal(error)
+            # It leads to this stack, which leads to it and to all the input that is being parsed.
+            error.__traceback__ = None
             if self._service.access_log is not None:
                 self._service.access_log.add(request, answer.status, started_ns, None)
             return answer

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -88,3 +90,15 @@ def test_a_refusal_is_judged_each_time(app: App) -> None:
     for request in (first, first.sibling("")):
         assert status(app, request) == 403
         assert request.standing is None
+
+
+def test_a_refused_request_is_gone_when_it_is_over(app: App) -> None:
+    request = ask("POST")
+    left = weakref.ref(request)
+    gc.disable()
+    try:
+        assert status(app, request) == 403
+        del request
+        assert left() is None, "only a collection would free it, and all that was read with it"
+    finally:
+        gc.enable()
