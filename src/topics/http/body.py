@@ -47,6 +47,11 @@ class Body:
         return None
 
     @property
+    def is_coded(self) -> bool:
+        """Whether a few bytes can become many."""
+        return self._inflater is not None
+
+    @property
     def held_bytes(self) -> int:
         """What this body costs in memory, or cost the peer to send, whichever is more."""
         return max(self.received, self._kept)

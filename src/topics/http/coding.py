@@ -6,6 +6,9 @@ from functools import lru_cache
 _GZIP_WINDOW = 31
 """zlib's way to say: gzip framing with its checksum, and nothing else."""
 
+_STEP_BYTES = 4 * 1024
+"""Decoded at a time: whatever follows the end of a member is copied, and members can be tiny."""
+
 _FAST = 1
 """Compression runs on the server's time; the higher levels cost several times more of it."""
 
@@ -30,6 +33,12 @@ class Inflater:
 
     def feed(self, data: bytes) -> bytes:
         """The output `data` yields; raises BadGzip, or TooMuch at the first byte beyond."""
+        if len(data) <= _STEP_BYTES:
+            return self._step(data)
+        starts = range(0, len(data), _STEP_BYTES)
+        return b"".join([self._step(data[start : start + _STEP_BYTES]) for start in starts])
+
+    def _step(self, data: bytes) -> bytes:
         pieces = []
         while data:
             if self._decoder.eof:

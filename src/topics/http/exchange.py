@@ -78,6 +78,11 @@ class Exchange(ABC):
         return 0 if self._body is None else self._body.received
 
     @property
+    def is_coded(self) -> bool:
+        """Whether the body being read has to be decoded."""
+        return self._body is not None and self._body.is_coded
+
+    @property
     def held_bytes(self) -> int:
         """What the body costs in memory; nothing once it was refused."""
         return 0 if self._body is None else self._body.held_bytes

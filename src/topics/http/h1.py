@@ -37,7 +37,6 @@ from topics.http.websocket import WebSocket, accept_token
 
 _HOLD_OUTPUT, _HOLD_PIPELINE, _HOLD_UPGRADE, _HOLD_TURN = 1, 2, 4, 8
 
-_SLICE_BYTES = 16 * 1024
 _HELD_BYTES = 16 * 1024
 """Of an answer that waits for the end of the turn; a longer one would only take memory."""
 
@@ -127,12 +126,13 @@ class H1Connection(asyncio.Protocol):
     def _parse(self, data: bytes) -> None:
         reader = self._reader
         while data and not self._holds and not reader.deaf:
-            if len(data) <= _SLICE_BYTES or reader.is_all_body(data):
+            part = reader.part_of(data)
+            if len(data) <= part:
                 data = reader.feed(data)
             else:
-                rest = data[_SLICE_BYTES:]
-                data = reader.feed(data[:_SLICE_BYTES]) + rest
-                if not reader.is_all_body(data):
+                rest = data[part:]
+                data = reader.feed(data[:part]) + rest
+                if len(data) > reader.part_of(data):
                     # A slice can hold hundreds of requests: let others have a turn.
                     self._hold(_HOLD_TURN)
                     self.hub.loop.call_soon(self._release, _HOLD_TURN)
@@ -366,17 +366,23 @@ class H1Connection(asyncio.Protocol):
         self._holds &= ~reason
         if self._holds or self._transport.is_closing():
             return
-        self._transport.resume_reading()
         if self._held:
             # On the next turn: this one may be deep inside a callback of the parser.
             self.hub.loop.call_soon(self._parse_held)
+        else:
+            self._transport.resume_reading()
 
     def _parse_held(self) -> None:
-        if not self._holds and not self._reader.deaf:
-            held, self._held = self._held, b""
+        """Parse what was received before the hold; read on only when that is done."""
+        held = b"" if self._holds else self._held
+        if held:
+            self._held = b""
             self.data_received(held)
-            if self._eof and not self._line and not self._held:
-                self.close()
+        if self._holds or self._websocket is not None or self._transport.is_closing():
+            return
+        self._transport.resume_reading()
+        if self._eof and not self._line and not self._held:
+            self.close()
 
     def pause_writing(self) -> None:
         """The peer is not reading: neither do we."""
@@ -422,7 +428,7 @@ class H1Connection(asyncio.Protocol):
             socket.connection_lost(None)
             return
         self._transport.set_protocol(socket)
-        socket.start(paused=bool(self._holds))
+        socket.start()
         if rest:
             socket.data_received(rest)
 

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 
 IDLE, HEAD, BODY, _RESUMING = range(4)
 
+SLICE_BYTES = 16 * 1024
+CODED_SLICE_BYTES = 2 * 1024
+"""What is parsed at a time: gzip makes up to a thousand bytes of one."""
+
 _MAX_REPEATED_BYTES = 8 * 1024
 """Of one header sent many times: joining them must not become quadratic."""
 
@@ -78,12 +82,17 @@ class H1Reader:
         self.complete: H1Exchange | None = None  # the last that was read whole
         self.since: float | None = None  # when the sweep first saw the present wait
 
-    def is_all_body(self, data: bytes) -> bool:
-        """Whether `data` can only be part of the body that is being read."""
+    def part_of(self, data: bytes) -> int:
+        """How much of `data` to parse before others have their turn.
+
+        All of it if it is only kept; little if each byte can mean work.
+        """
         if self.phase != BODY or self.reading is None:
-            return False
+            return SLICE_BYTES
+        if self.reading.is_coded:
+            return CODED_SLICE_BYTES
         unread = self.reading.unread_bytes()
-        return unread is not None and unread >= len(data)
+        return SLICE_BYTES if unread is None or unread < len(data) else len(data)
 
     def feed(self, data: bytes) -> bytes:
         """Parse; what is left over comes after a request to change the protocol."""

@@ -81,12 +81,12 @@ class WebSocket(asyncio.Protocol, Upgrade):
         self._ends: deque[int] = deque()  # where each unsent message ends in what was written
         self._since: float | None = None
 
-    def start(self, *, paused: bool) -> None:
+    def start(self) -> None:
         """Take the connection over from HTTP, which may have paused its reading."""
         # No slack: `on_drain` is promised as soon as nothing is left.
         self._transport.set_write_buffer_limits(high=0, low=0)
         self._hub.add(self)
-        if paused and not self._holds:
+        if not self._holds:
             self._transport.resume_reading()
 
     # Messages come in
