@@ -135,6 +135,30 @@ def test_the_served_document_is_the_generated_one(shared_server: ServerProcess) 
     assert served["openapi"].startswith("3.1")
 
 
+def test_refusals_that_nobody_makes_up_are_described_too(shared_server: ServerProcess) -> None:
+    api = Api(shared_server)
+    described = api.get("/v0/openapi.json").json()["paths"]
+    for name, cap in (("full", 1), ("small", 0)):
+        config = {"discard": "reject", "cap_records": cap, "cap_bytes": 0 if cap else 1}
+        good(api.put(f"/v0/topics/{name}", config))
+    good(api.post("/v0/topics/full", {"records": [{"data": 1}]}))
+    met = []
+    for epoch, (topic, data) in enumerate([("full", 1), ("small", "more than fits")]):
+        records = [{"topic": topic, "data": data}]
+        good(api.post(f"/v0/stages/described/{epoch}/0/0", {"records": records}))
+        answer = api.post(f"/v0/stages/described/{epoch}/commit", {"parts": [[0, 0]]})
+        met.append(("/v0/stages/{app}/{epoch}/commit", "post", answer))
+    met.append(("/v0/topics/{topic}", "get", api.get("/v0/topics/%ff")))
+    met.append(("/v0/topics/{topic}/audit", "get", api.get("/v0/topics/%ff/audit")))
+    api.close()
+    assert [answer.status_code for *_, answer in met] == [422, 400, 400, 400]
+    for path, method, answer in met:
+        content = described[path][method]["responses"][str(answer.status_code)]["content"]
+        schema = content["application/json"]["schema"]
+        codes = schema["properties"]["error"]["properties"]["code"]["enum"]
+        assert answer.json()["error"]["code"] in codes
+
+
 @pytest.mark.parametrize(("name", "mode"), CASES, ids=[f"{n} {m.value}" for n, m in CASES])
 def test_no_generated_request_finds_the_description_wrong(
     shared_server: ServerProcess, operations: Operations, name: str, mode: GenerationMode

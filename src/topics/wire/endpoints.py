@@ -381,7 +381,7 @@ _QUEUES = (
         scopes=("write", "delete"),
         body=requests.RedriveBody,
         replies={200: Reply("How many went back.", shapes.Redriven)},
-        errors=("topic_full", *_QUEUE),
+        errors=("record_too_large", "topic_full", *_QUEUE),
     ),
 )
 
@@ -405,7 +405,7 @@ _STAGES = (
         scopes=("write",),
         body=requests.CommitBody,
         replies={200: Reply("The seqs each topic got.", shapes.Committed)},
-        errors=("not_found", "stale_epoch"),
+        errors=("record_too_large", "not_found", "stale_epoch", "topic_full"),
     ),
 )
 
@@ -424,12 +424,15 @@ def _probe(path: str, name: str, summary: str, reply: Reply, *errors: str) -> En
 
 _HEALTH = Reply("The process runs.", shapes.Health, performance=False)
 _READY = Reply("The log is open for writes.", shapes.Ready, performance=False)
+_UNREADY = ("not_ready", "shutting_down")
+_KEYED_PROBE = ("unauthorized", "throttled")
+"""Where probes are set up to need a key."""
 
 _PROBES = (
-    _probe("/v0/health", "health", "Ask whether the process runs", _HEALTH),
-    _probe("/healthz", "healthz", "The same as /v0/health", _HEALTH),
-    _probe("/v0/ready", "ready", "Ask whether it can serve", _READY, "not_ready", "shutting_down"),
-    _probe("/readyz", "readyz", "The same as /v0/ready", _READY, "not_ready", "shutting_down"),
+    _probe("/v0/health", "health", "Ask whether the process runs", _HEALTH, *_KEYED_PROBE),
+    _probe("/healthz", "healthz", "The same as /v0/health", _HEALTH, *_KEYED_PROBE),
+    _probe("/v0/ready", "ready", "Ask whether it can serve", _READY, *_UNREADY, *_KEYED_PROBE),
+    _probe("/readyz", "readyz", "The same as /v0/ready", _READY, *_UNREADY, *_KEYED_PROBE),
     Endpoint(
         method="GET",
         path="/v0/metrics",

@@ -25,6 +25,13 @@ _COMMANDS: tuple[Shape, ...] = (
     requests.PublishCommand,
     requests.PingCommand,
 )
+_ABOUT = (
+    "A durable event log over HTTP. Unknown fields are ignored. Every refusal is an ErrorBody. "
+    "Whatever it asks for, a request may be refused for what it is: 400 or 505 when it is not "
+    "HTTP we understand, 404 for a path and 405 for a method that is not described here, 408 when "
+    "it arrives too slowly, 431 for its headers, 413 and 415 for a body."
+)
+_ALWAYS_WITH_NAMES = ("invalid_request",)
 _ALWAYS_WITH_KEY = ("unauthorized", "forbidden", "throttled", "internal")
 _WHILE_AWAY = ("not_ready", "shutting_down")
 _ALWAYS_WITH_BODY = ("invalid_request", "payload_too_large", "unsupported_media_type")
@@ -66,7 +73,7 @@ def describe(version: str) -> Json:
         "info": {
             "title": "topics",
             "version": version,
-            "description": "A durable event log over HTTP. Unknown fields are ignored.",
+            "description": _ABOUT,
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],
@@ -151,6 +158,8 @@ def _responses(endpoint: Endpoint) -> Json:
 def error_codes(endpoint: Endpoint) -> Sequence[str]:
     """Every code a call may be refused with, each once."""
     codes: list[str] = list(endpoint.errors)
+    if _path_names.search(endpoint.path):
+        codes += _ALWAYS_WITH_NAMES
     if endpoint.body is not None:
         codes += _ALWAYS_WITH_BODY
     if endpoint.scopes is not None:

@@ -144,11 +144,18 @@ def test_refusals_list_their_codes_and_when_to_try_again() -> None:
         }
 
 
-def test_probes_answer_without_a_key_and_while_recovering() -> None:
-    for path in ("/v0/health", "/healthz", "/v0/openapi.json"):
-        assert set(DOCUMENT["paths"][path]["get"]["responses"]) == {"200"}
+def test_a_name_in_a_path_may_be_no_text() -> None:
+    for path, operations in DOCUMENT["paths"].items():
+        if "{" in path:
+            assert all("400" in operation["responses"] for operation in operations.values()), path
+
+
+def test_probes_answer_while_recovering_and_want_a_key_only_if_set_up_so() -> None:
+    assert set(DOCUMENT["paths"]["/v0/openapi.json"]["get"]["responses"]) == {"200"}
+    for path in ("/v0/health", "/healthz"):
+        assert set(DOCUMENT["paths"][path]["get"]["responses"]) == {"200", "401", "429"}
     for path in ("/v0/ready", "/readyz"):
-        assert set(DOCUMENT["paths"][path]["get"]["responses"]) == {"200", "503"}
+        assert set(DOCUMENT["paths"][path]["get"]["responses"]) == {"200", "401", "429", "503"}
 
 
 def test_bodies_are_described_by_the_types_that_decode_them() -> None:
