@@ -2,27 +2,32 @@
 
 Every tenth record has a tag, and a tag is on ten records that lie far apart. The first delete by
 tag loads the index and is given on its own line: it happens once. A checkpoint precedes the calls:
-while one is under way, each call also does up to 5 ms of its work.
+while one is under way, each call also does up to 5 ms of its work. Writes with idempotency keys
+have a topic of their own, where as many keys came before, up to twice what a topic remembers.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
+from typing import Any
 
 import topics
 from topics.bench.bench import Bench, payload, stored
 from topics.bench.measure import Result, durations, stopwatch
 from topics.embedded import Log
+from topics.engine.settings import EngineSettings
 
 BATCH = 1000
 CALLS = 200
 TAG_EVERY = 10
 PER_TAG = 10
+MOST_KEYS = 2 * EngineSettings().max_idempotency_keys
 
 
 def flatness(bench: Bench) -> Iterator[Result]:
-    """Append, read at head and delete by tag, from ten thousand records to ten million."""
+    """Append, with a key too, read at head and delete by tag, from 10^4 to 10^7 records."""
     largest = bench.count(10_000_000, least=10_000)
     sizes = [size for size in (10_000, 100_000, 1_000_000, 10_000_000) if size <= largest]
     first: dict[str, float] = {}
@@ -76,6 +81,20 @@ def _costs(log: Log, size: int) -> Iterator[tuple[str, float]]:
         assert removed == PER_TAG
 
     yield f"delete by tag ({PER_TAG} records)", _median(durations(delete, calls=calls))
+    yield "append 1 with a key", _median(_keyed(log, record, keys=min(size, MOST_KEYS)))
+
+
+def _keyed(log: Log, record: Sequence[Mapping[str, Any]], *, keys: int) -> list[float]:
+    """How long writes with new keys take when so many have come before."""
+    names = map("key-{}".format, count())
+    log.create("keyed")
+
+    def append() -> None:
+        log.append("keyed", record, idempotency_key=next(names))
+
+    for _ in range(keys):
+        append()
+    return durations(append, calls=CALLS)
 
 
 def _median(times: list[float]) -> float:

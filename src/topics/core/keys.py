@@ -1,11 +1,13 @@
 """Idempotency keys of one topic, inside their window.
 
-Entries leave in the order they came, so that no write ever scans the window. The window is judged
-at lookup: a shorter one in a new configuration applies to what is already remembered.
+Entries leave in the order they came, so that no write ever scans the window; finding the oldest of
+a plain dict would be a scan over the places of all that have left. The window is judged at lookup:
+a shorter one in a new configuration applies to what is already remembered.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator
 
 import msgspec
@@ -30,7 +32,7 @@ class KeyWindow:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self._entries: dict[str, KeyEntry] = {}
+        self._entries: OrderedDict[str, KeyEntry] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -50,7 +52,7 @@ class KeyWindow:
         self._entries.pop(fact.key, None)
         self._entries[fact.key] = KeyEntry(fact.first_seq, fact.count, fact.head, fact.ts)
         while len(self._entries) > self.limit:
-            del self._entries[next(iter(self._entries))]
+            self._entries.popitem(last=False)
 
     def restore(self, key: str, entry: KeyEntry) -> None:
         """Put back an entry of a snapshot; they come oldest first."""
