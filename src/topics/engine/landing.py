@@ -144,8 +144,7 @@ class Lander:
         """The topics, made where they are missing, and closed to everybody else."""
         kernel = self._kernel
         while True:
-            for name in batches:
-                _refuse_ephemeral(kernel.catalog.by_name.get(name))
+            yield from self._foresee(batches)
             topics = []
             for name in batches:
                 topic = kernel.catalog.by_name.get(name)
@@ -157,6 +156,19 @@ class Lander:
             if all(_is_usable(topic, kernel.catalog.by_name.get(topic.name)) for topic in topics):
                 return topics, gate
             kernel.sections.open(gate)
+
+    def _foresee(self, batches: Mapping[str, RecordBatch]) -> Op[None]:
+        """Refuse what can be told beforehand: a refused commit leaves no new topics behind."""
+        catalog, limit = self._kernel.catalog, self._kernel.settings.max_topics
+        present = [catalog.by_name[name] for name in batches if name in catalog.by_name]
+        for topic in present:
+            _refuse_ephemeral(topic)
+        missing = len(batches) - len(present)
+        if not missing:
+            return  # what is judged behind the gate is enough
+        if limit and len(catalog.by_id) + missing > limit:
+            raise Throttled("max_topics", maximum=limit)
+        yield from self._admit(present, batches)
 
     def _admit(self, topics: Sequence[Topic], batches: Mapping[str, RecordBatch]) -> Op[None]:
         """What a write to each of the topics would have to pass."""
@@ -366,8 +378,8 @@ def _encode_point(landing: Landing) -> bytes:
         ) from error
 
 
-def _refuse_ephemeral(topic: Topic | None) -> None:
-    if topic is not None and topic.config.durability == "ephemeral":
+def _refuse_ephemeral(topic: Topic) -> None:
+    if topic.config.durability == "ephemeral":
         raise InvalidRequest(
             f"topic {topic.name!r} is ephemeral: it cannot take part in a commit that survives a "
             "crash; stage for another topic or change its durability"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -215,6 +215,24 @@ def test_the_limit_on_all_bytes_holds_for_commits_too() -> None:
     log.stage("etl", 1, 0, [row("t", "12345"), row("u", "1234")])
     with pytest.raises(Throttled):
         log.commit("etl", 1, [(0, 0)])
+
+
+@pytest.mark.parametrize(
+    ("limits", "refusal"),
+    [({"max_topics": 2}, Throttled), ({"max_total_bytes": 8}, Throttled), ({}, TopicFull)],
+)
+@pytest.mark.parametrize("opened", [on_disk, in_memory])
+def test_a_refused_commit_leaves_no_topics_behind(
+    opened: Callable[..., Log], limits: dict[str, int], refusal: type[Exception]
+) -> None:
+    with opened(**limits) as log:
+        log.create("full", cap_records=1, discard="reject")
+        log.append("full", {"data": 0})
+        taken = [] if limits else [row("full", 1)]
+        log.stage("etl", 1, 0, [row("new", "1234"), row("newer", "1234"), *taken])
+        with pytest.raises(refusal):
+            log.commit("etl", 1, [(0, 0)])
+        assert [summary.topic for summary in log.topics()] == ["full"]
 
 
 def test_limits_are_judged_per_record_when_it_is_staged() -> None:
