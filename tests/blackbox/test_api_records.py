@@ -275,6 +275,22 @@ def test_own_records_are_skipped_and_the_cursor_passes_them(api: Api, topic: str
     assert api.diff(topic, node="a", limit=1)["next_from_seq"] == 2
 
 
+def test_the_last_record_asked_for_ends_a_read_whatever_follows_it(api: Api, topic: str) -> None:
+    api.append(topic, [{"data": n, "node": f"n{n % 2}", "tag": f"t{n % 2}"} for n in range(1, 7)])
+    for own in ({"node": "n0"}, {"match": "t1"}):
+        page = api.diff(topic, limit=3, **own)
+        assert seqs(page) == [1, 3, 5]
+        assert (page["next_from_seq"], page["caught_up"], page["lag"]) == (5, False, 1)
+        assert page["performance"]["records_scanned"] == 5
+        rest = api.diff(topic, from_seq=5, limit=3, **own)
+        assert (seqs(rest), rest["next_from_seq"], rest["caught_up"]) == ([], 6, True)
+    good(api.post(f"/v0/topics/{topic}/delete", {"match": "t0"}))
+    page = api.diff(topic, limit=3)
+    assert (seqs(page), page["next_from_seq"], page["caught_up"]) == ([1, 3, 5], 5, False)
+    page = api.diff(topic, max_batch_bytes=2)
+    assert (seqs(page), page["next_from_seq"]) == ([1, 3], 4)  # examined up to the one in the way
+
+
 def test_a_topic_can_decline_the_node_filter(api: Api, topic: str) -> None:
     api.make(topic, dedupe_node=False)
     api.append(topic, [{"data": 1, "node": "a"}])

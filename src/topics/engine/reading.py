@@ -274,13 +274,18 @@ def _take(
     limit: int,
     budget: int,
 ) -> None:
-    """Deliver what fits of a piece; stop before a record that does not, or is unreadable."""
+    """Deliver what fits of a piece; stop before a record that does not, or is unreadable.
+
+    The last record that is asked for ends the read: what the reader would skip after it counts as
+    not looked at.
+    """
     if accepts is None and None not in piece.offsets:
         total = sum(piece.sizes)
         if progress.used + total <= budget and len(progress.found) + len(piece.sizes) <= limit:
             progress.found.extend(piece.bufs, piece.offsets)  # type: ignore[arg-type] # no None
             progress.used += total
-            progress.cursor = piece.through
+            is_all = len(progress.found) >= limit
+            progress.cursor = piece.seqs[-1] if is_all else piece.through
             return
     for at, seq in enumerate(piece.seqs):
         offset = piece.offsets[at]
@@ -292,14 +297,15 @@ def _take(
         if seq <= progress.cursor:
             continue  # inside the gap just announced
         if accepts is None or accepts(piece.bufs[at], offset):
-            if len(progress.found) >= limit or (
-                len(progress.found) and progress.used + piece.sizes[at] > budget
-            ):
+            if len(progress.found) and progress.used + piece.sizes[at] > budget:
                 progress.full = True
+                progress.cursor = seq - 1
                 return
             progress.found.extend([piece.bufs[at]], [offset])
             progress.used += piece.sizes[at]
         progress.cursor = seq
+        if len(progress.found) >= limit:
+            return
     progress.cursor = max(progress.cursor, piece.through)
 
 
