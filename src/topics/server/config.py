@@ -125,9 +125,10 @@ class _Given:
         return flag if isinstance(flag, str) else str(flag).lower()
 
     def label(self, name: str) -> str:
-        """What to call a setting: as the operator gave it."""
+        """What to call a setting: as the operator gave it, and always by its variable."""
         setting = BY_NAME[name]
-        return setting.variable if self._flags.get(name) is None else setting.flag
+        given = self._flags.get(name) is not None
+        return f"{setting.flag} ({setting.variable})" if given else setting.variable
 
     def value(self, name: str) -> Value:
         """The value that counts."""

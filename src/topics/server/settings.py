@@ -20,7 +20,7 @@ from topics.engine.settings import RANGES, EngineSettings
 
 Value: TypeAlias = str | int | bool | None
 
-_DIGITS = re.compile(r"[0-9]{1,20}")
+_DIGITS = re.compile(r"[0-9]{1,1000}")
 _UNLIMITED_RANGE: Final = (0, 1 << 62)
 
 
@@ -37,9 +37,8 @@ class Whole:
 
     @property
     def allowed(self) -> str:
-        if self.highest >= 1 << 62:
-            return "an integer from 0" if not self.lowest else f"an integer from {self.lowest}"
-        return f"an integer from {self.lowest} to {self.highest}"
+        highest = "2^62" if self.highest == 1 << 62 else self.highest
+        return f"an integer from {self.lowest} to {highest}"
 
     def parse(self, text: str) -> int:
         number = _whole(text)

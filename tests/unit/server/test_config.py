@@ -171,7 +171,7 @@ def test_what_is_no_number_stops_the_start(setting: Setting, text: str) -> None:
     assert error.setting == setting.variable
     assert repr(text) in str(error)
     assert "an integer" in str(error)
-    assert refusal({}, {setting.name: text}).setting == setting.flag
+    assert refusal({}, {setting.name: text}).setting == f"{setting.flag} ({setting.variable})"
 
 
 def test_a_bad_variable_does_not_count_when_the_flag_is_given() -> None:
@@ -190,7 +190,7 @@ def test_a_bad_variable_does_not_count_when_the_flag_is_given() -> None:
         ("stage_ttl_ms", "0", "from 1"),
         ("test_min_heartbeat_ms", "0", "from 1 to 1000"),
         ("test_min_heartbeat_ms", "1001", "from 1 to 1000"),
-        ("max_topics", "99999999999999999999", "from 0"),
+        ("max_topics", "99999999999999999999", "from 0 to 2^62"),
         ("disk_sync_ms", "99999999999999999999999", "from 0"),
     ],
 )
@@ -261,6 +261,7 @@ def test_a_limit_of_zero_is_the_default_and_one_above_its_bound_the_bound(name: 
     assert above.warnings[0] == (
         f"{setting.variable} is {bound + 1}, more than is possible; {bound} is used"
     )
+    assert value_of(config({setting.variable: "9" * 30}), setting) == bound
 
 
 # Switches, words, paths
@@ -319,7 +320,7 @@ def test_tls_needs_both_files_or_neither() -> None:
     assert "TOPICS_TLS_CERT is set" in str(error)
     error = refusal({}, {"tls_key": "k.pem"})
     assert error.setting == "TOPICS_TLS_CERT"
-    assert "--tls-key is set" in str(error)
+    assert "--tls-key (TOPICS_TLS_KEY) is set" in str(error)
 
 
 # Where to bind
@@ -393,7 +394,7 @@ def test_malformed_keys_stop_the_start_without_showing_them() -> None:
     assert error.setting == "TOPICS_API_KEYS"
     assert "banana" in str(error)
     assert "swordfish" not in str(error)
-    assert refusal({}, {"api_keys": "k:x"}).setting == "--api-keys"
+    assert refusal({}, {"api_keys": "k:x"}).setting == "--api-keys (TOPICS_API_KEYS)"
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "[::1]:5000", "mapped"])
@@ -414,7 +415,7 @@ def test_a_public_bind_without_keys_is_refused(host: str) -> None:
     assert "loopback" in str(error)
     assert "TOPICS_API_KEYS" in str(error)
     assert "TOPICS_ALLOW_INSECURE_NO_AUTH" in str(error)
-    assert refusal({}, {"host": host}).setting == "--host"
+    assert refusal({}, {"host": host}).setting == "--host (TOPICS_HOST)"
 
 
 @pytest.mark.parametrize("host", PUBLIC)
