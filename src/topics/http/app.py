@@ -121,6 +121,8 @@ class App:
             service.leave(principal.key_id)
             raise endpoint
         request.standing = standing
+        # What writes is answered briefly. Pages that were read ahead would have to be kept.
+        request.may_run_ahead = endpoint.scope is Scope.WRITE
         return _Admitted(endpoint, principal, standing.names, started_ns)
 
     def _judge(self, request: Request) -> _Standing:

@@ -26,7 +26,7 @@ import asyncio
 from collections import deque
 
 from topics.http.exchange import call_safely
-from topics.http.h1_exchange import H1Exchange
+from topics.http.h1_exchange import H1Exchange, startable
 from topics.http.h1_heads import END as HEAD_END
 from topics.http.h1_reader import HEAD, IDLE, H1Reader
 from topics.http.h1_waits import Waits
@@ -47,6 +47,7 @@ class H1Connection(asyncio.Protocol):
     __slots__ = (
         "_advancing",
         "_corked",
+        "_corked_bytes",
         "_eof",
         "_held",
         "_holds",
@@ -67,6 +68,7 @@ class H1Connection(asyncio.Protocol):
         self._line: deque[H1Exchange] = deque()
         self._advancing = False
         self._corked: list[bytes] | None = None
+        self._corked_bytes = 0  # of its long answers
         self._held = b""
         self._holds = 0
         self._eof = False
@@ -161,7 +163,7 @@ class H1Connection(asyncio.Protocol):
         if not exchange.complete():
             return
         exchange.ready = True
-        if self._line[0] is exchange:
+        if self._line[0] is exchange and not self._corked_bytes:
             exchange.started = True
             exchange.run()
         else:
@@ -205,15 +207,9 @@ class H1Connection(asyncio.Protocol):
             exchange = self._startable()
 
     def _startable(self) -> H1Exchange | None:
-        running: H1Exchange | None = None
-        for exchange in self._line:
-            if exchange.done:
-                continue
-            if not exchange.started:
-                free = running is None or exchange.alike(running)
-                return exchange if free and exchange.ready and not exchange.answered else None
-            running = exchange
-        return None
+        if self._holds & _HOLD_OUTPUT:
+            return None
+        return startable(self._line, self.hub.limits.high_water_bytes - self._corked_bytes)
 
     def advance(self) -> None:
         """Retire finished exchanges from the head of the line and let the next ones move."""
@@ -237,7 +233,7 @@ class H1Connection(asyncio.Protocol):
             self.close()
 
     def _come_to_head(self, exchange: H1Exchange) -> None:
-        early, exchange.early = exchange.early, None
+        early, exchange.early, exchange.early_bytes = exchange.early, None, 0
         if early:
             for data in early:
                 self._write(data)
@@ -286,10 +282,10 @@ class H1Connection(asyncio.Protocol):
         """Write on behalf of an exchange, now or when its turn comes."""
         if self._line and self._line[0] is exchange:
             self._write(data)
-        elif exchange.early is None:
-            exchange.early = [data]
         else:
+            exchange.early = exchange.early or []
             exchange.early.append(data)
+            exchange.early_bytes += len(data)
 
     def clear_way(self, exchange: H1Exchange) -> None:
         """Let a stream that has come to the head write to the transport, where nothing waits.
@@ -312,6 +308,8 @@ class H1Connection(asyncio.Protocol):
         # By far the most common case: nothing else is in line and nothing is to be seen to.
         if self._corked is not None:
             self._corked += pieces
+            if len(pieces) > 1:
+                self._corked_bytes += sum(map(len, pieces))
         else:
             self._corked = [*pieces]
             self._let_go_later()
@@ -321,6 +319,8 @@ class H1Connection(asyncio.Protocol):
     def _write(self, data: bytes) -> None:
         if self._corked is not None:
             self._corked.append(data)
+            if len(data) > _HELD_BYTES:
+                self._corked_bytes += len(data)
         elif not self._transport.is_closing():
             self._transport.write(data)
 
@@ -342,16 +342,19 @@ class H1Connection(asyncio.Protocol):
                 self._transport.write(corked[0])
             else:
                 self._transport.writelines(corked)
+        if self._corked_bytes:
+            self._corked_bytes = 0
+            self.hub.loop.call_soon(self._start_next)
 
     def backed_up(self, exchange: H1Exchange) -> bool:
         """Whether an exchange should wait before it writes more."""
         if self._holds & _HOLD_OUTPUT:
             return True
-        return _size(exchange.early) > self.hub.limits.high_water_bytes
+        return exchange.early_bytes > self.hub.limits.high_water_bytes
 
     def queued_bytes(self, exchange: H1Exchange) -> int:
         """Output that has not left for the kernel."""
-        return self._transport.get_write_buffer_size() + _size(exchange.early)
+        return self._transport.get_write_buffer_size() + exchange.early_bytes
 
     # Holds
 
@@ -396,6 +399,7 @@ class H1Connection(asyncio.Protocol):
         if self._line:
             self.clear_way(self._line[0])
             self._line[0].drained()
+            self._start_next()
 
     # Becoming a WebSocket
 
@@ -493,7 +497,3 @@ class H1Connection(asyncio.Protocol):
             self._reader.since = None  # whoever is waiting, it is not us
         else:
             self._waits.check(now, lingering=self._lingering)
-
-
-def _size(pieces: list[bytes] | None) -> int:
-    return sum(map(len, pieces)) if pieces else 0

@@ -1,6 +1,7 @@
 """One HTTP/1.1 request and its answer; the connection keeps the answers in order."""
 
 import asyncio
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from topics.http.exchange import Exchange, close_stream, drain_stream
@@ -35,6 +36,7 @@ class H1Exchange(Exchange):
     started = False
     done = False  # the answer is complete
     early: list[bytes] | None = None  # output from before its turn came
+    early_bytes = 0
     opened: "H1Stream | None" = None
 
     def __init__(self, connection: "H1Connection", request: Request, *, keep_alive: bool) -> None:
@@ -53,10 +55,10 @@ class H1Exchange(Exchange):
                 self.expects_continue = expectation.lower() == b"100-continue"
 
     def alike(self, other: "H1Exchange") -> bool:
-        """Whether both ask the same thing of the same target."""
+        """Whether both ask the same thing of the same target, and need not be done in turn."""
         mine, theirs = self.request, other.request
         same = mine.method == theirs.method and mine.target == theirs.target
-        return same and not mine.wants_websocket
+        return same and mine.may_run_ahead and not mine.wants_websocket
 
     def unread_bytes(self) -> int | None:
         """How much of the body is still to come; None when nobody knows."""
@@ -138,6 +140,23 @@ class H1Exchange(Exchange):
             close_stream(self.opened)
             self.opened = None
         super().leave()
+
+
+def startable(line: Iterable[H1Exchange], room_bytes: int) -> H1Exchange | None:
+    """The next in line to run, unless it has to wait for one before it, or for room.
+
+    What is answered before its turn is kept, so enough of that keeps others from running.
+    """
+    running: H1Exchange | None = None
+    for exchange in line:
+        if exchange.done:
+            room_bytes -= exchange.early_bytes
+            continue
+        if not exchange.started:
+            free = room_bytes >= 0 and (running is None or exchange.alike(running))
+            return exchange if free and exchange.ready and not exchange.answered else None
+        running = exchange
+    return None
 
 
 class H1Stream(Stream):

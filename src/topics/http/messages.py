@@ -32,6 +32,7 @@ class Request:
     standing: Any = None  # the application's too: what it found out from the head alone
     echo: Headers = ()  # set by the application: what every answer to it carries
     wants_websocket: bool = False
+    may_run_ahead: bool = True  # set by the application: before equal ones have been answered
     _query: Query | None = None
 
     def __init__(

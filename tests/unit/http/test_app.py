@@ -102,3 +102,12 @@ def test_a_refused_request_is_gone_when_it_is_over(app: App) -> None:
         assert left() is None, "only a collection would free it, and all that was read with it"
     finally:
         gc.enable()
+
+
+def test_only_what_writes_runs_before_its_turn(app: App, service: Service) -> None:
+    service.keyring = Keyring("secret")
+    for method, expected in (("GET", False), ("POST", True)):
+        request = ask(method)
+        assert status(app, request) is None
+        assert request.may_run_ahead is expected
+        app.end(request, 200)
