@@ -9,6 +9,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from tests.blackbox.api_client import burst
 from tests.blackbox.conftest import PATIENCE_S, ServerProcess
 from tests.blackbox.event_client import (
     EventStream,
@@ -111,6 +112,20 @@ def test_an_earlier_id_redelivers_exactly_what_followed_it(shared: ServerProcess
         assert [e.seqs for e in stream.until("caught-up") if e.event == "record"] == [[2], [3], [4]]
     with EventStream(shared, path, {"Last-Event-ID": "eyJhZ2FpbiI6OTk5fQ"}) as stream:
         assert [e.event for e in stream.until("caught-up")] == [None, "caught-up"]
+
+
+def test_the_longest_id_there_can_be_resumes_a_stream(shared: ServerProcess) -> None:
+    """As many topics as a watch may have, with names as long as names may be."""
+    names = [f"{n:03}".ljust(255, "x") for n in range(256)]
+    burst(shared, "PUT", [f"/v0/topics/{name}" for name in names], {})
+    url = watch(shared, *names)["stream_url"]
+    with EventStream(shared, url) as stream:
+        (_, caught_up) = stream.until("caught-up")
+    assert caught_up.positions == dict.fromkeys(names, 0)
+    assert caught_up.id is not None
+    with EventStream(shared, url, {"Last-Event-ID": caught_up.id}) as stream:
+        assert stream.status == 200
+        assert stream.until("caught-up")[-1].id == caught_up.id
 
 
 def test_a_reconnect_supersedes_and_a_garbage_id_does_not(shared: ServerProcess) -> None:

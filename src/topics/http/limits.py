@@ -9,6 +9,16 @@ from dataclasses import dataclass
 KIB = 1024
 MIB = 1024 * KIB
 
+PLAIN_HEAD_BYTES = 64 * KIB
+PLACE_BYTES = 372
+"""Of one topic in the id of a stream: a name of 255 bytes, its quotes, a colon, 20 digits and a
+comma, in base64."""
+
+
+def head_bytes(watch_topics: int) -> int:
+    """A head that has room for the id of a stream of that many topics, which comes in a header."""
+    return PLAIN_HEAD_BYTES + watch_topics * PLACE_BYTES
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -17,7 +27,7 @@ class Limits:
     max_body_bytes: int = 64 * MIB
     """Of a request body, as sent and as decoded; exactly this much is allowed."""
 
-    max_head_bytes: int = 64 * KIB
+    max_head_bytes: int = PLAIN_HEAD_BYTES
     """Of a request line with its headers."""
 
     head_timeout_s: float = 60.0

@@ -28,7 +28,7 @@ from topics.engine.engine import Engine
 from topics.engine.opening import Opening, open_entered
 from topics.errors import Internal, InvalidSetting, LogFailed, RefusedToOpen, TopicsError
 from topics.http.access_log import AccessLog
-from topics.http.limits import Limits
+from topics.http.limits import Limits, head_bytes
 from topics.http.listener import Listener, load_certificate, tls_context
 from topics.http.service import HttpLimits, Service
 from topics.server.config import ServerConfig, TlsFiles
@@ -90,7 +90,11 @@ class Server:
             started_ms=self._clock.now_ms(),
         )
         self._listener = Listener(
-            build_app(self.service), Limits(max_body_bytes=config.max_body_bytes)
+            build_app(self.service),
+            Limits(
+                max_body_bytes=config.max_body_bytes,
+                max_head_bytes=head_bytes(config.max_watch_topics),
+            ),
         )
         self._tls: ssl.SSLContext | None = None
         self._upkeep: asyncio.TimerHandle | None = None
