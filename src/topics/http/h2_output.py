@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 _ROUND_BYTES = 64 * 1024
 """What one stream may send before the next has its turn."""
 
+_OVERFULL = 8
+"""Times the bound on what waits to be read, from which on further long answers are given up.
+
+While so much waits no request is run, but many may have been waiting for the same event.
+"""
+
 
 class Output:
     """The unsent bytes of a connection, by stream."""
@@ -35,7 +41,11 @@ class Output:
     def add(self, exchange: H2Exchange, size: int) -> None:
         """An exchange has `size` more bytes to send, or only its end."""
         if exchange.is_plain:
+            is_long, before = size > FRAME_BYTES, self._unread_bytes
             self._unread_bytes += size
+            if is_long and before > _OVERFULL * self._connection.hub.limits.h2_max_queued_bytes:
+                self._connection.cancel(exchange)
+                return
         self._sending[exchange.stream_id] = exchange
 
     def has_room(self) -> bool:

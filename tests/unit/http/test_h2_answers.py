@@ -160,3 +160,36 @@ def test_headers_larger_than_a_frame_arrive_and_leave_the_next_answers_readable(
 
 def assert_equal(found: object, expected: object) -> None:
     assert found == expected
+
+
+class Patient(Teller):
+    """Answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Reply] = []
+
+    def __call__(self, request: Request, reply: Reply) -> None:
+        self.waiting.append(reply)
+
+
+def test_of_many_long_answers_that_come_at_once_and_are_not_read_few_are_kept() -> None:
+    async def run() -> None:
+        app = Patient()
+        limits = Limits(h2_max_queued_bytes=len(BODY))
+        hub = Hub(app, limits, asyncio.get_running_loop())
+        client = Client(hub, window=0)
+        client.ask(*range(40))
+        for reply in app.waiting[:-1]:
+            reply(Spliced(PARTS))
+        app.waiting[-1](Response(200, b"short"))
+        client.library.increment_flow_control_window(WIDE)
+        client.library.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: WIDE})
+        client.send()
+        *kept, last = client.bodies.values()
+        assert last == b"short", "what is short costs nothing to keep"
+        assert kept == [BODY] * len(kept)
+        assert 8 <= len(kept) <= 10
+        assert app.waiting[20].gone  # type: ignore[attr-defined]  # an exchange, to the test
+        hub.stop()
+
+    asyncio.run(run())
