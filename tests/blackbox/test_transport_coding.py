@@ -67,6 +67,11 @@ def test_malformed_or_cut_gzip_is_400(client: httpx.Client, body: bytes) -> None
     assert (status, json.loads(answer)["error"]["code"]) == (400, "invalid_request")
 
 
+@pytest.mark.parametrize("coding", ["gzip", "br"])
+def test_a_body_of_no_bytes_needs_no_decoding(client: httpx.Client, coding: str) -> None:
+    assert post(client, b"", coding) == (200, b"")
+
+
 def test_a_bomb_is_413(client: httpx.Client) -> None:
     bomb = gzip.compress(b"\0" * 50_000_000)
     assert len(bomb) < LIMIT

@@ -82,6 +82,8 @@ class Body:
 def plan_body(headers: dict[bytes, bytes], *, max_bytes: int) -> Body | Response:
     """A place for the body these headers announce, or why it will not be read."""
     coding = headers.get(b"content-encoding")
+    if headers.get(b"content-length") == b"0":
+        coding = None  # there is nothing to decode
     if coding is not None:
         coding = coding.strip().lower()
         if coding not in _GZIP and coding != b"identity" and coding:
