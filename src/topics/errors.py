@@ -208,6 +208,7 @@ class MethodNotAllowed(TopicsError):
     def __init__(self, method: str, *, path: str, allowed: Sequence[str] = ()) -> None:
         hint = f"; use {' or '.join(allowed)}" if allowed else ""
         super().__init__(f"{method} is not allowed on {path}{hint}")
+        self.allowed = tuple(allowed)
 
 
 class NotAcceptable(TopicsError):

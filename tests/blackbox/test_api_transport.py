@@ -60,8 +60,11 @@ def test_every_endpoint_of_the_index_is_there(api: Api, path: str) -> None:
 
 @pytest.mark.parametrize("path", METHODS)
 def test_any_other_method_is_not_allowed(api: Api, path: str) -> None:
+    there = METHODS[path] | ({"HEAD"} if "GET" in METHODS[path] else set())
     for method in ALL_METHODS - METHODS[path]:
-        assert refused(api.call(method, path)) == Refusal(405, "method_not_allowed")
+        answer = api.call(method, path)
+        assert refused(answer) == Refusal(405, "method_not_allowed")
+        assert set(answer.headers["allow"].split(", ")) == there
 
 
 @pytest.mark.parametrize("path", METHODS)

@@ -59,6 +59,9 @@ def _headers(error: errors.TopicsError) -> Headers:
         return ((b"retry-after", b"%d" % seconds),)
     if isinstance(error, errors.NotReady | errors.ShuttingDown):
         return ((b"retry-after", b"1"),)
+    if isinstance(error, errors.MethodNotAllowed):
+        methods = [*error.allowed, *(("HEAD",) if "GET" in error.allowed else ())]
+        return ((b"allow", ", ".join(methods).encode()),)
     if isinstance(error, errors.Unauthorized):
         return ((b"www-authenticate", b"Bearer"),)
     return ()
