@@ -200,7 +200,7 @@ class Server:
 
     def _note_progress(self, share: float) -> None:
         """On the thread that recovers: whoever wants us to stop need not wait for its end."""
-        self.service.replay_progress = share
+        self.service.replay_progress = round(share, 4)
         if self.service.draining:
             raise _GaveUp
 

@@ -154,6 +154,7 @@ def scan_group(
         _take(result, reader, reader.collector.entries(source_id))
         lfn = reader.lfn
         passed += log_file.size
+        progress(passed / total)
     _finish(result, found[-1], reader, lfn)
     return result
 
