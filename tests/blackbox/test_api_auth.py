@@ -113,6 +113,12 @@ def test_no_header_gets_nowhere_not_even_to_a_404(shared_server: ServerProcess) 
         assert (found.status, found.code) == (401, "unauthorized"), path
 
 
+def test_the_console_is_missing_not_locked(shared_server: ServerProcess) -> None:
+    for path in ("/console/", "/console/assets/page.js"):
+        found = plain(shared_server, "GET", path)
+        assert (found.status, found.code) == (404, "not_found"), path
+
+
 @pytest.mark.parametrize("path", ["/v0/topics/%ff", "/%c3", "/v0/watch/%ff?token=boss"])
 def test_what_is_wrong_with_a_path_is_told_only_to_who_has_a_key(
     shared_server: ServerProcess, path: str

@@ -152,6 +152,8 @@ class App:
         service = self._service
         if not service.keyring.enabled or (resource is not None and resource.open):
             return ANYONE
+        if resource is None and request.path.startswith(_CONSOLE) and _method(request) == "GET":
+            return ANYONE
         endpoint = resource.methods.get(_method(request)) if resource is not None else None
         header = request.headers.get(b"authorization")
         if endpoint is not None and endpoint.takes_stream_token:
@@ -188,6 +190,10 @@ class App:
 
 NOBODY = Principal(key_id=0, scopes=Scope(0))
 """A caller without a valid key, where the handler has to tell 404 from 401."""
+
+
+_CONSOLE = b"/console/"
+"""Where a page for browsers will be. They fetch it before there is a key, and find nothing yet."""
 
 
 def _method(request: Request) -> str:
