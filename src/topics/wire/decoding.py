@@ -12,6 +12,9 @@ nobody knows are ignored, so that newer clients can talk to older servers.
 A short body that is as long as the shortest spelling of what it says needs only the second step:
 there is no room in it for whitespace, for a field twice or for one that nobody knows. That holds
 for bodies whose every part is typed; stored payloads are text of their own.
+
+A long body without payloads is refused where it has more parts than any request needs: making
+values of millions of them would keep everybody else waiting for seconds.
 """
 
 import re
@@ -32,6 +35,11 @@ _SPACED = b'": '
 """What many clients write between a name and its value: such a body is not plain, at a glance."""
 _encode = msgspec.json.Encoder().encode
 
+LONG_BYTES = 1 << 20
+MAX_CONTAINERS = 150_000
+MAX_VALUES = 1_000_000
+"""What a long body may hold, about: the limits of the API are far below."""
+
 _located = re.compile(r"(?P<problem>.*?)(?: - at `(?P<where>(?:key in )?\$.*)`)?\Z", re.DOTALL)
 
 
@@ -48,6 +56,7 @@ class BodyDecoder(Generic[T]):
         self._choices = dict(_tags(structs))
         for struct in structs:
             self._choices.update(_choices(inspect.type_info(struct)))
+        self._has_payload = any(_holds_payload(inspect.type_info(struct)) for struct in structs)
         self._may_be_plain = all(_is_typed(inspect.type_info(struct)) for struct in structs)
 
     def decode(self, body: bytes) -> T:
@@ -58,6 +67,8 @@ class BodyDecoder(Generic[T]):
             plain = self._decode_plain(body)
             if plain is not None:
                 return plain
+        if not self._has_payload:
+            refuse_excess(body)
         raw = compact(body)
         try:
             value = self.parse(raw)
@@ -84,6 +95,29 @@ class BodyDecoder(Generic[T]):
         if allowed is not None and what.startswith("Invalid"):
             what = f"{what}; allowed: {', '.join(allowed)}"
         return f"{where or 'the body'}: {what[:1].lower()}{what[1:]}"
+
+
+def refuse_excess(body: bytes) -> None:
+    """Raise if a long body has too many parts; those inside strings count too."""
+    if len(body) > LONG_BYTES and (
+        body.count(b",") > MAX_VALUES or body.count(b"{") + body.count(b"[") > MAX_CONTAINERS
+    ):
+        raise InvalidRequest("the body has far more parts than this call takes; send fewer")
+
+
+def _holds_payload(kind: inspect.Type) -> bool:
+    """Whether somewhere in it is text of any shape and size."""
+    match kind:
+        case inspect.StructType():
+            return any(_holds_payload(field.type) for field in kind.fields)
+        case inspect.UnionType():
+            return any(map(_holds_payload, kind.types))
+        case inspect.ListType():
+            return _holds_payload(kind.item_type)
+        case inspect.DictType():
+            return _holds_payload(kind.value_type)
+        case _:
+            return isinstance(kind, inspect.RawType)
 
 
 def _is_typed(kind: inspect.Type) -> bool:

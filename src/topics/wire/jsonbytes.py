@@ -43,6 +43,8 @@ _tokens = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{},]', re.DOTALL)
 
 # Brackets as signed bytes: an opening one is +1, a closing one -1.
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
+_MANY_BRACKETS = 100_000
+"""Brackets from which on counting them one by one would take milliseconds."""
 _NEITHER_BRACKET_NOR_QUOTE = bytes(set(range(256)) - set(b'[{]}"'))
 
 # A float in MessagePack whose exponent bits are all set.
@@ -177,7 +179,23 @@ def _is_deeper(raw: bytes, max_depth: int) -> bool:
     # them every bracket is still inside or outside strings as before.
     marks = raw.translate(None, _NEITHER_BRACKET_NOR_QUOTE).replace(b'""', b"")
     outside = b"".join(marks.split(b'"')[::2])
-    return max(accumulate(array("b", outside.translate(_STEPS))), default=0) > max_depth
+    steps = array("b", outside.translate(_STEPS))
+    if len(steps) > _MANY_BRACKETS:
+        return _climbs_higher(steps, max_depth)
+    return max(accumulate(steps), default=0) > max_depth
+
+
+def _climbs_higher(steps: "array[int]", height: int) -> bool:
+    """Whether a sum of the first so many steps exceeds `height`, for millions of them."""
+    import numpy as np  # noqa: PLC0415 - takes longer to bring in than most texts to check
+
+    reached = 0
+    for start in range(0, len(steps), _MANY_BRACKETS):
+        sums = np.cumsum(steps[start : start + _MANY_BRACKETS], dtype=np.int32)
+        if reached + int(sums.max()) > height:
+            return True
+        reached += int(sums[-1])
+    return False
 
 
 def _too_deep(max_depth: int) -> InvalidRequest:

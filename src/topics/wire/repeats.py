@@ -9,6 +9,9 @@ object, the second rarely needed:
 
     quick   distinct keys and their values add up to the length of the (compact) text
     exact   every key is listed, however it was escaped
+
+Of a long text the quick look could find millions of keys, so it gets the exact one, which ends
+where an object has more members than anybody means.
 """
 
 from __future__ import annotations
@@ -64,9 +67,12 @@ def _nested(kind: inspect.Type) -> Iterator[tuple[Nesting, Known]]:
 
 def refuse_repeats(raw: bytes, known: Known) -> None:
     """Raise if an object in `raw` repeats a field; `raw` is compact and has passed its type."""
-    members = _members(raw)
-    if _spelled_size(members) != len(raw):
-        _refuse_exactly(raw, known)
+    if len(raw) > _LONG_BYTES:
+        members = _refuse_exactly(raw, known)
+    else:
+        members = _members(raw)
+        if _spelled_size(members) != len(raw):
+            _refuse_exactly(raw, known)
     for name, (nesting, inner) in known.nested.items():
         value = bytes(members.get(name, b""))
         if value[:1] in (b"{", b"["):
@@ -83,11 +89,12 @@ class _Spelled:
         self.name = name
 
 
+_LONG_BYTES = 1 << 20
+MAX_MEMBERS = 100_000
+"""Of an object whose keys are listed."""
+
 _members = msgspec.json.Decoder(dict[str, Raw]).decode
 _items = msgspec.json.Decoder(list[Raw]).decode
-_every_key = msgspec.json.Decoder(
-    dict[_Spelled, Raw], dec_hook=lambda _type, name: _Spelled(name)
-).decode
 _OBJECTS: dict[Nesting, Callable[[bytes], Any]] = {
     "object": lambda value: (value,),
     "list": _items,
@@ -102,10 +109,24 @@ def _spelled_size(members: dict[str, Raw]) -> int:
     return marks + sum(map(len, members)) + sum(map(len, members.values()))
 
 
-def _refuse_exactly(raw: bytes, known: Known) -> None:
-    seen = set()
-    for key in _every_key(raw):
-        if key.name in seen:
+def _refuse_exactly(raw: bytes, known: Known) -> dict[str, Raw]:
+    members: dict[str, Raw] = {}
+    for key, value in _every_member(raw).items():
+        if key.name in members and key.name in known.names:
             raise InvalidRequest(f"{key.name} is given twice in one object; send it once")
-        if key.name in known.names:
-            seen.add(key.name)
+        members[key.name] = value
+    return members
+
+
+def _every_member(raw: bytes) -> dict[_Spelled, Raw]:
+    left = iter(range(MAX_MEMBERS))
+
+    def spelled(_type: object, name: str) -> _Spelled:
+        if next(left, None) is None:
+            raise InvalidRequest(f"one object has more than {MAX_MEMBERS} members; send fewer")
+        return _Spelled(name)
+
+    found: dict[_Spelled, Raw] = msgspec.json.decode(
+        raw, type=dict[_Spelled, Raw], dec_hook=spelled
+    )
+    return found

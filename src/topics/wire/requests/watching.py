@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType, field
 
 from topics.errors import InvalidRequest
-from topics.wire.decoding import BodyDecoder
+from topics.wire.decoding import LONG_BYTES, BodyDecoder, refuse_excess
 from topics.wire.numbers import U32, U64, Body
 from topics.wire.predicates import Match, Predicate, parse_match
 from topics.wire.requests.reading import Nodes, check_match, node_names, refuse_two_starts
@@ -153,4 +153,21 @@ def decode_watch(body: bytes) -> WatchBody:
 def decode_command(message: str | bytes) -> Command:
     """One text message of a socket; `request_id` is kept as it was spelled."""
     text = message.encode("utf-8", "surrogatepass") if isinstance(message, str) else message
+    if len(text) > LONG_BYTES and not _carries_payload(text):
+        refuse_excess(text)
     return _command.decode(text)
+
+
+class _Op(msgspec.Struct):
+    op: str = ""
+
+
+_peek = msgspec.json.Decoder(_Op).decode
+
+
+def _carries_payload(text: bytes) -> bool:
+    """Whether a command has records; so has one that nobody can read, until that is told."""
+    try:
+        return _peek(text).op == "publish"
+    except (msgspec.MsgspecError, RecursionError):
+        return True
