@@ -115,6 +115,20 @@ def test_leases_act_as_fences_over_http(api: Api, queue: str) -> None:
     assert second["deliveries"] == 1
 
 
+def test_only_an_ack_that_waited_for_a_sync_tells_how_long(api: Api, topic: str) -> None:
+    buffered = f"{topic}.buffered"
+    api.make(buffered, type="queue")
+    api.make(topic, type="queue", durability="fsync")
+    for name in (buffered, topic):
+        api.write(name, 1)
+        claim(api, name)
+    told = []
+    for name in (buffered, topic, topic):
+        done = good(api.post(f"/v0/topics/{name}/ack", {"node": "w", "seqs": [1]}))
+        told.append((done["acked"], done["performance"].get("fsync_ms", 0) > 0))
+    assert told == [(1, False), (1, True), (0, False)]
+
+
 def test_redrive_is_refused_without_a_source(api: Api, queue: str) -> None:
     path = f"/v0/topics/{queue}/redrive"
     assert refused(api.post(path, {})).status == 400

@@ -63,7 +63,7 @@ class Timing:
         self.synced_ns = 0
         self.throttled_ns = 0
 
-    def note(self, submission: AppendSubmission, waited_ms: float) -> None:
+    def note(self, submission: Submission, waited_ms: float) -> None:
         self.throttled_ns = round(waited_ms * 1e6)
         self.wrote_ns = submission.wrote_ns
         if submission.durable:

@@ -12,9 +12,11 @@ jobs are asked for as a single call may name.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Generic, TypeVar
 
 from topics.engine.effects import Op
+from topics.engine.writing import Timing
 from topics.errors import TopicsError
 from topics.http.call import Call
 from topics.http.turns import Gathering
@@ -76,14 +78,15 @@ class QueueTurns:
         if self._acks:
             acks, self._acks = self._acks, {}
             for name, finished in acks.items():
-                calls = finished.calls
-                _run(calls, finished.queues.ack_all(name, finished.asked), _answer_ack)
+                timing = Timing()
+                op = finished.queues.ack_all(name, finished.asked, timing)
+                _run(finished.calls, op, partial(_answer_ack, timing))
         if self._claims:
             claims, self._claims = self._claims, {}
             for name, claiming in claims.items():
                 calls = claiming.calls
-                op = claiming.queues.claim_all(name, claiming.asked)
-                if not _run(calls, op, answer_claim):
+                claims_op = claiming.queues.claim_all(name, claiming.asked)
+                if not _run(calls, claims_op, answer_claim):
                     for call, claimer in zip(calls, claiming.asked, strict=True):
                         call.reply.on_half_close = claimer.presence.leave
 
@@ -112,8 +115,12 @@ def _run(
     return calls[0].service.begin(op, done)
 
 
-def _answer_ack(call: Call, done: Acked) -> None:
-    call.answer(responses.present(done, call.spent()))
+def _answer_ack(timing: Timing, call: Call, done: Acked) -> None:
+    """A call that removed nothing waited for no sync of its own, and tells of none."""
+    spent = call.spent()
+    if timing.synced_ns and done.acked:
+        spent = responses.performance(call.elapsed_ms(), fsync_ms=timing.synced_ns / 1e6)
+    call.answer(responses.present(done, spent))
 
 
 def answer_claim(call: Call, done: Claimed) -> None:

@@ -24,6 +24,7 @@ from topics.engine.leasing import (
     queue_counts,
     sweep_leases,
 )
+from topics.engine.writing import Timing
 from topics.errors import BatchTooLarge, InvalidRequest, NotAQueue, TopicsError
 from topics.queue.claiming import Claimer, claim_pass
 from topics.queue.dead_letters import RETRY_UNREADABLE_MS, DeadLetters, letters_of
@@ -234,11 +235,14 @@ class Queues:
             raise outcome
         return outcome
 
-    def ack_all(self, name: str, asked: Sequence[Named]) -> Op[list[Acked | TopicsError]]:
+    def ack_all(
+        self, name: str, asked: Sequence[Named], timing: Timing | None = None
+    ) -> Op[list[Acked | TopicsError]]:
         """Remove the finished jobs of several calls with one delete; what became of each, in order.
 
         It is as if the calls came one after the other: a job that two of them name is the first's.
-        A call whose jobs could not be removed has given them back.
+        A call whose jobs could not be removed has given them back. `timing` gets what the delete
+        waited for.
         """
         topic, _ = self._queue(name)
         if self._has_expired(topic):
@@ -258,7 +262,7 @@ class Queues:
                 if topic.id not in self._kernel.sections.barred:
                     submission = self._engine.submit_delete(topic, tuple(held))
                 if submission is None or not submission.done:
-                    gone = yield from self._finish(topic, leases, held, submission)
+                    gone = yield from self._finish(topic, leases, held, submission, timing)
                 elif submission.error is not None:
                     raise submission.error
             except TopicsError as failure:
@@ -284,6 +288,7 @@ class Queues:
         leases: LeaseBook,
         held: Mapping[int, Lease],
         submission: DeleteSubmission | None,
+        timing: Timing | None,
     ) -> Op[Collection[int]]:
         """Wait for the delete; returns those of the jobs that had gone by themselves before.
 
@@ -299,6 +304,8 @@ class Queues:
             if not submission.done:
                 yield submission
             removed_by(submission)
+            if timing is not None:
+                timing.note(submission, 0)
         finally:
             leases.finishing.difference_update(held)
         sweep_leases(self._kernel, topic)
