@@ -87,8 +87,8 @@ class Planner:
 
     def plan(self, name: str, *, from_seq: int, to_seq: int, target_bytes: int) -> Op[ReadPlan]:
         """Cut `from_seq..to_seq` into ranges of about `target_bytes`."""
-        if from_seq < 0 or to_seq < from_seq:
-            raise InvalidRequest("a plan wants 0 <= from_seq <= to_seq")
+        if from_seq < 0 or to_seq < from_seq - 1:  # nothing is what follows the end
+            raise InvalidRequest("a plan wants 0 <= from_seq <= to_seq + 1")
         topic = self._kernel.topic(name)
         yield from self._kernel.retain(topic)
         lo = max(from_seq, topic.evict_floor)

@@ -135,8 +135,8 @@ class Views:
 
     def holes(self, name: str, *, from_seq: int, to_seq: int) -> Op[Holes]:
         """The dead runs of a range, each with what removed it first."""
-        if from_seq < 0 or to_seq < from_seq:
-            raise InvalidRequest("holes wants 0 <= from_seq <= to_seq")
+        if from_seq < 0 or to_seq < from_seq - 1:  # nothing is what follows the end
+            raise InvalidRequest("holes wants 0 <= from_seq <= to_seq + 1")
         topic = self._kernel.topic(name)
         yield from self._kernel.retain(topic)
         lo, hi = max(from_seq, SEQ_BASE), min(to_seq, topic.head)

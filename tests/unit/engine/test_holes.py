@@ -6,6 +6,7 @@ import pytest
 
 import topics
 from topics.engine import views
+from topics.errors import InvalidRequest
 
 
 def test_a_page_of_holes_ends_at_its_limit_and_the_next_begins_behind_it(
@@ -23,3 +24,16 @@ def test_a_page_of_holes_ends_at_its_limit_and_the_next_begins_behind_it(
             at = pages[-1].next_from_seq
     assert [[hole.from_seq for hole in page.runs] for page in pages] == [[1, 3], [5, 7], [9]]
     assert at == 10, "the range is done"
+
+
+def test_a_range_of_nothing_has_no_holes_and_one_that_runs_backwards_is_refused() -> None:
+    with topics.open() as log:
+        log.create("orders")
+        page = log.holes("orders", from_seq=1, to_seq=0)
+        assert (page.runs, page.next_from_seq) == ([], 1)
+        log.append("orders", {"data": 1})
+        log.delete("orders", before_seq=2)
+        page = log.holes("orders", from_seq=2, to_seq=1)
+        assert (page.runs, page.next_from_seq) == ([], 2)
+        with pytest.raises(InvalidRequest):
+            log.holes("orders", from_seq=3, to_seq=1)

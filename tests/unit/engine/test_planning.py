@@ -164,13 +164,21 @@ def test_a_log_in_memory_plans_too() -> None:
     assert bounds(plan(log)) == [(1, 8), (9, 16), (17, 20)]
 
 
+def test_nothing_can_be_planned_by_whoever_is_at_the_end() -> None:
+    log = topics.open()
+    log.create("t")
+    assert (bounds(plan(log, 1, 0)), plan(log, 1, 0).next_from_seq) == ([], 1)
+    append(log, 3)
+    assert (bounds(plan(log, 4, 3)), plan(log, 4, 3).next_from_seq) == ([], 4)
+
+
 def test_malformed_calls_are_refused() -> None:
     log = topics.open()
     with pytest.raises(TopicNotFound):
         plan(log)
     append(log, 1)
     with pytest.raises(InvalidRequest):
-        plan(log, 5, 4)
+        plan(log, 5, 3)
     with pytest.raises(InvalidRequest):
         plan(log, -1, 4)
 
