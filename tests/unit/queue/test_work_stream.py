@@ -172,6 +172,18 @@ def test_a_slow_worker_gets_no_more_jobs_until_it_took_what_it_has(works: Worksh
     assert seqs(peer) == [1, 2, 3, 4]
 
 
+def test_large_jobs_are_pushed_few_at_a_time(works: Workshop) -> None:
+    """Whoever stops reading leaves them in memory."""
+    works.shop.append(20, meta=b'"%b"' % (b"x" * (1 << 20)))
+    peer, _ = works.open(most=20)
+    assert seqs(peer) == list(range(1, 21)), "more follow as long as they are taken"
+    peer.stalled = True
+    works.ack(*range(1, 21))
+    works.shop.append(20, meta=b'"%b"' % (b"x" * (1 << 20)))
+    works.settle()
+    assert works.leased == set(range(21, 28)), "some eight megabytes"
+
+
 def test_a_stream_that_closes_while_it_claims_keeps_nothing() -> None:
     works = Workshop(claim_jitter_ms=50)
     works.append(2)
