@@ -489,8 +489,8 @@ class H1Connection(asyncio.Protocol):
 
     def tick(self, now: float) -> None:
         """Give up on a peer that has kept us waiting too long."""
-        if self._holds & _HOLD_OUTPUT:
-            queued = self._transport.get_write_buffer_size()
+        queued = self._transport.get_write_buffer_size()
+        if self._holds & _HOLD_OUTPUT or (queued and not self._lingering):
             is_streaming = bool(self._line) and self._line[0].opened is not None
             self._waits.check_stall(now, queued=queued, is_streaming=is_streaming)
         elif self._holds or (self._reader.phase == IDLE and self._line):

@@ -29,6 +29,10 @@ class Wire(HandFed):
         self.connection: H1Connection
         self.unread = b""
         self.read: list[bytes] = []
+        self.aborted = False
+
+    def abort(self) -> None:
+        self.aborted = True
 
     def write(self, data: Any) -> None:  # noqa: ANN401 - any buffer, as in the base class
         was_full = len(self.unread) > LIMITS.high_water_bytes
@@ -141,5 +145,23 @@ def test_what_may_not_run_ahead_runs_in_turn() -> None:
         await turns()
         wire.drain()
         assert len(wire.read) == 3
+
+    play(scene)
+
+
+@pytest.mark.parametrize("header", ["X: y", "Connection: close"])
+def test_a_client_that_leaves_little_unread_is_given_up_too(header: str) -> None:
+    async def scene(desk: Desk, wire: Wire) -> None:
+        wire.connection.data_received(f"GET / HTTP/1.1\r\nHost: t\r\n{header}\r\n\r\n".encode())
+        await turns()
+        assert 0 < len(wire.unread) < LIMITS.high_water_bytes
+        for now in (0.0, LIMITS.stall_timeout_s):
+            wire.connection.tick(now)
+            assert not wire.aborted
+        wire.unread = wire.unread[1:]  # it reads after all
+        for now in (LIMITS.stall_timeout_s + 1, 3 * LIMITS.stall_timeout_s):
+            assert not wire.aborted
+            wire.connection.tick(now)
+        assert wire.aborted
 
     play(scene)
