@@ -15,6 +15,7 @@ import pytest
 from tests.blackbox.api_client import eventually
 from tests.blackbox.transport_server import WAIT_S, Script, Served, serving
 
+from topics.http.limits import Limits
 from topics.http.listener import Listener, tls_context
 from topics.http.messages import Response
 
@@ -198,3 +199,25 @@ def test_cleartext_on_a_tls_port_harms_nobody(secure: Served) -> None:
         wire.send(b"GET /ok HTTP/1.1\r\nHost: t\r\n\r\n")
         with suppress(ConnectionResetError):
             assert wire.sock.recv(100)[:4] != b"HTTP"
+
+
+def test_connections_beyond_the_bound_are_closed_and_the_others_stay(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with serving(Limits(max_connections=2)) as served, served.connect() as first:
+        first.get("/a")
+        assert first.read().status == 200
+        with served.connect() as second:
+            second.get("/b")
+            assert second.read().status == 200
+            for _ in range(3):
+                with served.connect() as third, suppress(ConnectionResetError):
+                    third.get("/c")
+                    assert third.sock.recv(1) == b""
+            first.get("/a")
+            assert first.read().status == 200
+        eventually(lambda: served.do(lambda: served.listener.connections), lambda left: left == 1)
+        with served.connect() as again:
+            again.get("/d")
+            assert again.read().status == 200
+        assert [record.levelname for record in caplog.records] == ["WARNING"]

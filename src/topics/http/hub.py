@@ -21,6 +21,8 @@ from topics.http.ws_wire import text_frame
 
 log = logging.getLogger("topics.http")
 
+_TELL_EVERY_S = 60.0
+
 
 class Connection(Protocol):
     """What the hub knows of a connection, whatever it speaks."""
@@ -65,6 +67,7 @@ class Hub:
         "_date_field",
         "_date_s",
         "_sweep",
+        "_told_full_s",
         "all_gone",
         "app",
         "chunked",
@@ -90,6 +93,7 @@ class Hub:
         self.text_framed = LastWrapped(text_frame)
         self.turns = Turns(loop.call_soon)
         self._sweep: asyncio.TimerHandle | None = None
+        self._told_full_s: float | None = None
         self._date_s = 0
         self._date = b""
         self._date_field = b""
@@ -100,6 +104,17 @@ class Hub:
         self.all_gone.clear()
         if self._sweep is None:
             self._sweep = self.loop.call_later(self.limits.sweep_s(), self._sweep_all)
+
+    def has_room(self) -> bool:
+        """Whether another connection may stay; if not, the log tells now and then."""
+        most = self.limits.max_connections
+        if len(self.connections) < most:
+            return True
+        now = self.loop.time()
+        if self._told_full_s is None or now - self._told_full_s > _TELL_EVERY_S:
+            self._told_full_s = now
+            log.warning("%d connections are open, no more fit: new ones are closed", most)
+        return False
 
     def drop(self, connection: Connection) -> None:
         """Forget a connection that has closed; dropping twice is harmless."""

@@ -30,6 +30,9 @@ class Limits:
     max_head_bytes: int = PLAIN_HEAD_BYTES
     """Of a request line with its headers."""
 
+    max_connections: int = 1_000_000
+    """Open at a time; those that come beyond are closed at once."""
+
     head_timeout_s: float = 60.0
     """From accept, or from a request's first byte, to the end of its headers."""
 

@@ -32,6 +32,9 @@ class Sniffer(asyncio.Protocol):
         """A client has connected."""
         # A cast and not a check: uvloop's transports are of their own kind.
         self._transport = cast(asyncio.Transport, transport)
+        if not self._hub.has_room():
+            self._transport.abort()
+            return
         self._peer = _peer_name(transport)
         _tune(transport)
         self._hub.add(self)

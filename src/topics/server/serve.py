@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import resource
 import signal
 import ssl
 import sys
@@ -49,6 +50,10 @@ READ_THREADS = 4
 MAX_SHARDS = 8
 PREALLOCATED = 64 << 20
 EXIT_REFUSED = 4
+OWN_FILES = 512
+"""Kept for the log, whatever number of clients connects: a log without a file to go on with
+refuses writes."""
+NO_LIMIT = 1_000_000
 SWITCH_SECONDS = 0.0005
 """How long a thread that computes may keep the interpreter from the loop. Python's own 5 ms would
 be most of the latency of every request beside a bulk read or a checkpoint."""
@@ -94,6 +99,7 @@ class Server:
             Limits(
                 max_body_bytes=config.max_body_bytes,
                 max_head_bytes=head_bytes(config.max_watch_topics),
+                max_connections=most_connections(resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
             ),
         )
         self._tls: ssl.SSLContext | None = None
@@ -323,6 +329,13 @@ class Server:
             self._driver.drain()
             engine.release()
         return 0
+
+
+def most_connections(open_files: int) -> int:
+    """How many leave the log and its readers their files, of so many that may be open in all."""
+    if open_files < 0:  # no limit
+        return NO_LIMIT
+    return open_files - min(OWN_FILES, open_files // 4)
 
 
 def _load_tls(files: TlsFiles | None) -> ssl.SSLContext | None:
