@@ -194,6 +194,9 @@ def test_a_signal_ends_it_cleanly_with_exit_code_0(server: ServerProcess) -> Non
     write(server, "t")
     assert server.stop() == 0
     assert "Traceback" not in server.stderr
+    said = [server.stderr.find(words) for words in ("shutting down", "last checkpoint", "stopped")]
+    assert -1 not in said
+    assert said == sorted(said), "an operator can tell what is being waited for"
 
 
 def test_an_idle_keep_alive_connection_does_not_hold_up_the_end(server: ServerProcess) -> None:

@@ -178,6 +178,10 @@ class Server:
         self._loop.add_signal_handler(signal.SIGHUP, self._reload_tls)
 
     def _stop(self) -> None:
+        if self.stopping.is_set():
+            _log.info(
+                "already shutting down; SIGKILL breaks no promise, but the next start is longer"
+            )
         self.service.draining = True
         self.stopping.set()
 
@@ -302,6 +306,7 @@ class Server:
             self.service.access_log.close()
         self._readers.shutdown(wait=False)
         self._lane.shutdown(wait=False)
+        _log.info("stopped")
         return code
 
     async def _finish_own_work(self) -> None:
@@ -314,6 +319,7 @@ class Server:
 
     async def _close(self, engine: Engine) -> int:
         assert engine.upkeep is not None
+        _log.info("clients have been served; writing the last checkpoint")
         await self._finish_own_work()
         closed = self._loop.create_future()
         self._driver.start(
