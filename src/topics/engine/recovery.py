@@ -423,16 +423,17 @@ def repair(found: Found, settings: EngineSettings, clock: Clock) -> None:
             quarantine(fs, scan.damaged, aside, now_ms=now_ms)
             if scan.repair is not None:
                 apply_repair(fs, scan.repair)
+        dropped = _dropped(found)
         for topic in found.catalog:
             history = topic.history
             assert isinstance(history, SegmentHistory)
-            firsts = set()
+            firsts = set(dropped.get(topic.id, ()))
             for part in history.parts:
                 assert isinstance(part, Segment | ActiveSegment)
                 firsts.add(part.first)
                 if found.store.check(topic.id, part).hot is CopyState.LONGER:
                     trim(found.store, topic.id, part)
-            finish(drop_unreferenced(found.store, topic.id, firsts | _dropped(found, topic.id)))
+            finish(drop_unreferenced(found.store, topic.id, firsts))
         finish(repair_all(found.store, now_ms=now_ms))
         clear_leftovers(
             found.store,
@@ -449,12 +450,11 @@ def repair(found: Found, settings: EngineSettings, clock: Clock) -> None:
         ) from error
 
 
-def _dropped(found: Found, topic_id: int) -> set[int]:
+def _dropped(found: Found) -> dict[int, list[int]]:
+    """By topic the segments nobody needs any more, whose files may still be there."""
     if found.snapshot is None:
-        return set()
-    return {
-        first for line in found.snapshot.topics if line.id == topic_id for first, _ in line.dropped
-    }
+        return {}
+    return {line.id: [first for first, _ in line.dropped] for line in found.snapshot.topics}
 
 
 # Identity and tiers
