@@ -28,6 +28,17 @@ def test_the_port_file_holds_the_bound_address(server: ServerProcess) -> None:
     assert httpx.get(f"{server.url}/v0/health", timeout=PATIENCE_S).json()["status"] == "ok"
 
 
+def test_the_port_file_holds_nothing_else(server_factory: ServerFactory, tmp_path: Path) -> None:
+    path = tmp_path / "address"
+    server = server_factory(flags=["--port-file", str(path)], start=False)
+    server.launch()
+    wait_until(path.exists, server)
+    host, _, port = path.read_text().partition(":")
+    assert host == "127.0.0.1"
+    assert port.isdecimal()
+    assert [found.name for found in tmp_path.glob("address*")] == ["address"]
+
+
 def test_a_start_without_keys_warns_loudly(server: ServerProcess) -> None:
     assert "NO API KEYS ARE SET" in server.stderr
 
@@ -105,6 +116,17 @@ def test_a_port_file_that_cannot_be_written_ends_the_start(server_factory: Serve
     server.launch()
     assert server.wait() == 1
     assert "/nowhere/at/all" in server.stderr
+
+
+def test_a_port_file_that_cannot_be_put_in_place_leaves_nothing(
+    server_factory: ServerFactory, tmp_path: Path
+) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    server = server_factory(env={"TOPICS_PORT_FILE": str(folder)}, start=False)
+    server.launch()
+    assert server.wait() == 1
+    assert not Path(f"{folder}.tmp").exists()
 
 
 def test_pr01_a_second_server_on_the_directory_is_refused_and_the_first_unharmed(

@@ -358,11 +358,16 @@ def _load_tls(files: TlsFiles | None) -> ssl.SSLContext | None:
 
 
 def _write_port_file(path: str, host: str, port: int) -> None:
-    """Whole or not at all: a reader never sees half an address."""
-    temporary = f"{path}.tmp"
+    """Whole or not at all: a reader never sees half an address, nor anything but one."""
+    temporary = Path(f"{path}.tmp")
     shown = f"[{host}]" if ":" in host else host
-    Path(temporary).write_text(f"{shown}:{port}\n")
-    os.replace(temporary, path)
+    try:
+        temporary.write_text(f"{shown}:{port}")
+        temporary.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
 
 
 def serve(config: ServerConfig) -> int:
