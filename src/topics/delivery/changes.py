@@ -11,7 +11,10 @@ from collections.abc import Callable
 from typing import Protocol
 
 from topics.core.topic import Topic
-from topics.delivery.turns import Schedule, Timer, Timers, Turns
+from topics.delivery.turns import STEPS, Schedule, Timer, Timers, Turns
+
+POLL_TURNS = 16
+"""Callbacks that the answer to a long poll counts for: it reads and renders a page of its own."""
 
 
 class Listener(Protocol):
@@ -145,9 +148,14 @@ class Poll:
         self._changes.forget(self)
         if self.timer is not None:
             self.timer.cancel()
-        callback = self._callback
-        if callback is not None and not self._cancelled:
-            self._changes.turns.add(lambda: callback(woken))
+        if self._callback is not None and not self._cancelled:
+            self._changes.turns.add(self._answer)
+
+    def _answer(self) -> None:
+        assert self._callback is not None
+        assert self._woken is not None
+        self._changes.turns.take(STEPS * POLL_TURNS)
+        self._callback(self._woken)
 
 
 def _mark(topic: Topic | None) -> tuple[int, int]:

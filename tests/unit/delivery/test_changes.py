@@ -78,6 +78,18 @@ def test_a_server_that_stops_lets_polls_go_and_parks_no_more(world: World) -> No
     assert Answers(world.delivery.changes.poll("orders", 30_000)).seen == [False]
 
 
+def test_polls_that_end_together_are_answered_a_few_at_a_time(world: World) -> None:
+    changes = world.delivery.changes
+    polls = [changes.poll("orders", 30_000) for _ in range(SLICE)]
+    answers = [Answers(poll) for poll in polls]
+    for poll in polls:
+        poll.give_up()
+    changes.turns.run()
+    assert 0 < sum(len(answer.seen) for answer in answers) < SLICE // 8
+    world.settle()
+    assert [answer.seen for answer in answers] == [[False]] * SLICE
+
+
 # Turns
 
 
