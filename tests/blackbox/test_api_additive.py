@@ -201,7 +201,9 @@ def test_a_cursor_ahead_of_the_head_is_refused(api: Api, topic: str) -> None:
 @pytest.mark.parametrize("name", [".c", "_c", "c" * 256, "a>b"])
 def test_a_cursor_has_the_name_of_a_topic(api: Api, topic: str, name: str) -> None:
     api.make(topic)
-    assert refused(api.put(f"/v0/topics/{topic}/cursors/{name}", {"seq": 0})) == BAD
+    answer = api.put(f"/v0/topics/{topic}/cursors/{name}", {"seq": 0})
+    assert refused(answer) == BAD
+    assert "is not a valid cursor name" in answer.json()["error"]["message"]
     assert refused(api.get(f"/v0/topics/{topic}/cursors/{name}")).code == "not_found"
 
 

@@ -145,10 +145,10 @@ def _check_dead_letter(sent: _Sent, topic: str | None) -> None:
         raise InvalidRequest("dead_letter must name another topic than the queue itself")
 
 
-def check_topic_name(name: str) -> None:
-    """Names are judged only where something is created."""
+def check_topic_name(name: str, *, what: str = "topic") -> None:
+    """Names are judged only where something is created; cursors are named like topics."""
     if not NAME.match(name):
         raise InvalidRequest(
-            f"{name!r} is not a valid topic name: use 1 to 255 of A-Z a-z 0-9 . _ : - "
+            f"{name!r} is not a valid {what} name: use 1 to 255 of A-Z a-z 0-9 . _ : - "
             "and start with a letter or digit"
         )

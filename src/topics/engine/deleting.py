@@ -152,7 +152,7 @@ class Cursors:
     def put(self, name: str, cursor: str, seq: int) -> Op[tuple[bool, CursorState]]:
         kernel = self._kernel
         topic = kernel.topic(name)
-        check_topic_name(cursor)
+        check_topic_name(cursor, what="cursor")
         if not 0 <= seq <= topic.head:
             raise InvalidRequest(
                 f"cursor {cursor!r} cannot stand at {seq}: the topic's head is {topic.head}"
