@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Any, Final, NamedTuple
+from urllib.parse import unquote_to_bytes
 
 import msgspec
 
@@ -72,7 +73,7 @@ class _Entry(NamedTuple):
 
     def line(self) -> bytes:
         path = self.path
-        if path.startswith(_SESSION_PATH):
+        if unquote_to_bytes(path).startswith(_SESSION_PATH):
             path = _SESSION_PATH + b"*"
         shown = {
             "ts": int(self.at * 1000),
