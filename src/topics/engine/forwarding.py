@@ -326,7 +326,7 @@ class Forwarder:
         if kernel.in_memory:
             kernel.finish_unlogged(submission)
         else:
-            kernel.passes.add(submission)
+            kernel.passes[submission] = dest.id
             kernel.committer.submit(submission)
         return submission
 
@@ -342,7 +342,7 @@ class Forwarder:
     def _passed(self, submission: Submission) -> None:
         assert isinstance(submission, PassSubmission)
         kernel, dest, router = self._kernel, submission.dest, submission.router
-        kernel.passes.discard(submission)
+        kernel.passes.pop(submission, None)
         kernel.catalog.expect(dest, -submission.counted)
         dest.pending -= 1
         if submission.error is not None:

@@ -71,7 +71,7 @@ class Kernel:
         self.sections = Sections()
         self.arenas = arenas
         self.standstill: Gate | None = None  # a checkpoint is capturing: no pass may begin
-        self.passes: set[Submission] = set()  # router passes on their way through the log
+        self.passes: dict[Submission, int] = {}  # router passes on their way, and to which topic
         # Copies made by routers that no checkpoint has put into segments yet.
         self.derived_bytes = 0 if segments is None else arenas.total
         self.catch_up: Callable[[Topic], Op[None]] = _nothing_feeds
@@ -101,6 +101,20 @@ class Kernel:
     def is_logged(self, topic: Topic) -> bool:
         """Whether the topic's records, deletes and cursors pass through the log."""
         return self.segments is not None and topic.config.durability != "ephemeral"
+
+    def awaits_copies(self, topic: Topic) -> bool:
+        """Whether router passes come through the log to a topic whose own writes do not.
+
+        A write would be published before them, though they have the lower seqs.
+        """
+        is_possible = topic.pending > 0 and not self.is_logged(topic)
+        return is_possible and topic.id in self.passes.values()
+
+    def copies_landed(self, topic: Topic) -> Op[None]:
+        """Wait for the passes that are on their way to a topic now."""
+        for submission, dest_id in tuple(self.passes.items()):
+            if dest_id == topic.id and not submission.done:
+                yield submission
 
     def commit(
         self, facts: Sequence[Fact], *, topic_id: int, durable: bool, must_succeed: bool = True

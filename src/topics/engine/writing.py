@@ -228,13 +228,14 @@ class Appender:
             return None
         if (topic.id in kernel.sections.barred and not may_wait) or len(topic.volatile):
             return None
-        return topic
+        return None if kernel.awaits_copies(topic) else topic
 
     def _is_plain(self, name: str, topic: Topic) -> bool:
         """Whether plain writes are still that simple, after a wait that may have brought a drop or
         another configuration. How busy the server is matters only to those who come."""
-        is_there = self._kernel.catalog.by_name.get(name) is topic
-        return is_there and topic.config.discard == "old" and not len(topic.volatile)
+        if self._kernel.catalog.by_name.get(name) is not topic or len(topic.volatile):
+            return False
+        return topic.config.discard == "old" and not self._kernel.awaits_copies(topic)
 
     def _prepare(
         self,
@@ -250,8 +251,7 @@ class Appender:
 
         After every wait the world may have changed, so it is looked at again from the start.
         """
-        kernel = self._kernel
-        created = False
+        kernel, created = self._kernel, False
         let_in = 0  # the topic whose section was just entered, though others may be in line still
         while True:
             topic = kernel.catalog.by_name.get(name)
@@ -268,6 +268,9 @@ class Appender:
                 yield same_key
             elif self._counts_before(topic) and kernel.due_eviction(topic) is not None:
                 yield from kernel.sections.holding_up(topic.id, kernel.retain(topic))
+                let_in = topic.id
+            elif kernel.awaits_copies(topic):
+                yield from kernel.sections.holding_up(topic.id, kernel.copies_landed(topic))
                 let_in = topic.id
             elif self._needs_ceiling(topic, topic.handed_out + len(batch)):
                 reserving = self.reserve(topic, topic.handed_out + len(batch))
@@ -431,10 +434,9 @@ class Appender:
         ts = topic.last_ts = max(now_ms, topic.last_ts)
         first, count = topic.handed_out + 1, len(batch.datas)
         last = topic.handed_out + count
-        durable = topic.config.durability == "fsync"
-        is_logged = kernel.is_logged(topic)
-        remembered: Sequence[KeyRemembered] = ()
+        durable, is_logged = topic.config.durability == "fsync", kernel.is_logged(topic)
         leads: Mapping[int, bytes] = NO_LEADS
+        remembered: Sequence[KeyRemembered] = ()
         if keys:
             remembered = remembered_of(topic.id, now_ms, first, keys, ends or (count,))
         if is_logged and (evicted is not None or remembered):
@@ -450,10 +452,8 @@ class Appender:
             durable=durable,
             on_done=self._published,
         )
-        submission.topic = topic
-        submission.run = run
-        submission.evicted = evicted
-        submission.keys = remembered
+        submission.topic, submission.run = topic, run
+        submission.evicted, submission.keys = evicted, remembered
         topic.handed_out = last
         topic.pending += 1
         submission.counted = nbytes

@@ -13,6 +13,7 @@ from tests.unit.queue.builders import HeldLog, VirtualLoop
 from topics.core.batch import RecordBatch
 from topics.engine.effects import Op, run
 from topics.engine.routing import RouterSpec
+from topics.engine.writing import Timing
 from topics.errors import (
     InvalidRequest,
     RouterCycle,
@@ -383,6 +384,29 @@ def test_direct_writes_and_copies_take_turns_at_a_destination() -> None:
     assert [(r.seq, r.data) for r in records(store, "b")] == [(1, 100), (2, 1), (3, 101)]
     store.kill()
     assert [(r.seq, r.data) for r in records(store, "b")] == [(1, 100), (2, 1), (3, 101)]
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_write_to_an_ephemeral_destination_does_not_overtake_copies(together: bool) -> None:
+    """It needs no log itself; the copies, which have the lower seqs, do."""
+    store = Held()
+    chain(store, "a", "b")
+    store.log.create("b", durability="ephemeral")
+    store.append("b", 0)
+    store.append("a", 1, 2)
+    store.hold()
+    engine = store.log._engine
+    store.tasks.begin(engine.forwarder.catch_up(store.topic("b")))
+    assert engine.submit_at_once("b", RecordBatch([b"9"])) is None
+    if together:
+        batches = [RecordBatch([b"9"]), RecordBatch([b"9"])]
+        assert run(engine.append_together("b", batches, Timing())) is None
+    writing = [store.tasks.begin(write(store, "b", value)) for value in (3, 4)]
+    assert not any(task.is_over for task in writing)
+    store.let_go()
+    assert [task.result.first_seq for task in writing] == [4, 5]
+    store.held.is_holding = False
+    assert [(r.seq, r.data) for r in records(store, "b")] == [(n + 1, n) for n in range(5)]
 
 
 def test_a_checkpoint_waits_for_passes_and_passes_wait_for_it() -> None:
