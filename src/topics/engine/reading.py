@@ -21,7 +21,7 @@ from topics.engine.kernel import Kernel
 from topics.engine.pages import FrameRecords, decode, names_at
 from topics.engine.piece import Piece
 from topics.engine.tail_reading import fetch_slots, view_slots
-from topics.errors import Internal, InvalidRequest
+from topics.errors import Internal, InvalidRequest, TopicNotFound
 from topics.values import Page, Record, Tombstone
 
 DEFAULT_LIMIT = 256
@@ -227,6 +227,8 @@ class Reader:
             try:
                 return (yield from self._fetch_once(topic, lo, hi, room))
             except (OSError, KeyError) as error:
+                if self._kernel.catalog.by_id.get(topic.id) is not topic:
+                    raise TopicNotFound(topic.name) from error  # dropped while we waited
                 # A checkpoint may have moved the records and let their log file go meanwhile.
                 if attempt == TRIES or not topic.earliest <= lo <= topic.head:
                     message = f"records of topic {topic.name!r} could not be read: {error}"

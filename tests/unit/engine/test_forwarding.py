@@ -12,6 +12,7 @@ from tests.unit.queue.builders import HeldLog, VirtualLoop
 
 from topics.core.batch import RecordBatch
 from topics.engine.effects import Op, run
+from topics.engine.reading import Query
 from topics.engine.routing import RouterSpec
 from topics.engine.writing import Timing
 from topics.errors import (
@@ -407,6 +408,23 @@ def test_a_write_to_an_ephemeral_destination_does_not_overtake_copies(together: 
     assert [task.result.first_seq for task in writing] == [4, 5]
     store.held.is_holding = False
     assert [(r.seq, r.data) for r in records(store, "b")] == [(n + 1, n) for n in range(5)]
+
+
+def test_a_read_that_waits_for_copies_to_a_topic_that_is_dropped_finds_none() -> None:
+    store = Held()
+    chain(store, "a", "b")
+    store.log.create("b", durability="ephemeral")
+    store.append("b", 0)
+    store.append("a", 1)
+    store.hold()
+    engine = store.log._engine
+    reading = store.tasks.begin(engine.read("b", Query()))
+    store.held.is_holding = False
+    store.held.let_go()
+    run(engine.drop("b"))
+    store.tasks.settle()
+    with pytest.raises(TopicNotFound):
+        _ = reading.result
 
 
 def test_a_checkpoint_waits_for_passes_and_passes_wait_for_it() -> None:
