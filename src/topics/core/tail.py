@@ -78,10 +78,12 @@ class NoHistory:
 class Tail:
     """Columns over consecutive seqs `first .. end - 1`; a skipped seq holds an empty slot."""
 
-    __slots__ = ("first", "flags", "lengths", "locations", "name_lengths", "times")
+    __slots__ = ("first", "flags", "is_scattered", "lengths", "locations", "name_lengths", "times")
 
     def __init__(self, first: int) -> None:
         self.first = first
+        self.is_scattered = False
+        """Whether some record lies before the one that precedes it, or in another source."""
         self.locations: array[int] = array("Q")
         self.lengths: array[int] = array("I")
         self.times: array[int] = array("Q")
@@ -104,6 +106,8 @@ class Tail:
         elif run.first_seq > self.first + len(lengths):
             self._pad(run.first_seq - self.end)
         base = run.base
+        if lengths and base < self.locations[-1]:
+            self.is_scattered = True
         if len(run.lengths) == 1:
             self.locations.append(base + run.offsets[0])
         else:

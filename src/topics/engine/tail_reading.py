@@ -83,7 +83,9 @@ def _spans(tail: Tail, a: int, b: int) -> list[tuple[int, int]]:
     """Slots `a..b-1` cut where the log is interrupted by too many bytes of others."""
     locations, lengths = tail.locations, tail.lengths
     length = locations[b - 1] + lengths[b - 1] - locations[a]
-    if length == sum(lengths[a:b]):
+    # In a scattered tail what lies between may be as long by chance: the frame of a router pass
+    # instead of its copy.
+    if length == sum(lengths[a:b]) and not tail.is_scattered:
         return [(a, b)]
     spans, start = [], a
     for at in range(a + 1, b):

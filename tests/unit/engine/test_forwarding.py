@@ -329,6 +329,21 @@ def test_a_durable_copy_does_not_outlive_its_original_in_a_power_cut() -> None:
     assert datas(store, "c") == [1], "shown by an fsync topic: there for good"
 
 
+def test_a_copy_as_long_as_what_the_log_has_of_its_pass_is_found_between_direct_writes(
+    store: Store,
+) -> None:
+    """The copy lies elsewhere, though the writes around it have just its length between them."""
+    chain(store, "a", "b")
+    for size in range(40, 61):
+        store.append("a", "x" * size)
+        store.append("b", "before")
+        store.log.state("b")
+        store.append("b", "after")
+        before = store.log.state("b").head_seq - 3
+        page = run(store.log._engine.page(store.topic("b"), before, 3))
+        assert [record.data for record in page.records] == ["before", "x" * size, "after"]
+
+
 # Under way
 
 
