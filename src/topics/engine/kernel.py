@@ -95,8 +95,17 @@ class Kernel:
 
     def require_room(self, topic_id: int, size: int) -> None:
         """Refuse a call that must log when the queue of its shard is full; nothing is done yet."""
-        if self.log_is_queued and not self.committer.room(self.committer.shard_of(topic_id), size):
+        if not self._has_room(topic_id, size):
             raise self.backlog()
+
+    def has_room_before(self, name: str) -> bool:
+        """Whether a write could log what comes before it: a new topic, or more seqs."""
+        topic = self.catalog.by_name.get(name)
+        return self._has_room(self.catalog.next_topic_id if topic is None else topic.id)
+
+    def _has_room(self, topic_id: int, size: int = CONTROL_BYTES) -> bool:
+        committer = self.committer
+        return not self.log_is_queued or committer.room(committer.shard_of(topic_id), size)
 
     def is_logged(self, topic: Topic) -> bool:
         """Whether the topic's records, deletes and cursors pass through the log."""
@@ -116,15 +125,13 @@ class Kernel:
             if dest_id == topic.id and not submission.done:
                 yield submission
 
-    def commit(
-        self, facts: Sequence[Fact], *, topic_id: int, durable: bool, must_succeed: bool = True
-    ) -> Op[Submission]:
+    def commit(self, facts: Sequence[Fact], *, topic_id: int, durable: bool) -> Op[Submission]:
         """Log facts as one submission, wait for it, and apply them; raises when the log refused."""
         self.require_room(topic_id, CONTROL_BYTES)
         submission = self.submit(facts, topic_id=topic_id, durable=durable)
         if not submission.done:
             yield submission
-        if submission.error is not None and must_succeed:
+        if submission.error is not None:
             raise submission.error
         return submission
 

@@ -19,7 +19,7 @@ from topics.core.facts import (
 from topics.core.topic import SEQ_BASE, Topic
 from topics.engine.arenas import Arenas
 from topics.engine.effects import Op, stepwise
-from topics.engine.kernel import FactSubmission, Kernel
+from topics.engine.kernel import CONTROL_BYTES, FactSubmission, Kernel
 from topics.errors import Throttled, TopicExistsIncompatible, TopicNotEmpty
 from topics.storage.crashpoints import crashpoint
 from topics.storage.segments.drop import retire_topic
@@ -65,6 +65,8 @@ class Lifecycle:
         if limit and len(catalog.by_id) + len(self.being_created) >= limit:
             raise Throttled("max_topics", maximum=limit)
         topic_id = catalog.next_topic_id
+        if not kernel.in_memory:
+            kernel.require_room(topic_id, CONTROL_BYTES)
         catalog.next_topic_id += 1  # never given out again, even if this creation fails
         now_ms = kernel.clock.now_ms()
         facts: list[Fact] = [
@@ -177,7 +179,9 @@ class Lifecycle:
         """What follows the point of no return may fail: recovery does it again."""
         kernel = self._kernel
         if routers:
-            yield from kernel.commit(routers, topic_id=0, durable=True, must_succeed=False)
+            submission = kernel.submit(routers, topic_id=0, durable=True)
+            if not submission.done:
+                yield submission
         store = kernel.segments
         assert store is not None
         try:

@@ -114,20 +114,22 @@ class Appender:
         Everything that may wait comes first. From the look at the key to the submission nothing
         waits, so of two writes with one key, or one `expect_head`, only one can pass.
         """
-        waited_ms: float = 0
+        waited_ms, created = 0.0, False
         if self._kernel.pace_ms is not None and not wait_for_room:
             waited_ms = yield from self._pace(name)
         while True:
-            topic, created = yield from self._prepare(
-                name, batch, create, config, key=key, expect_head=expect_head
-            )
-            known = self._known(topic, key) if key is not None else None
-            if known is not None:
-                return known
-            if self._has_room(topic, batch):
-                break
-            if not wait_for_room or waited_ms >= MAX_ROOM_WAIT_MS:
-                raise self._kernel.backlog()
+            may_wait = wait_for_room and waited_ms < MAX_ROOM_WAIT_MS
+            if not may_wait or self._kernel.has_room_before(name):
+                topic, is_new = yield from self._prepare(
+                    name, batch, create, config, key=key, expect_head=expect_head
+                )
+                created = created or is_new
+                if key is not None and (known := self._known(topic, key)) is not None:
+                    return known
+                if self._has_room(topic, batch):
+                    break
+                if not may_wait:
+                    raise self._kernel.backlog()
             yield Sleep(ROOM_POLL_MS / 1000)
             waited_ms += ROOM_POLL_MS
         if expect_head is not None and topic.handed_out != expect_head:
