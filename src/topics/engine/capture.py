@@ -81,6 +81,7 @@ def _within(runs: RunSet, last: int) -> RunSet:
 
 def _copy(tail: Tail, lo: int, hi: int) -> Tail:
     copy = Tail(max(lo, tail.first))
+    copy.is_scattered = tail.is_scattered
     a, b = copy.first - tail.first, max(hi - tail.first + 1, 0)
     copy.locations = tail.locations[a:b]
     copy.lengths = tail.lengths[a:b]

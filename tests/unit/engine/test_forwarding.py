@@ -333,15 +333,19 @@ def test_a_copy_as_long_as_what_the_log_has_of_its_pass_is_found_between_direct_
     store: Store,
 ) -> None:
     """The copy lies elsewhere, though the writes around it have just its length between them."""
-    chain(store, "a", "b")
+    wanted = {}
     for size in range(40, 61):
-        store.append("a", "x" * size)
-        store.append("b", "before")
-        store.log.state("b")
-        store.append("b", "after")
-        before = store.log.state("b").head_seq - 3
-        page = run(store.log._engine.page(store.topic("b"), before, 3))
-        assert [record.data for record in page.records] == ["before", "x" * size, "after"]
+        source, dest = f"a{size}", f"b{size}"
+        chain(store, source, dest)
+        store.append(source, "x" * size)
+        store.append(dest, "before")
+        store.log.state(dest)
+        store.append(dest, "after")
+        wanted[dest] = ["before", "x" * size, "after"]
+        page = run(store.log._engine.page(store.topic(dest), 0, 3))
+        assert [record.data for record in page.records] == wanted[dest]
+    store.log.checkpoint()
+    assert {dest: datas(store, dest) for dest in wanted} == wanted, "nor is it lost to a segment"
 
 
 # Under way
