@@ -29,7 +29,7 @@ from tests.crash.fault_scenes import (
 
 from topics.core.facts import Match
 from topics.embedded import Log
-from topics.engine import replay
+from topics.engine import checkpoint, replay
 from topics.engine.effects import run
 from topics.engine.opening import open_engine
 from topics.engine.routing import RouterSpec
@@ -246,6 +246,13 @@ def configure(program: Program) -> None:
 MEANWHILE = {f.__name__: f for f in (append, drop_and_create, drop_old, delete, configure)}
 
 
+@pytest.fixture
+def _pausing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkpoint pauses behind each topic, as it does behind many when there are very many."""
+    monkeypatch.setattr(checkpoint, "TOPICS_BETWEEN_PAUSES", 1)
+
+
+@pytest.mark.usefixtures("_pausing")
 @pytest.mark.parametrize("name", MEANWHILE)
 def test_sn12_sg13_dl07_what_happens_during_a_checkpoint_is_neither_lost_nor_doubled(
     name: str,

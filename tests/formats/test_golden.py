@@ -205,9 +205,7 @@ APP_LINE = AppLine(name="etl", epoch=3, result=msgspec.Raw(b'{"rows":5}'), last_
 def snapshot_file(path: Path) -> bytes:
     file = RealFs().open(str(path), write=True, create=True)
     writer = SnapshotWriter(file, head_line())
-    writer.add(topic_line())
-    writer.add(ROUTER_LINE)
-    writer.add(APP_LINE)
+    assert list(writer.add([topic_line(), ROUTER_LINE, APP_LINE])) == []
     for _ in writer.finish():
         pass
     file.close()

@@ -14,8 +14,9 @@ past the recorded lengths do not exist. What reached the segments durably is kep
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import TypeVar
 
 import msgspec
 
@@ -49,9 +50,14 @@ from topics.storage.snapshot_lines import (
 from topics.storage.sources import WalSource, split_location
 from topics.storage.wal.submission import Submission
 
+T = TypeVar("T")
+R = TypeVar("R")
+
 SLICE_RECORDS = 1024
 SLICE_BYTES = 1 << 20
-CAPTURES_BETWEEN_PAUSES = 128
+TOPICS_BETWEEN_PAUSES = 128
+MOST_OPEN = 64
+"""Topics whose segments are open for writing at a time, with two files each."""
 ALL_BYTES = 1 << 62
 
 
@@ -95,8 +101,8 @@ class Checkpointer:
             captures, routers, agnostic_lfn = yield from self._capture()
             yield from self._sync_log()
             yield from self._write_segments(captures)
-            lines = [self._finished_line(captured) for captured in captures]
-            yield from self._mark(captures, lines)
+            lines = yield from _each(captures, self._finished_line)
+            yield from self._mark(lines)
             crashpoint("ckpt.mark")
             head = self._head(positions, agnostic_lfn)
             yield from self._write_snapshot(head, [*lines, *routers, *self._app_lines()])
@@ -106,8 +112,7 @@ class Checkpointer:
                 give_back(captured)
             raise
         self.snapshot_id = head.id
-        for captured in captures:
-            _let_go(captured)
+        yield from _each(captures, _let_go)
         yield from self._trimmer.trim(head, lines)
 
     # Barrier and capture
@@ -115,7 +120,11 @@ class Checkpointer:
     def _barrier(self) -> Op[list[GroupPosition]]:
         """A durable frame on every shard; its end is where replay may begin."""
         kernel = self._kernel
-        for topic in list(kernel.catalog):
+        for count, topic in enumerate(list(kernel.catalog), 1):
+            if count % TOPICS_BETWEEN_PAUSES == 0:
+                yield PAUSE
+            if topic.id not in kernel.catalog.by_id:
+                continue  # dropped in the meantime
             yield from kernel.retain(topic)
             if topic.ttl_hi > topic.ttl_logged_hi:
                 yield from kernel.commit(
@@ -166,7 +175,7 @@ class Checkpointer:
                     continue  # dropped during a pause
                 shard = kernel.committer.shard_of(topic.id)
                 captures.append(capture(topic, lfn=kernel.applied.get(shard, 0)))
-                if count % CAPTURES_BETWEEN_PAUSES == 0:
+                if count % TOPICS_BETWEEN_PAUSES == 0:
                     yield PAUSE
                     yield from kernel.sections.landed()
             routers = self._router_lines()
@@ -187,22 +196,32 @@ class Checkpointer:
     # Segments
 
     def _write_segments(self, captures: list[Capture]) -> Op[None]:
-        results: list[tuple[Capture, Written]] = []
+        by_topic: dict[int, Written] = {}
+        unsynced: list[Written] = []
         try:
-            for captured in captures:
+            for count, captured in enumerate(captures, 1):
+                if count % TOPICS_BETWEEN_PAUSES == 0:
+                    yield PAUSE
                 yield from self._flip(captured)
                 written = yield from self._append(captured)
-                if written is not None:
-                    results.append((captured, written))
-            yield from stepwise(sync_written(self._store, [written for _, written in results]))
+                if written is None:
+                    continue
+                by_topic[captured.topic.id] = written
+                unsynced.append(written)
+                if len(unsynced) == MOST_OPEN:
+                    yield from stepwise(sync_written(self._store, unsynced))
+                    unsynced = []
+            yield from stepwise(sync_written(self._store, unsynced))
         except BaseException:
-            for _, written in results:
+            for written in unsynced:
                 written.close()
             raise
-        by_topic = {captured.topic.id: written for captured, written in results}
-        for captured in captures:
+
+        def absorb(captured: Capture) -> None:
             _absorb(captured, by_topic.get(captured.topic.id))
             self._free_memory(captured.topic)
+
+        yield from _each(captures, absorb)
 
     def _free_memory(self, topic: Topic) -> None:
         """Router copies are in segments now; records of an ephemeral life still need theirs."""
@@ -307,12 +326,13 @@ class Checkpointer:
         ]
         return with_segments(captured.line, kept, history.active, dropped)
 
-    def _mark(self, captures: list[Capture], lines: list[TopicLine]) -> Op[None]:
+    def _mark(self, lines: list[TopicLine]) -> Op[None]:
         kernel = self._kernel
         by_shard: list[list[CheckpointEntry]] = [[] for _ in range(self._identity.shards)]
-        for captured, line in zip(captures, lines, strict=True):
+
+        def enter(line: TopicLine) -> None:
             active = line.active or (0, 0, 0, 0)
-            by_shard[kernel.committer.shard_of(captured.topic.id)].append(
+            by_shard[kernel.committer.shard_of(line.id)].append(
                 CheckpointEntry(
                     line.id,
                     line.head,
@@ -324,6 +344,8 @@ class Checkpointer:
                     active[3],
                 )
             )
+
+        yield from _each(lines, enter)
         for shard, entries in enumerate(by_shard):
             fact = CheckpointMarked(kernel.clock.now_ms(), self.snapshot_id + 1, tuple(entries))
             yield from self._durably(shard, fact)
@@ -349,9 +371,7 @@ class Checkpointer:
         file: File = yield Io(lambda: fs.open(temporary, write=True, create=True, truncate=True))
         try:
             writer = SnapshotWriter(file, head)
-            for line in body:
-                yield Io(partial(writer.add, line))
-                yield PAUSE
+            yield from stepwise(writer.add(body))
             yield from stepwise(writer.finish())
             crashpoint("snap.tmp")
             yield Io(file.fsync)
@@ -378,6 +398,15 @@ class Checkpointer:
             )
             for name, app in self._kernel.catalog.apps.items()
         ]
+
+
+def _each(items: Sequence[T], do: Callable[[T], R]) -> Op[list[R]]:
+    """Do something for each of very many topics, with pauses."""
+    done: list[R] = []
+    for at in range(0, len(items), TOPICS_BETWEEN_PAUSES):
+        done += [do(item) for item in items[at : at + TOPICS_BETWEEN_PAUSES]]
+        yield PAUSE
+    return done
 
 
 def _history(topic: Topic) -> SegmentHistory:

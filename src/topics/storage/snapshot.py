@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import errno
 import struct
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -42,6 +42,8 @@ from topics.storage.snapshot_lines import (
 )
 
 BUFFER_BYTES: Final = 4 << 20
+STEP_LINES: Final = 64
+STEP_BYTES: Final = 64 << 10
 MAGIC: Final = b"SNP1"
 
 _HEAD = struct.Struct("<4sIQ")
@@ -75,10 +77,23 @@ class SnapshotWriter:
         self._counts: dict[type[BodyLine], int] = {TopicLine: 0, RouterLine: 0, AppLine: 0}
         self._put(head)
 
-    def add(self, line: BodyLine) -> None:
-        """Append one line; at most about one buffer is written."""
-        self._counts[type(line)] += 1
-        self._put(line)
+    def add(self, lines: Iterable[BodyLine]) -> Generator[None, None, None]:
+        """Append lines. Yields behind some short ones, or behind a long one.
+
+        Between two of them at most about one buffer is written.
+        """
+        count, before = 0, self._size
+        for line in lines:
+            self._counts[type(line)] += 1
+            self._put(line)
+            count += 1
+            if count == STEP_LINES or self._size - before >= STEP_BYTES:
+                yield
+                count, before = 0, self._size
+
+    @property
+    def _size(self) -> int:
+        return self._flushed + len(self._buffer)
 
     def finish(self) -> Generator[None, None, int]:
         """Write the last line and the header; returns the size of the file.

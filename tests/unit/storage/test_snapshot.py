@@ -101,8 +101,8 @@ def written(path: Path, lines: list[BodyLine]) -> int:
 
 def write_to(file: File, lines: list[BodyLine]) -> int:
     writer = SnapshotWriter(file, HEAD)
-    for line in lines:
-        writer.add(line)
+    for _ in writer.add(lines):
+        pass
     finishing = writer.finish()
     while True:
         try:
@@ -169,6 +169,15 @@ def test_writing_never_takes_more_than_a_buffer_at_once(
     file.close()
 
 
+def test_very_many_lines_are_written_in_steps_and_a_long_one_is_a_step(tmp_path: Path) -> None:
+    file = FS.open(str(tmp_path / "s"), write=True, create=True)
+    writer = SnapshotWriter(file, HEAD)
+    many = snapshot.STEP_LINES
+    assert len(list(writer.add(topic(n) for n in range(1, 3 * many)))) == 2
+    assert len(list(writer.add([topic(1), topic(2, deleted_runs=20_000), topic(3)]))) == 1
+    file.close()
+
+
 def test_the_header_is_the_last_thing_written(tmp_path: Path) -> None:
     file = Counting(FS.open(str(tmp_path / "s"), write=True, create=True))
     write_to(file, LINES)
@@ -210,7 +219,7 @@ def test_a_snapshot_that_was_never_finished_is_invalid(
 ) -> None:
     monkeypatch.setattr(snapshot, "BUFFER_BYTES", 100)
     file = FS.open(str(tmp_path / "s"), write=True, create=True)
-    SnapshotWriter(file, HEAD).add(topic(1))
+    assert list(SnapshotWriter(file, HEAD).add([topic(1)])) == []
     file.close()
     with pytest.raises(BadSnapshot, match="never finished"):
         read(tmp_path / "s")
