@@ -7,7 +7,6 @@ from collections.abc import Collection, Sequence
 from topics.core.config import check_topic_name
 from topics.core.facts import CursorMoved, Deleted, Match
 from topics.core.topic import Topic
-from topics.engine.arenas import Arenas
 from topics.engine.effects import Op
 from topics.engine.kernel import Kernel
 from topics.errors import InvalidRequest, NotFound, Throttled
@@ -42,9 +41,8 @@ class DeleteSubmission(Submission):
 
 
 class Deleter:
-    def __init__(self, kernel: Kernel, arenas: Arenas) -> None:
+    def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
-        self._arenas = arenas
 
     def delete(self, name: str, *, before: int | None, match: Match | None) -> Op[DeleteResult]:
         """Remove every live record the selector reaches now; later records are safe."""
@@ -131,7 +129,7 @@ class Deleter:
         submission.removed = topic.apply_deleted(submission.fact, generation=kernel.generation)
         kernel.catalog.bytes += topic.bytes - before
         kernel.dirty.add(topic.id)
-        self._arenas.release(topic.id, topic.earliest)
+        kernel.give_memory_back(topic)
 
 
 def removed_by(submission: DeleteSubmission) -> int:

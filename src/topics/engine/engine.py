@@ -52,7 +52,7 @@ class Engine:
         self._leave = leave
         self.lifecycle = Lifecycle(kernel, arenas)
         self._appender = Appender(kernel, self.lifecycle, arenas)
-        self._deleter = Deleter(kernel, arenas)
+        self._deleter = Deleter(kernel)
         self._reader = Reader(kernel)
         self.forwarder = Forwarder(kernel, self._reader, reserve=self._appender.reserve)
         self.routing = Routing(kernel, self.lifecycle, self.forwarder)

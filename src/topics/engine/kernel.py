@@ -111,6 +111,14 @@ class Kernel:
         """Whether the topic's records, deletes and cursors pass through the log."""
         return self.segments is not None and topic.config.durability != "ephemeral"
 
+    def give_memory_back(self, topic: Topic) -> None:
+        """Let go of what memory holds of records that are gone.
+
+        Copies at a logged topic stay until a checkpoint has seen to them: it may be reading them.
+        """
+        if not self.is_logged(topic) or topic.volatile_from or len(topic.volatile):
+            self.arenas.release(topic.id, topic.earliest)
+
     def awaits_copies(self, topic: Topic) -> bool:
         """Whether router passes come through the log to a topic whose own writes do not.
 

@@ -114,7 +114,7 @@ class Lifecycle:
         finally:
             kernel.sections.open(gate)
         kernel.dirty.add(topic.id)
-        self._arenas.release(topic.id, topic.earliest)
+        kernel.give_memory_back(topic)
         kernel.changed(topic)
         return True
 

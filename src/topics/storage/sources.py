@@ -67,8 +67,11 @@ class Sources:
         return source_id
 
     def get(self, source_id: int) -> Source:
-        """The source; `KeyError` once it was dropped."""
-        return self._by_id[source_id]
+        """The source; `FileNotFoundError` once it was dropped."""
+        try:
+            return self._by_id[source_id]
+        except KeyError as error:
+            raise FileNotFoundError(f"source {source_id} was given back") from error
 
     def drop(self, source_id: int) -> None:
         """Forget a source to which no location points any more."""

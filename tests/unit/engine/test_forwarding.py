@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import Any
 
 import pytest
@@ -11,7 +11,7 @@ from tests.unit.engine.builders import Store
 from tests.unit.queue.builders import HeldLog, VirtualLoop
 
 from topics.core.batch import RecordBatch
-from topics.engine.effects import Op, run
+from topics.engine.effects import Op, fulfil, resumed, run
 from topics.engine.reading import Query
 from topics.engine.routing import RouterSpec
 from topics.engine.writing import Timing
@@ -466,6 +466,31 @@ def test_a_checkpoint_waits_for_passes_and_passes_wait_for_it() -> None:
     store.kill()
     assert datas(store, "b") == [1, 2]
     assert store.log.read("b").tombstone is None
+
+
+def test_copies_that_go_while_a_checkpoint_writes_them_do_not_stop_it() -> None:
+    """A queue fed by a router is worked off at any moment of a checkpoint."""
+    finished = False
+    for moment in count():
+        store = Store()
+        chain(store, "a", "b")
+        store.append("a", 1, 2, 3)
+        assert datas(store, "b") == [1, 2, 3]
+        engine = store.log._engine
+        assert engine.upkeep is not None
+        checkpoint = engine.upkeep.checkpoint()
+        try:
+            wait = next(checkpoint)
+            for _ in range(moment):
+                wait = fulfil(checkpoint, wait)
+        except StopIteration:
+            finished = True
+            break
+        run(engine.delete("b", before=4, match=None))
+        run(resumed(checkpoint, wait))
+        store.append("a", 4)
+        assert datas(store, "b") == [4]
+    assert finished
 
 
 def test_a_failed_pass_leaves_its_router_where_it_was(store: Store) -> None:

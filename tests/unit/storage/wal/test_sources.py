@@ -30,7 +30,7 @@ def test_ids_begin_above_zero_and_are_not_used_again() -> None:
     sources.drop(first)
     second = sources.add(Arena())
     assert 0 < first < second
-    with pytest.raises(KeyError):
+    with pytest.raises(FileNotFoundError):
         sources.get(first)
     sources.close()
     assert len(sources) == 0
