@@ -15,7 +15,7 @@ import msgspec
 from topics.core.facts import Match
 from topics.core.runs import runs_of
 from topics.core.topic import Gap, Topic
-from topics.engine.effects import Op
+from topics.engine.effects import PAUSE, Op
 from topics.engine.history import SegmentHistory
 from topics.engine.kernel import Kernel
 from topics.engine.pages import FrameRecords, decode, names_at
@@ -199,7 +199,7 @@ class Reader:
         accepts = query.accepts_in(topic)
         while progress.cursor < progress.stop and len(progress.found) < limit:
             seq = progress.cursor + 1
-            gap = topic.gap_at(seq)
+            gap = _lost_meanwhile(topic, progress) or topic.gap_at(seq)
             if gap is not None:
                 if not _announce(progress, gap):
                     return
@@ -220,6 +220,8 @@ class Reader:
             _take(progress, piece, accepts, limit=limit, budget=budget)
             if progress.full:
                 return
+            if accepts is not None and progress.cursor < progress.stop:
+                yield PAUSE  # there may be millions to pass over, and none of them to wait for
 
     def _fetch(self, topic: Topic, lo: int, hi: int, room: int) -> Op[Piece]:
         """Bytes of the records `lo ..`, at least one, not many more than `room` bytes."""
@@ -257,6 +259,12 @@ def begin(topic: Topic, start: int, to_seq: int | None = None) -> Progress:
         return Progress(cursor, head, gap)
     stop = min(head, to_seq if start > head else max(start, to_seq))
     return Progress(min(cursor, stop), stop, gap)
+
+
+def _lost_meanwhile(topic: Topic, progress: Progress) -> Gap | None:
+    """What a floor took of the rest of a page while the read waited."""
+    gap = topic.gap_below(progress.cursor)
+    return None if gap is None else Gap(gap.lo, min(gap.hi, progress.stop), gap.reason)
 
 
 def _announce(progress: Progress, gap: Gap) -> bool:
