@@ -6,7 +6,9 @@ the same result whether it was decided a microsecond ago or read back after a cr
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator
+from itertools import islice, takewhile
 
 import msgspec
 
@@ -55,9 +57,20 @@ class Catalog:
         self.lease_floor = 0  # no lease id at or below it is ever given out again
         self._max_keys = max_keys
         self._history = history
+        self._names: list[str] | None = None  # in order; made when it is first asked for
 
     def __iter__(self) -> Iterator[Topic]:
         return iter(self.by_id.values())
+
+    def names(self, *, prefix: str = "", after: str | None = None) -> Iterator[str]:
+        """Names that begin so, behind another one, in byte order; with no changes in between."""
+        if self._names is None:
+            self._names = sorted(self.by_name)
+        names = self._names
+        at = bisect_left(names, prefix)
+        if after is not None:
+            at = max(at, bisect_right(names, after))
+        return takewhile(lambda name: name.startswith(prefix), islice(names, at, None))
 
     def expect(self, topic: Topic, nbytes: int) -> None:
         """Bytes are on their way to a topic; or, negative, are no longer."""
@@ -72,6 +85,8 @@ class Catalog:
         holder = self.by_name.get(topic.name)
         if holder is None or holder.id < topic.id:
             self.by_name[topic.name] = topic
+        if holder is None and self._names is not None:
+            insort(self._names, topic.name)
 
     def new_topic(self, topic_id: int, name: str, epoch: int, config: TopicConfig) -> Topic:
         topic = Topic(topic_id, name, epoch, config, max_keys=self._max_keys)
@@ -110,6 +125,8 @@ class Catalog:
         self.bytes -= topic.bytes
         if self.by_name.get(topic.name) is topic:
             del self.by_name[topic.name]
+            if self._names is not None:
+                del self._names[bisect_left(self._names, topic.name)]
         for name in self.routers.touching(topic.id):
             self.routers.remove(name)
 

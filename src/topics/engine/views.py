@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from heapq import merge
+from itertools import islice
 
 from topics.core.facts import SeqSkipped
 from topics.core.priority import shown_priority
@@ -82,11 +83,8 @@ class Views:
         touch: bool = False,
     ) -> Op[tuple[list[TopicSummary], bool]]:
         """Topics behind `after`, by name in byte order, and whether more follow."""
-        names = sorted(
-            name
-            for name in self._kernel.catalog.by_name
-            if name.startswith(prefix) and (after is None or name > after) and allowed(name)
-        )
+        behind = self._kernel.catalog.names(prefix=prefix, after=after)
+        names = [*islice(filter(allowed, behind), size + 1)]
         found = []
         for name in names[:size]:
             topic = self._kernel.catalog.by_name.get(name)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
+from typing import TypeAlias
 
 import msgspec
 
 from topics.core.topic import Topic
+from topics.engine.effects import PAUSE, Op
 from topics.http.service import Service
 from topics.storage.wal.shard import ShardState
 from topics.storage.wal.stats import SYNC_BOUNDS_US
@@ -16,30 +19,43 @@ from topics.wire.shapes import Metrics, WalMetrics
 
 MAX_SERIES = 1000
 CLASSES = ("ephemeral", "memory", "disk", "fsync")
+TOPICS_BETWEEN_PAUSES = 1000
+
+Cursor: TypeAlias = tuple[str, str, int, float]
+"""Topic and name, how many records it is behind, and for how many seconds."""
 
 
 @dataclass
 class Numbers:
-    """Everything that is reported, taken at one moment."""
+    """Everything that is reported, taken within moments."""
 
     shape: Metrics
     sync_buckets: list[int]
     topics: list[tuple[Topic, int, int]] = field(default_factory=list)  # ready, in flight
-    cursors: list[tuple[str, str, int, float]] = field(default_factory=list)
+    cursors: list[Cursor] = field(default_factory=list)
     routers: list[RouterState] = field(default_factory=list)
     log_lines_dropped: int = 0
     truncated: bool = False
 
 
-def collect(service: Service) -> Numbers:
-    """Count. Works while recovering too: then there is little to count."""
-    topics = list(service.engine.kernel.catalog) if service.engine is not None else []
+def collect(service: Service) -> Op[Numbers]:
+    """Count, with pauses. Works while recovering too: then there is little to count."""
+    catalog = service.engine.kernel.catalog if service.engine is not None else None
+    topics = [] if catalog is None else [*catalog]
     now_ms = service.clock.now_ms()
     by_class = dict.fromkeys(CLASSES, 0)
-    leases = 0
-    for topic in topics:
+    records = nbytes = queues = leases = 0
+    cursors: list[Cursor] = []
+    for count, topic in enumerate(topics, 1):
         by_class[topic.config.durability] += 1
+        records += topic.count
+        nbytes += topic.bytes
+        queues += topic.config.is_queue
         leases += _in_flight(topic, now_ms)
+        if topic.cursors:
+            cursors += islice(_cursors(topic, now_ms), MAX_SERIES - len(cursors))
+        if count % TOPICS_BETWEEN_PAUSES == 0:
+            yield PAUSE
     wal, buckets = _wal(service)
     shape = Metrics(
         topics=len(topics),
@@ -47,10 +63,10 @@ def collect(service: Service) -> Numbers:
         topics_memory=by_class["memory"],
         topics_disk=by_class["disk"],
         topics_fsync=by_class["fsync"],
-        routers=len(service.engine.kernel.catalog.routers.by_name) if service.engine else 0,
-        records_live=sum(topic.count for topic in topics),
-        bytes_live=sum(topic.bytes for topic in topics),
-        queue_topics=sum(1 for topic in topics if topic.config.is_queue),
+        routers=0 if catalog is None else len(catalog.routers.by_name),
+        records_live=records,
+        bytes_live=nbytes,
+        queue_topics=queues,
         queue_leases_in_flight=leases,
         sse_connections=service.streams,
         watch_sessions=service.watch_sessions,
@@ -62,13 +78,10 @@ def collect(service: Service) -> Numbers:
         streams_lagged_total=service.streams_lagged_total,
         wal=wal,
     )
-    shown = sorted(topics, key=lambda topic: topic.name)[:MAX_SERIES]
-    numbers = Numbers(shape, buckets, truncated=len(topics) > MAX_SERIES)
-    for topic in shown:
-        in_flight = _in_flight(topic, now_ms)
-        ready = topic.count - in_flight - _delayed(topic, now_ms)
-        numbers.topics.append((topic, ready, in_flight))
-    numbers.cursors = _cursors(topics, now_ms)
+    numbers = Numbers(shape, buckets, cursors=cursors, truncated=len(topics) > MAX_SERIES)
+    if catalog is not None:
+        shown = [catalog.by_name[name] for name in islice(catalog.names(), MAX_SERIES)]
+        numbers.topics = [_with_jobs(topic, now_ms) for topic in shown]
     numbers.routers = _routers(service)
     if service.access_log is not None:
         numbers.log_lines_dropped = service.access_log.dropped
@@ -81,6 +94,11 @@ def _routers(service: Service) -> list[RouterState]:
     routers = service.engine.kernel.catalog.routers.by_name
     state = service.engine.routing.state
     return [state(routers[name]) for name in sorted(routers)[:MAX_SERIES]]
+
+
+def _with_jobs(topic: Topic, now_ms: int) -> tuple[Topic, int, int]:
+    in_flight = _in_flight(topic, now_ms)
+    return topic, topic.count - in_flight - _delayed(topic, now_ms), in_flight
 
 
 def _in_flight(topic: Topic, now_ms: int) -> int:
@@ -118,16 +136,11 @@ def _wal(service: Service) -> tuple[WalMetrics, list[int]]:
     return wal, buckets
 
 
-def _cursors(topics: list[Topic], now_ms: int) -> list[tuple[str, str, int, float]]:
-    found: list[tuple[str, str, int, float]] = []
-    for topic in topics:
-        for name, (seq, _) in topic.cursors.items():
-            if len(found) == MAX_SERIES:
-                return found
-            waiting = next(topic.sizes(seq + 1, topic.head), None)
-            age_ms = max(0, now_ms - topic.time_of(waiting[0])) if waiting else 0
-            found.append((topic.name, name, max(0, topic.head - seq), age_ms / 1000))
-    return found
+def _cursors(topic: Topic, now_ms: int) -> Iterator[Cursor]:
+    for name, (seq, _) in topic.cursors.items():
+        waiting = next(topic.sizes(seq + 1, topic.head), None)
+        age_ms = max(0, now_ms - topic.time_of(waiting[0])) if waiting else 0
+        yield topic.name, name, max(0, topic.head - seq), age_ms / 1000
 
 
 def as_json(numbers: Numbers) -> bytes:

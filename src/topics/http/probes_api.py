@@ -5,7 +5,7 @@ from __future__ import annotations
 from topics.http.auth import Scope
 from topics.http.call import Call
 from topics.http.messages import Response
-from topics.http.metrics import as_json, as_text, collect
+from topics.http.metrics import Numbers, as_json, as_text, collect
 from topics.http.routing import Endpoint, Resource, Routes
 from topics.wire import responses
 
@@ -24,11 +24,13 @@ def ready(call: Call) -> None:
 
 
 def metrics(call: Call) -> None:
-    numbers = collect(call.service)
-    if b"application/json" in call.header(b"accept"):
-        call.answer(as_json(numbers))
-    else:
-        call.reply(Response(200, as_text(numbers), content_type=_TEXT))
+    def answer(numbers: Numbers) -> None:
+        if b"application/json" in call.header(b"accept"):
+            call.answer(as_json(numbers))
+        else:
+            call.reply(Response(200, as_text(numbers), content_type=_TEXT))
+
+    call.run(collect(call.service), answer)
 
 
 def openapi(call: Call) -> None:

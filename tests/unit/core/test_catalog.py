@@ -41,6 +41,31 @@ def test_dropping_an_older_holder_leaves_the_name_alone() -> None:
     assert known.next_topic_id == 6
 
 
+def test_names_are_listed_in_order_from_anywhere() -> None:
+    known = catalog()
+    for number, name in enumerate(["b", "a.2", "a.1", "\u00e4", "a"], 1):
+        known.apply(created(number, name), generation=1)
+    assert [*known.names()] == ["a", "a.1", "a.2", "b", "\u00e4"]
+    assert [*known.names(prefix="a.")] == ["a.1", "a.2"]
+    assert [*known.names(after="a.1")] == ["a.2", "b", "\u00e4"]
+    assert [*known.names(prefix="a", after="a.1")] == ["a.2"]
+    assert [*known.names(prefix="b", after="a")] == ["b"]
+    assert [*known.names(prefix="x")] == []
+
+
+def test_names_come_and_go_in_the_list_as_topics_do() -> None:
+    known = catalog()
+    known.apply(created(1, "m"), generation=1)
+    assert [*known.names()] == ["m"]
+    for number, name in enumerate(["z", "a", "m"], 2):
+        known.apply(created(number, name), generation=1)
+    assert [*known.names()] == ["a", "m", "z"]
+    known.apply(TopicDropped(1, 0, "m", 1), generation=1)
+    assert [*known.names()] == ["a", "m", "z"], "a younger one has the name"
+    known.apply(TopicDropped(4, 0, "m", 4), generation=1)
+    assert [*known.names()] == ["a", "z"]
+
+
 def test_facts_of_topics_that_are_gone_change_nothing() -> None:
     known = catalog()
     known.apply(Deleted(9, 0, before=5), generation=1)
