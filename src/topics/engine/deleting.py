@@ -8,8 +8,8 @@ from topics.core.config import check_topic_name
 from topics.core.facts import CursorMoved, Deleted, Match
 from topics.core.topic import Topic
 from topics.engine.effects import Op
-from topics.engine.kernel import Kernel
-from topics.errors import InvalidRequest, NotFound, Throttled
+from topics.engine.kernel import CONTROL_BYTES, Kernel
+from topics.errors import InvalidRequest, NotFound, Throttled, TopicNotFound
 from topics.storage.crashpoints import crashpoint
 from topics.storage.frames import encode
 from topics.storage.wal.submission import Submission
@@ -159,7 +159,9 @@ class Cursors:
         if created and len(topic.cursors) + self._coming(topic) >= MAX_CURSORS:
             raise Throttled("max_cursors", maximum=MAX_CURSORS)
         moved = yield from self._move(topic, cursor, seq, present=True)
-        yield from kernel.retain(kernel.topic(name))
+        if kernel.topic(name) is not topic:
+            raise TopicNotFound(name)  # dropped, and made anew
+        yield from kernel.retain(topic)
         return created, self._state(topic, cursor, (moved.seq, moved.ts))
 
     def drop(self, name: str, cursor: str) -> Op[bool]:
@@ -187,6 +189,7 @@ class Cursors:
         if not kernel.is_logged(topic):
             kernel.apply([fact])
             return fact
+        kernel.require_room(topic.id, CONTROL_BYTES)  # who is refused here was never on its way
         durable = topic.config.durability == "fsync"
         key = topic.id, cursor
         self._under_way[key] = (self._under_way.get(key, (0, present))[0] + 1, present)

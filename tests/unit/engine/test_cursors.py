@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import errno
 
+import pytest
 from tests.unit.queue.builders import Shop
 
 from topics.engine.deleting import MAX_CURSORS
 from topics.engine.effects import run
-from topics.errors import LogFull, Throttled
+from topics.errors import LogFull, Throttled, TopicNotFound
 
 
 def shop_with_a_topic() -> Shop:
@@ -71,3 +72,35 @@ def test_a_cursor_that_could_not_be_set_is_not_there() -> None:
     failed = shop.loop.begin(cursors.put("t", "c", 1))
     assert isinstance(failed.error, LogFull)
     assert not run(cursors.drop("t", "c"))
+
+
+def test_a_refused_move_changes_nothing_for_those_behind_it() -> None:
+    shop = shop_with_a_topic()
+    cursors = shop.engine.cursors
+    shop.log.is_holding = True
+    put = shop.loop.begin(cursors.put("t", "c", 1))
+    shop.engine.kernel.log_is_queued = True
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shop.log, "room", lambda shard, size: False)
+        refused = shop.loop.begin(cursors.drop("t", "c"))
+    shop.engine.kernel.log_is_queued = False
+    drop = shop.loop.begin(cursors.drop("t", "c"))
+    shop.log.is_holding = False
+    shop.log.let_go()
+    shop.loop.settle()
+    assert isinstance(refused.error, Throttled)
+    assert (put.result[0], drop.result) == (True, True)
+    assert run(cursors.list("t")) == []
+
+
+def test_a_cursor_of_a_topic_that_was_made_anew_meanwhile_is_not_told_of() -> None:
+    shop = shop_with_a_topic()
+    shop.log.is_holding = True
+    put = shop.engine.cursors.put("t", "c", 1)
+    next(put)
+    shop.log.is_holding = False
+    shop.log.let_go()
+    run(shop.engine.drop("t"))
+    shop.put("t")
+    with pytest.raises(TopicNotFound):
+        run(put)
