@@ -214,7 +214,12 @@ class Reader:
                 wanted = max(wanted, FILTERED_CHUNK)
             room = MAX_BUDGET if accepts is not None else budget - progress.used
             hi = min(extent[1], extent[0] + wanted - 1)
-            piece = yield from self._fetch(topic, extent[0], hi, max(room, 1))
+            try:
+                piece = yield from self._fetch(topic, extent[0], hi, max(room, 1))
+            except Internal:
+                if topic.is_live(extent[0]):
+                    raise
+                continue  # removed while we waited, and a checkpoint let its bytes go
             if piece.cold is not None:
                 progress.cold.add(piece.cold)
             _take(progress, piece, accepts, limit=limit, budget=budget)

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.engine.builders import Store
 
 from topics.engine.bulk import slices
-from topics.engine.effects import Op, fulfil, run
+from topics.engine.effects import Op, fulfil, resumed, run
 from topics.engine.paging import VersionedBulk
 from topics.engine.reading import Query
 from topics.errors import Internal
@@ -56,6 +56,37 @@ def test_a_page_finds_records_that_moved_while_it_waited() -> None:
     assert [record.data for record in page.records] == [0, 1, 2, 3]
     assert page.tombstone is None
     assert any(path.endswith(".log") for path in before - set(store.disk.paths()))
+
+
+def test_a_page_announces_records_that_were_lost_while_it_waited() -> None:
+    store = Store()
+    store.log.create("t", durability="fsync", cap_records=8)
+    store.append("t", *range(8))
+    store.log.checkpoint()
+    read = store.log._engine.read("t", Query())
+    wait = next(read)
+    for _ in range(4):  # the segment that the read is about to look at goes
+        store.append("t", *range(8))
+        store.log.checkpoint()
+    page: Page = run(resumed(read, wait))
+    assert page.tombstone is not None
+    assert (page.tombstone.gap_from, page.tombstone.gap_to, len(page.records)) == (1, 8, 0)
+
+
+def test_a_page_passes_over_records_that_were_deleted_while_it_waited() -> None:
+    store = Store()
+    store.log.create("t", durability="fsync")
+    store.append("t", *range(12))
+    store.log.checkpoint()
+    read = store.log._engine.read("t", Query())
+    wait = next(read)
+    store.log.delete("t", before_seq=9)
+    for number in range(4):
+        store.append("t", number)
+        store.log.checkpoint()
+    page: Page = run(resumed(read, wait))
+    assert [record.seq for record in page.records] == [9, 10, 11, 12]
+    assert page.tombstone is None
 
 
 def test_a_large_page_finds_records_that_moved_while_it_waited() -> None:
