@@ -164,7 +164,7 @@ class BulkReader:
                 self._remember(topic, seq)
                 raise UnreadableRecord(topic.name, seq) from rotten
             except (OSError, KeyError) as error:
-                # KeyError: the log file went after its records had moved to a segment.
+                # A checkpoint may have moved the records and let their log file go meanwhile.
                 if attempt == _TRIES:
                     raise Internal(
                         f"records of topic {topic.name!r} could not be read: {error}"
