@@ -145,17 +145,23 @@ def test_pr01_a_second_server_on_the_directory_is_refused_and_the_first_unharmed
 # Recovery
 
 
-def test_pr11_requests_during_recovery_are_told_to_wait(
-    server_factory: ServerFactory, tmp_path: Path
-) -> None:
+def recovering(server_factory: ServerFactory, go: Path) -> ServerProcess:
+    """A server that has a hundred records to recover and waits for the file `go` on the way."""
     first = server_factory()
     write(first, "t", 100)
     first.kill()
-    go = tmp_path / "go"
     env = {"TOPICS_TEST_HOOKS": "1", "TOPICS_HOLDPOINT": f"rec.scan:{go}"}
     server = server_factory(env=env, start=False, data_dir=first.data_dir)
     server.launch()
     server.wait_bound()
+    return server
+
+
+def test_pr11_requests_during_recovery_are_told_to_wait(
+    server_factory: ServerFactory, tmp_path: Path
+) -> None:
+    go = tmp_path / "go"
+    server = recovering(server_factory, go)
     with httpx.Client(base_url=server.url, timeout=PATIENCE_S) as http:
         assert http.get("/v0/health").status_code == 200
         assert http.get("/v0/openapi.json").status_code == 200
@@ -175,14 +181,8 @@ def test_pr11_requests_during_recovery_are_told_to_wait(
 def test_a_signal_during_recovery_ends_it_and_changes_nothing(
     server_factory: ServerFactory, tmp_path: Path
 ) -> None:
-    first = server_factory()
-    write(first, "t", 100)
-    first.kill()
     go = tmp_path / "go"
-    env = {"TOPICS_TEST_HOOKS": "1", "TOPICS_HOLDPOINT": f"rec.scan:{go}"}
-    server = server_factory(env=env, start=False, data_dir=first.data_dir)
-    server.launch()
-    server.wait_bound()
+    server = recovering(server_factory, go)
     server.signal(signal.SIGTERM)
 
     def refusal() -> str:
@@ -195,7 +195,7 @@ def test_a_signal_during_recovery_ends_it_and_changes_nothing(
     assert server.wait() == 0
     assert "stopped before recovery was complete" in server.stderr
     assert "Traceback" not in server.stderr
-    again = server_factory(data_dir=first.data_dir)
+    again = server_factory(data_dir=server.data_dir)
     assert httpx.get(f"{again.url}/v0/topics/t", timeout=PATIENCE_S).json()["count"] == 100
 
 
