@@ -42,16 +42,16 @@ class Lifecycle:
         """Create a topic, or replace the whole configuration of one that exists."""
         check_topic_name(name)
         config = parse(fields, topic=name)
-        topic = self._kernel.catalog.by_name.get(name)
-        while topic is None and name in self.being_created:
-            yield self.being_created[name]
+        while True:
             topic = self._kernel.catalog.by_name.get(name)
-        while topic is not None:
-            if (yield from self._update(topic, config)):
-                return Created(name, False, config.to_dict())
-            topic = self._kernel.catalog.by_name.get(name)
-        yield from self.create(name, config)
-        return Created(name, True, config.to_dict())
+            if topic is not None:
+                if (yield from self._update(topic, config)):
+                    return Created(name, False, config.to_dict())
+            elif name in self.being_created:
+                yield self.being_created[name]
+            else:
+                yield from self.create(name, config)
+                return Created(name, True, config.to_dict())
 
     def create(self, name: str, config: TopicConfig) -> Op[Topic]:
         """Make a topic that does not exist; a lost race gives the winner's."""

@@ -78,3 +78,20 @@ def test_a_write_that_makes_nothing_is_refused_if_nobody_made_the_topic() -> Non
     shop.loop.settle()
     assert isinstance(creator.error, LogFull)
     assert isinstance(behind.error, TopicNotFound)
+
+
+def test_a_configuration_counts_though_another_makes_the_topic_anew_meanwhile() -> None:
+    shop = Shop(on_disk=True)
+    shop.put("t")
+    shop.log.is_holding = True
+    drop = shop.loop.begin(shop.engine.drop("t"))
+    write = shop.loop.begin(shop.engine.append("t", RecordBatch([b"1"])))
+    put = shop.loop.begin(shop.engine.put("t", {"ttl_ms": 60_000}))
+    shop.log.let_go()  # the drop; the write then makes the topic, and the log holds that, too
+    shop.loop.settle()
+    shop.log.is_holding = False
+    shop.log.let_go()
+    shop.loop.settle()
+    assert drop.result.deleted
+    assert (write.result.created, put.result.created) == (True, False)
+    assert shop.engine.kernel.catalog.by_name["t"].config.ttl_ms == 60_000
