@@ -95,15 +95,11 @@ class Kernel:
 
     def require_room(self, topic_id: int, size: int) -> None:
         """Refuse a call that must log when the queue of its shard is full; nothing is done yet."""
-        if not self._has_room(topic_id, size):
+        if not self.has_room(topic_id, size):
             raise self.backlog()
 
-    def has_room_before(self, name: str) -> bool:
-        """Whether a write could log what comes before it: a new topic, or more seqs."""
-        topic = self.catalog.by_name.get(name)
-        return self._has_room(self.catalog.next_topic_id if topic is None else topic.id)
-
-    def _has_room(self, topic_id: int, size: int = CONTROL_BYTES) -> bool:
+    def has_room(self, topic_id: int, size: int) -> bool:
+        """Whether the log takes that much of a topic, there already or about to be made."""
         committer = self.committer
         return not self.log_is_queued or committer.room(committer.shard_of(topic_id), size)
 

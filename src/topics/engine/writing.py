@@ -119,7 +119,7 @@ class Appender:
             waited_ms = yield from self._pace(name)
         while True:
             may_wait = wait_for_room and waited_ms < MAX_ROOM_WAIT_MS
-            if not may_wait or self._kernel.has_room_before(name):
+            if not may_wait or self._can_prepare(name, batch):
                 topic, is_new = yield from self._prepare(
                     name, batch, create, config, key=key, expect_head=expect_head
                 )
@@ -281,6 +281,14 @@ class Appender:
             else:
                 return topic, created
 
+    def _can_prepare(self, name: str, batch: RecordBatch) -> bool:
+        """Whether there is room for what is logged before a write: a new topic, or more seqs."""
+        kernel, topic = self._kernel, self._kernel.catalog.by_name.get(name)
+        if topic is not None and not self._needs_ceiling(topic, topic.handed_out + len(batch)):
+            return True
+        topic_id = kernel.catalog.next_topic_id if topic is None else topic.id
+        return kernel.has_room(topic_id, CONTROL_BYTES)
+
     def _counts_before(self, topic: Topic) -> bool:
         """Whether what TTL leaves matters before a write: to admission, or to what caps take."""
         return topic.config.discard == "reject" or len(topic.volatile) > 0
@@ -403,10 +411,9 @@ class Appender:
 
     def _reserve_ahead(self, topic: Topic) -> None:
         """Half of what was reserved is used: ask for more before somebody has to wait for it."""
-        committer = self._kernel.committer
         del self._half_used[topic.id]
         is_wanted = topic.config.durability in RESERVING and topic.id not in self._reserving
-        if is_wanted and committer.room(committer.shard_of(topic.id), CONTROL_BYTES):
+        if is_wanted and self._kernel.has_room(topic.id, CONTROL_BYTES):
             self._begin_reserving(topic, topic.handed_out)
 
     def _block(self, topic: Topic) -> int:

@@ -101,6 +101,28 @@ def test_a_patient_write_waits_for_room_even_for_its_topic(name: str) -> None:
     assert (patient.result.count, patient.result.created) == (1, name == "new")
 
 
+def test_a_patient_write_whose_key_is_known_need_not_wait() -> None:
+    engine, log = crowded()
+    first = run(engine.append("odd", ONE, key="k"))
+    log.full = {0, 1}
+    again = loop_of(engine).begin(engine.append("odd", ONE, key="k", wait_for_room=True))
+    assert (again.result.first_seq, again.result.deduped) == (first.first_seq, True)
+
+
+def test_a_patient_write_that_needs_more_seqs_waits_for_room_for_them() -> None:
+    engine, log = crowded()
+    loop = loop_of(engine)
+    topic = engine.kernel.topic("odd")
+    many = RecordBatch([b"1"] * (topic.reserved + 1))
+    log.full = {0, 1}
+    patient = loop.begin(engine.append("odd", many, wait_for_room=True))
+    loop.advance(1000)
+    assert not patient.is_over
+    log.full = set()
+    loop.advance(1000)
+    assert patient.result.count == len(many)
+
+
 def test_a_patient_write_is_refused_in_the_end() -> None:
     engine, log = crowded()
     loop = loop_of(engine)
