@@ -127,25 +127,17 @@ class Checkpointer:
                 continue  # dropped in the meantime
             yield from kernel.retain(topic)
             if topic.ttl_hi > topic.ttl_logged_hi:
-                yield from kernel.commit(
-                    [Evicted(topic.id, topic.last_ts, topic.cap_hi, topic.earliest, topic.ttl_hi)],
-                    topic_id=topic.id,
-                    durable=False,
-                )
+                fact = Evicted(topic.id, topic.last_ts, topic.cap_hi, topic.earliest, topic.ttl_hi)
+                yield from _logged(kernel.submit([fact], topic_id=topic.id, durable=False))
         positions = []
         for shard in range(self._identity.shards):
-            fact = CheckpointMarked(kernel.clock.now_ms(), self.snapshot_id + 1, ())
-            submission = yield from self._durably(shard, fact)
+            mark = CheckpointMarked(kernel.clock.now_ms(), self.snapshot_id + 1, ())
+            submission = yield from self._durably(shard, mark)
             positions.append(self._position(submission))
         return positions
 
     def _durably(self, shard: int, fact: CheckpointMarked) -> Op[Submission]:
-        submission = self._kernel.submit_to(shard, [fact], durable=True)
-        if not submission.done:
-            yield submission
-        if submission.error is not None:
-            raise submission.error
-        return submission
+        return (yield from _logged(self._kernel.submit_to(shard, [fact], durable=True)))
 
     def _position(self, submission: Submission) -> GroupPosition:
         source = self._kernel.sources.get(submission.source_id)
@@ -407,6 +399,15 @@ def _each(items: Sequence[T], do: Callable[[T], R]) -> Op[list[R]]:
         done += [do(item) for item in items[at : at + TOPICS_BETWEEN_PAUSES]]
         yield PAUSE
     return done
+
+
+def _logged(submission: Submission) -> Op[Submission]:
+    """Wait for the log. Its queue may be full: who is to relieve it is not refused for that."""
+    if not submission.done:
+        yield submission
+    if submission.error is not None:
+        raise submission.error
+    return submission
 
 
 def _history(topic: Topic) -> SegmentHistory:

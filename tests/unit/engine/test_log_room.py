@@ -157,3 +157,19 @@ def test_a_drop_that_has_begun_is_completed_though_the_other_queue_is_full() -> 
     assert run(engine.drop(name)).routers_removed == ["r"]
     assert name not in engine.kernel.catalog.by_name
     assert not engine.kernel.catalog.routers.by_name
+
+
+def test_a_checkpoint_is_not_refused_for_a_full_queue() -> None:
+    engine, log = crowded()
+    kernel = engine.kernel
+    run(engine.put("odd", {"ttl_ms": 5}))
+    loop_of(engine).advance(10)
+    topic = kernel.topic("odd")
+    fact = kernel.due_eviction(topic)
+    assert fact is not None
+    kernel.lose_expired(topic, fact)  # as when the log could not take it
+    log.full = {0, 1}
+    assert engine.upkeep is not None
+    run(engine.upkeep.checkpoint())
+    assert topic.ttl_logged_hi == fact.ttl_hi
+    assert not kernel.refused_for_room
