@@ -76,7 +76,7 @@ def write(together: WriteTurns, call: Call) -> None:
 
 
 def _text_of(header: bytes) -> str:
-    """A header as text, so that two keys never become one: UTF-8, or else the old Latin-1."""
+    """A header as text: UTF-8, or else the old Latin-1, which has a letter for every byte."""
     try:
         return header.decode()
     except UnicodeDecodeError:
