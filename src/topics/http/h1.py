@@ -344,7 +344,8 @@ class H1Connection(asyncio.Protocol):
                 self._transport.writelines(corked)
         if self._corked_bytes:
             self._corked_bytes = 0
-            self.hub.loop.call_soon(self._start_next)
+            if self._line:
+                self.hub.loop.call_soon(self._start_next)
 
     def backed_up(self, exchange: H1Exchange) -> bool:
         """Whether an exchange should wait before it writes more."""
