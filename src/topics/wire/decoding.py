@@ -25,7 +25,7 @@ import msgspec
 from msgspec import inspect
 
 from topics.errors import InvalidRequest
-from topics.wire.jsonbytes import compact
+from topics.wire.jsonbytes import LONG_BYTES, compact
 from topics.wire.repeats import known_fields, refuse_repeats
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -35,7 +35,6 @@ _SPACED = b'": '
 """What many clients write between a name and its value: such a body is not plain, at a glance."""
 _encode = msgspec.json.Encoder().encode
 
-LONG_BYTES = 1 << 20
 MAX_CONTAINERS = 150_000
 MAX_VALUES = 1_000_000
 """What a long body may hold, about: the limits of the API are far below."""

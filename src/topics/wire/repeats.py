@@ -23,6 +23,7 @@ import msgspec
 from msgspec import Raw, inspect
 
 from topics.errors import InvalidRequest
+from topics.wire.jsonbytes import LONG_BYTES
 
 Nesting = Literal["object", "list", "map"]
 
@@ -67,7 +68,7 @@ def _nested(kind: inspect.Type) -> Iterator[tuple[Nesting, Known]]:
 
 def refuse_repeats(raw: bytes, known: Known) -> None:
     """Raise if an object in `raw` repeats a field; `raw` is compact and has passed its type."""
-    if len(raw) > _LONG_BYTES:
+    if len(raw) > LONG_BYTES:
         members = _refuse_exactly(raw, known)
     else:
         members = _members(raw)
@@ -89,7 +90,6 @@ class _Spelled:
         self.name = name
 
 
-_LONG_BYTES = 1 << 20
 MAX_MEMBERS = 100_000
 """Of an object whose keys are listed."""
 

@@ -32,7 +32,7 @@ def test_many_brackets_are_counted_like_few(steps: list[str], depth: int, piece:
 @pytest.fixture
 def _all_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """However short a body is, it counts as long."""
-    monkeypatch.setattr(repeats, "_LONG_BYTES", 0)
+    monkeypatch.setattr(repeats, "LONG_BYTES", 0)
     monkeypatch.setattr(decoding, "LONG_BYTES", 0)
 
 
@@ -88,7 +88,7 @@ def test_commands_without_records_have_that_bound_and_records_do_not(
     bound: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(decoding, bound, 20)
-    padding = " " * decoding.LONG_BYTES
+    padding = " " * jsonbytes.LONG_BYTES
     topics: dict[str, Any] = {f"t{n}": {} for n in range(30)}
     long = json.dumps({**COMMAND, "topics": topics, "x": padding}).encode()
     with pytest.raises(InvalidRequest, match="far more parts"):

@@ -11,7 +11,8 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType, field
 
 from topics.errors import InvalidRequest
-from topics.wire.decoding import LONG_BYTES, BodyDecoder, refuse_excess
+from topics.wire.decoding import BodyDecoder, refuse_excess
+from topics.wire.jsonbytes import LONG_BYTES
 from topics.wire.numbers import U32, U64, Body
 from topics.wire.predicates import Match, Predicate, parse_match
 from topics.wire.requests.reading import Nodes, check_match, node_names, refuse_two_starts
