@@ -25,20 +25,10 @@ class Wire(HandFed):
 
     def __init__(self) -> None:
         super().__init__()
-        self._is_read = True
         self.answers = 0
-
-    def is_reading(self) -> bool:
-        return self._is_read
 
     def write(self, data: Any) -> None:  # noqa: ANN401 - any buffer, as in the base class
         self.answers += bytes(data).count(b"HTTP/1.1 200")
-
-    def pause_reading(self) -> None:
-        self._is_read = False
-
-    def resume_reading(self) -> None:
-        self._is_read = True
 
 
 class Echo:

@@ -19,23 +19,10 @@ FRAMES = 500
 
 
 class Wire(HandFed):
-    """A transport that says whether it is being read."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._is_read = True
-
-    def is_reading(self) -> bool:
-        return self._is_read
+    """A transport whose output nobody looks at."""
 
     def write(self, data: Any) -> None:  # noqa: ANN401 - any buffer, as in the base class
         pass
-
-    def pause_reading(self) -> None:
-        self._is_read = False
-
-    def resume_reading(self) -> None:
-        self._is_read = True
 
 
 class Nobody:
