@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from topics.errors import InvalidRequest, TopicNotFound
+from topics.errors import InvalidRequest, TopicNotFound, Unreachable
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -33,6 +33,14 @@ class Call(NamedTuple, Generic[T]):
     """Seconds that the server may hold the answer back, on top of the usual patience."""
     within: float = math.inf
     """Seconds after which no further try begins."""
+
+    def read(self, body: bytes, *, url: str) -> T:
+        """What the answer says. A login page in place of the server is no answer."""
+        try:
+            return self.parse(body)
+        except ValueError as error:
+            reason = f"it answers, but not like a topics server ({error})"
+            raise Unreachable(url, reason=reason, sent=True) from error
 
 
 def reader(kind: type[V]) -> Callable[[bytes], V]:

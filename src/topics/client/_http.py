@@ -209,9 +209,13 @@ def refusal(answer: Answer) -> TopicsError:
     """
     try:
         facts = _envelope(answer.body).error
-    except msgspec.MsgspecError:
+    except ValueError:
         if answer.status == 401:
             return Unauthorized()
         said = answer.body[:200].decode("utf-8", "replace").strip()
-        return from_wire(f"http_{answer.status}", f"status {answer.status}: {said or 'no body'}")
+        return from_wire(
+            f"http_{answer.status}",
+            f"status {answer.status}, but not from a topics server: {said or 'no body'}; "
+            "check the address, and what stands between",
+        )
     return from_wire(facts.code, facts.message, facts.detail)

@@ -408,7 +408,7 @@ class AsyncRemoteLog:
             timeout=self.http.timeout + call.longer,
             within=call.within,
         )
-        return call.parse(answer.body)
+        return call.read(answer.body, url=self.url)
 
     async def _reason(self, topic: str, after: int) -> Tombstone | None:
         return (await self.read(topic, after=after, limit=1)).tombstone

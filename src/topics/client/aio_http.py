@@ -310,7 +310,8 @@ class AsyncConnection(asyncio.Protocol):
             elif not response.end():
                 raise Unreachable(self.url, reason="it closed the connection", sent=True)
         except BrokenResponse as error:
-            raise Unreachable(self.url, reason=f"it does not speak HTTP ({error})") from error
+            reason = f"it does not speak HTTP ({error})"
+            raise Unreachable(self.url, reason=reason, sent=True) from error
         return True
 
     async def begin(

@@ -405,7 +405,7 @@ class RemoteLog:
             timeout=self.http.timeout + call.longer,
             within=call.within,
         )
-        return call.parse(answer.body)
+        return call.read(answer.body, url=self.url)
 
     def _all(self, page: Callable[[str | None], Call[Listed[T]]]) -> list[T]:
         found, cursor = self._run(page(None))

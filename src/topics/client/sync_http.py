@@ -363,7 +363,8 @@ class Connection:
             elif not response.end():
                 raise Unreachable(self.url, reason="it closed the connection", sent=self._has_sent)
         except BrokenResponse as error:
-            raise Unreachable(self.url, reason=f"it does not speak HTTP ({error})") from error
+            reason = f"it does not speak HTTP ({error})"
+            raise Unreachable(self.url, reason=reason, sent=self._has_sent) from error
         return True
 
     def _receive_before(self, response: Response, deadline: float) -> None:
