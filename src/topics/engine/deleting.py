@@ -218,7 +218,7 @@ class Cursors:
         waiting = next(topic.sizes(seq + 1, topic.head), None)
         now_ms = self._kernel.clock.now_ms()
         age_ms = max(0, now_ms - topic.time_of(waiting[0])) if waiting else 0
-        gap = topic.gap_below(seq) or (topic.gap_at(seq + 1) if seq < topic.head else None)
+        first_live = waiting[0] if waiting else topic.head + 1
         return CursorState(
             topic=topic.name,
             cursor=cursor,
@@ -227,5 +227,15 @@ class Cursors:
             head_seq=topic.head,
             lag_records=max(0, topic.head - seq),
             lag_seconds=age_ms / 1000,
-            gap_pending=gap is not None,
+            gap_pending=_begins_with_loss(topic, seq, first_live),
         )
+
+
+def _begins_with_loss(topic: Topic, cursor: int, first_live: int) -> bool:
+    """Whether a read from a cursor, behind which `first_live` comes first, opens with a tombstone.
+
+    What was deleted between the cursor and a loss is passed over in silence.
+    """
+    if cursor > topic.head:
+        return True
+    return topic.gap_below(cursor) is not None or topic.next_announced(cursor + 1) < first_live

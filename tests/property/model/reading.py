@@ -199,5 +199,7 @@ def check_cursors(log: Log, name: str, model: Model, now_ms: int) -> None:
         age = max(0, now_ms - model.rec[waiting[0]].ts) if waiting else 0
         assert cursor.lag_seconds == age / 1000
         pending = model.floor_gap(cursor.seq)
-        at_run = cursor.seq < model.head and model.fate[cursor.seq + 1] in ("crash", "trim")
-        assert cursor.gap_pending == (pending is not None or at_run)
+        before = range(cursor.seq + 1, waiting[0] if waiting else model.head + 1)
+        has_run = any(model.fate[seq] in ("crash", "trim") for seq in before)
+        is_ahead = cursor.seq > model.head
+        assert cursor.gap_pending == (pending is not None or has_run or is_ahead)

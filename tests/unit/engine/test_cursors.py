@@ -1,4 +1,4 @@
-"""Named cursors that several set, move and drop at the same time."""
+"""Named cursors: several who set, move and drop them at once, and what they tell."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import errno
 import pytest
 from tests.unit.queue.builders import Shop
 
+import topics
 from topics.engine.deleting import MAX_CURSORS
 from topics.engine.effects import run
 from topics.errors import LogFull, Throttled, TopicNotFound
@@ -104,3 +105,18 @@ def test_a_cursor_of_a_topic_that_was_made_anew_meanwhile_is_not_told_of() -> No
     shop.put("t")
     with pytest.raises(TopicNotFound):
         run(put)
+
+
+def test_a_gap_is_pending_wherever_the_next_read_begins_with_it() -> None:
+    with topics.open() as log:
+        log.append("dest", [{"data": 1}, {"data": 2}])
+        log.create("source", cap_records=1)
+        log.route("copies", source="source", dest="dest")
+        log.append("source", [{"data": seq} for seq in (1, 2, 3)])  # the cap takes the first two
+        assert log.state("dest").head_seq == 5
+        log.delete("dest", before_seq=3)  # silent: the loss of 3 and 4 comes first
+        for seq in range(6):
+            tombstone = log.read("dest", after=seq).tombstone
+            state = log.set_cursor("dest", f"at-{seq}", seq)
+            assert state.gap_pending == (tombstone is not None), f"cursor {seq}: {tombstone}"
+        assert log.cursor("dest", "at-0").gap_pending
