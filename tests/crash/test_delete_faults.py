@@ -229,6 +229,7 @@ def test_dl14_a_drop_that_is_cut_off_is_done_and_the_name_starts_afresh(
         stop = partial(finish, program.disk, end, mode, 5)
         with stop_at(point, stop) as stopped:
             program.drop("doomed")
+            program.maintain()
         assert stopped.reached
         dropped = program.book.life("doomed").dropped
         assert dropped is not None

@@ -316,8 +316,9 @@ def test_tr12_a_cold_segment_that_died_goes_from_both_tiers(point: str) -> None:
 
 def test_a_drop_that_had_not_reached_the_cold_tier_is_finished_by_the_next_start() -> None:
     program = moved()
+    program.drop("doomed")
     with stop_at("topic.renamed", program.disk.kill) as stop:
-        program.drop("doomed")
+        program.maintain()
     assert stop.reached
     assert segment_files(program.disk, DOOMED, COLD_DIR)
     again = Program(program.disk, program.book, wal_shards=1)

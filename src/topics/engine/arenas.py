@@ -2,7 +2,8 @@
 
 Ephemeral topics, everything in memory mode, and router copies until a checkpoint has put them into
 a segment. A topic gets chunks of its own, so that a chunk whose records are all gone, or all in
-segments, can be given back whole.
+segments, can be given back whole. Not while a checkpoint runs that has captured them: records may
+die, and topics be dropped, before it comes to write them.
 """
 
 from __future__ import annotations
@@ -26,13 +27,17 @@ class Arenas:
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
         self._chunks: dict[int, list[_Chunk]] = {}
+        self._newest = 0  # source id of the chunk that was made last
+        self._held_through = 0  # chunks up to this one are wanted by a checkpoint
+        self._held: list[int] = []  # those of them that nobody else wants any more
 
     def keep(self, topic_id: int, frames: bytes, last_seq: int) -> tuple[int, int]:
         """Hold frames whose last record has `last_seq`; returns source id and offset."""
         chunks = self._chunks.setdefault(topic_id, [])
         if not chunks or len(chunks[-1].arena) >= CHUNK_BYTES:
             arena = Arena()
-            chunks.append(_Chunk(arena, self._sources.add(arena)))
+            self._newest = self._sources.add(arena)
+            chunks.append(_Chunk(arena, self._newest))
         chunk = chunks[-1]
         chunk.last_seq = last_seq
         return chunk.source_id, chunk.arena.append(frames)
@@ -50,8 +55,25 @@ class Arenas:
         """Give back chunks that hold only seqs below `earliest`."""
         chunks = self._chunks.get(topic_id)
         while chunks and chunks[0].last_seq < earliest:
-            self._sources.drop(chunks.pop(0).source_id)
+            self._give_back(chunks.pop(0))
 
     def forget(self, topic_id: int) -> None:
+        """Give back all that a dropped topic holds."""
         for chunk in self._chunks.pop(topic_id, ()):
+            self._give_back(chunk)
+
+    def hold(self) -> None:
+        """Keep what is here now until `let_go`, whoever gives it back."""
+        self._held_through = self._newest
+
+    def let_go(self) -> None:
+        self._held_through = 0
+        held, self._held = self._held, []
+        for source_id in held:
+            self._sources.drop(source_id)
+
+    def _give_back(self, chunk: _Chunk) -> None:
+        if chunk.source_id <= self._held_through:
+            self._held.append(chunk.source_id)
+        else:
             self._sources.drop(chunk.source_id)

@@ -10,6 +10,11 @@
 
 Any error gives the attempt up: nothing is trimmed, records stay readable from the log, and bytes
 past the recorded lengths do not exist. What reached the segments durably is kept.
+
+A topic that is dropped once it was captured is written and listed all the same: routers may have
+copied from it since, and what lies before the barrier is then found in its segments only. So its
+memory stays until the snapshot is there, and its directory is renamed by upkeep, before or after a
+checkpoint. A replay of the snapshot comes to the drop in the log.
 """
 
 from __future__ import annotations
@@ -111,6 +116,8 @@ class Checkpointer:
             for captured in captures:
                 give_back(captured)
             raise
+        finally:
+            kernel.arenas.let_go()
         self.snapshot_id = head.id
         yield from _each(captures, _let_go)
         yield from self._trimmer.trim(head, lines)
@@ -162,6 +169,7 @@ class Checkpointer:
                 if not submission.done:
                     yield submission
             yield from kernel.sections.landed()
+            kernel.arenas.hold()
             for count, topic in enumerate(list(kernel.catalog), 1):
                 if topic.id not in kernel.catalog.by_id:
                     continue  # dropped during a pause

@@ -22,7 +22,7 @@ from topics.engine.effects import Op, stepwise
 from topics.engine.kernel import CONTROL_BYTES, FactSubmission, Kernel
 from topics.errors import Throttled, TopicExistsIncompatible, TopicNotEmpty
 from topics.storage.crashpoints import crashpoint
-from topics.storage.segments.drop import retire_topic
+from topics.storage.segments.drop import retire_topics
 from topics.values import Created, Dropped
 
 FIRST_CEILING = {"disk": 256, "ephemeral": 65_536}
@@ -34,6 +34,9 @@ class Lifecycle:
         self._arenas = arenas
         self.being_created: dict[str, FactSubmission] = {}
         """By name what makes a topic that nobody sees yet."""
+        if not kernel.in_memory:
+            kernel.chores.append(self.retire)
+        self._to_retire: list[int] = []  # dropped topics whose directories have their names still
 
     def parse(self, fields: Mapping[str, Any], name: str) -> TopicConfig:
         return parse(fields, topic=name)
@@ -178,13 +181,23 @@ class Lifecycle:
     def _clear(self, topic: Topic, routers: list[RouterDropped]) -> Op[None]:
         """What follows the point of no return may fail: recovery does it again."""
         kernel = self._kernel
+        self._to_retire.append(topic.id)
         if routers:
             submission = kernel.submit(routers, topic_id=0, durable=True)
             if not submission.done:
                 yield submission
-        store = kernel.segments
+
+    def retire(self) -> Op[None]:
+        """Give the directories of dropped topics the name under which they are removed.
+
+        Upkeep does this, and not the drop itself: a checkpoint or a move under way would look for
+        files under the old name. What the disk refuses is tried again.
+        """
+        store = self._kernel.segments
         assert store is not None
+        topic_ids = tuple(self._to_retire)
         try:
-            yield from stepwise(retire_topic(store, topic.id))
+            yield from stepwise(retire_topics(store, topic_ids))
         except OSError:
-            return  # the next start does it again
+            return
+        del self._to_retire[: len(topic_ids)]

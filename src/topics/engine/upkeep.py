@@ -152,6 +152,7 @@ class Upkeep:
         """Finish what is under way, then write a checkpoint; raises when it was given up."""
         while self._work is not None:
             self._step()
+        run(self._guarded(self._do_chores()))
         run(self.checkpoint())
 
     def close(self) -> None:

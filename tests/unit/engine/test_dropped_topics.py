@@ -33,8 +33,9 @@ def test_a_drop_that_had_renamed_only_one_tier_is_finished_by_the_next_start() -
         if point == "topic.renamed":
             raise PowerOff(point)
 
+    store.log.drop("a")
     with installed(die), pytest.raises(PowerOff):
-        store.log.drop("a")
+        store.log.maintain()
     store.kill()
     assert store.log.topics() == []
     store.log.create("a")

@@ -17,6 +17,7 @@ from topics.storage.fs import TMP_SUFFIX
 from topics.storage.segments.store import SegmentStore
 
 UNLINKS_PER_STEP = 16
+TOPICS_PER_STEP = 64
 
 
 def drop_segment(
@@ -63,19 +64,24 @@ def drop_unreferenced(
     return count
 
 
-def retire_topic(store: SegmentStore, topic_id: int) -> Generator[None, None, None]:
-    """Give the directories of a dropped topic their deleted name, in both tiers.
+def retire_topics(store: SegmentStore, topic_ids: Collection[int]) -> Generator[None, None, None]:
+    """Give the directories of dropped topics their deleted name, in both tiers.
 
     The files stay readable under it until `remove_topic`. Errors pass through; call again.
     """
     for root in store.roots:
-        source = layout.topic_dir(root, topic_id)
-        exists = store.fs.exists(source)
-        if exists:
-            store.fs.rename(source, layout.deleted_topic_dir(root, topic_id))
-        store.retired(topic_id, root=root)
-        if exists:
-            store.fs.sync_dir(f"{root}/{layout.TOPICS}")
+        topics = f"{root}/{layout.TOPICS}"
+        for i, topic_id in enumerate(topic_ids, 1):
+            source = layout.topic_dir(root, topic_id)
+            if store.fs.exists(source):  # many never had one
+                store.unsynced_dirs.add(topics)
+                store.fs.rename(source, layout.deleted_topic_dir(root, topic_id))
+                store.retired(topic_id, root=root)
+            if i % TOPICS_PER_STEP == 0:
+                yield
+        if topics in store.unsynced_dirs:
+            store.fs.sync_dir(topics)
+            store.unsynced_dirs.discard(topics)
             crashpoint("topic.renamed")
         yield
 

@@ -19,7 +19,7 @@ from topics.storage.segments.drop import (
     drop_unreferenced,
     find_retired,
     remove_topic,
-    retire_topic,
+    retire_topics,
 )
 from topics.storage.segments.store import finish
 from topics.testing import FaultFs, SimDisk, stop_at
@@ -106,10 +106,10 @@ def test_a_retired_topic_can_still_be_read_until_it_is_removed() -> None:
     seg = write_sealed(store, piece)
     with_cold_twins(disk)
     all_frames(store, seg)
-    finish(retire_topic(store, TOPIC))
+    finish(retire_topics(store, [TOPIC]))
     assert all(".deleted/" in path for path in disk.paths())
     assert all_frames(store, seg) == piece.frames
-    finish(retire_topic(store, TOPIC))
+    finish(retire_topics(store, [TOPIC]))
     disk.crash(mode="none", names="none")
     after = make_store(disk, cold=True)
     after.retired(TOPIC)
@@ -125,7 +125,7 @@ def test_a_topic_that_cannot_be_removed_is_reported_and_removed_later() -> None:
     fs = FaultFs(disk)
     store = make_store(fs)
     write_sealed(store, records(1, 3))
-    finish(retire_topic(store, TOPIC))
+    finish(retire_topics(store, [TOPIC]))
     fs.fail("unlink", errno.EIO, path="*.idx")
     fs.fail("rmdir", errno.EIO)
     assert len(finish(remove_topic(store, TOPIC))) == 1
@@ -151,7 +151,7 @@ def test_many_files_go_in_small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     steps = drop_unreferenced(store, TOPIC, [4])
     left = [len(disk.paths()) for _ in steps]
     assert left == [3, 2], "after two of three files, then after all that are not referenced"
-    finish(retire_topic(store, TOPIC))
+    finish(retire_topics(store, [TOPIC]))
     removal = remove_topic(store, TOPIC)
     next(removal)
     assert not disk.paths()
@@ -164,7 +164,7 @@ def test_a_restart_finds_the_topics_that_were_dropped() -> None:
     disk = SimDisk()
     store = make_store(disk)
     write_sealed(store, records(1, 3))
-    finish(retire_topic(store, TOPIC))
+    finish(retire_topics(store, [TOPIC]))
     disk.put(f"{DATA_DIR}/topics/foreign", b"")
     again = make_store(disk)
     find_retired(again)
