@@ -82,7 +82,12 @@ class Upkeep:
         written = self.bytes_written() - self._bytes_at_checkpoint[0]
         if written >= self._kernel.settings.checkpoint_bytes or self._kernel.must_checkpoint:
             return True
-        return bool(self._kernel.dirty) and now_ms >= self._checkpoint_at_ms
+        return now_ms >= self._checkpoint_at_ms and self._has_work_for_checkpoint()
+
+    def _has_work_for_checkpoint(self) -> bool:
+        """Something changed, or there are files of dropped topics, which a checkpoint removes."""
+        store = self._kernel.segments
+        return bool(self._kernel.dirty) or (store is not None and bool(store.dropped_topics))
 
     def bytes_written(self) -> int:
         committer = self._kernel.committer

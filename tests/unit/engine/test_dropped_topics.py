@@ -51,3 +51,19 @@ def test_cursors_go_with_their_topic() -> None:
     assert store.log.cursors("a") == []
     store.kill()
     assert store.log.cursors("a") == []
+
+
+def test_the_disk_space_of_a_dropped_topic_comes_back_though_nobody_writes_any_more() -> None:
+    store = Store()
+    store.append("a", *range(10))
+    store.append("b", 1)
+    store.log.checkpoint()
+    store.log.drop("a")
+    for _ in range(3):
+        store.clock.advance(60_000)
+        store.log.maintain()
+    assert store.disk.listdir("/data/topics") == ["00000002"]
+    snapshots = store.disk.listdir("/data/meta")
+    store.clock.advance(600_000)
+    store.log.maintain()
+    assert store.disk.listdir("/data/meta") == snapshots, "nothing is left to do"
