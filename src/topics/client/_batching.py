@@ -7,6 +7,7 @@ longer than the topic remembers keys; what cannot be decided by then is reported
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
@@ -15,6 +16,7 @@ from topics.client._call import new_key
 from topics.client._retry import is_passing, pause
 from topics.errors import (
     BatchTooLarge,
+    Internal,
     InvalidRequest,
     PayloadTooLarge,
     RecordTooLarge,
@@ -78,7 +80,7 @@ class Batch:
     def __init__(self, drafts: list[_Draft]) -> None:
         self.drafts = drafts
         self.key = new_key()
-        self._first_sent: float | None = None
+        self._begun = math.inf
         self._tries = 0
 
     def __len__(self) -> int:
@@ -88,10 +90,9 @@ class Batch:
     def records(self) -> list[Mapping[str, Any]]:
         return [draft.fields for draft in self.drafts]
 
-    def sending(self, now: float) -> None:
+    def trying(self, now: float) -> None:
         """About to be sent, for the first time or again."""
-        if self._first_sent is None:
-            self._first_sent = now
+        self._begun = min(self._begun, now)
 
     def judge(
         self, error: TopicsError, now: float, options: Options
@@ -100,8 +101,7 @@ class Batch:
         if is_passing(error):
             self._tries += 1
             wait = pause(self._tries, error)
-            begun = now if self._first_sent is None else self._first_sent
-            return wait if now + wait < begun + options.delivery_timeout else "fail"
+            return wait if now + wait < self._begun + options.delivery_timeout else "fail"
         if len(self) > 1 and isinstance(error, _ABOUT_ONE_RECORD):
             return "split"
         return "fail"
@@ -225,3 +225,10 @@ def bounded(options: Options, window_ms: int) -> Options:
 def undecided(topic: str) -> Unreachable:
     """What is said of records that a close without patience leaves behind."""
     return Unreachable(topic, reason="the producer was closed before an answer came", sent=True)
+
+
+def unexpected(error: Exception) -> Internal:
+    """An error that no log should raise, for those who are told of records that failed."""
+    internal = Internal(f"{type(error).__name__}: {error}")
+    internal.__cause__ = error
+    return internal

@@ -23,6 +23,7 @@ from topics.client._batching import (
     check_window,
     draft_of,
     undecided,
+    unexpected,
 )
 from topics.client.aio import AsyncRemoteLog
 from topics.errors import Closed, Throttled, TopicNotFound, TopicsError
@@ -139,22 +140,24 @@ class AsyncProducer:
     async def _deliver(self, batch: Batch) -> None:
         while True:
             try:
+                batch.trying(_now())
                 await self._learn_window()
-                batch.sending(_now())
-                self._settle(batch, await self._append(batch))
-                return
+                outcome: Ack | TopicsError = await self._append(batch)
             except TopicsError as error:
                 next_step = batch.judge(error, _now(), self._buffer.options)
                 if next_step == "split":
                     for half in batch.halves():
                         await self._deliver(half)
                     return
-                if next_step == "fail":
-                    self._settle(batch, error)
-                    return
-            if await self._hurried(next_step):
-                self._settle(batch, undecided(self.topic))
-                return
+                if next_step != "fail":
+                    if not await self._hurried(next_step):
+                        continue
+                    error = undecided(self.topic)
+                outcome = error
+            except Exception as error:  # a bug; but whoever waits for these records must hear of it
+                outcome = unexpected(error)
+            self._settle(batch, outcome)
+            return
 
     async def _append(self, batch: Batch) -> Ack:
         return await self._log.append(

@@ -27,6 +27,7 @@ from topics.client._batching import (
     check_window,
     draft_of,
     undecided,
+    unexpected,
 )
 from topics.client._protocols import AnyLog
 from topics.errors import Closed, Throttled, TopicNotFound, TopicsError
@@ -156,25 +157,26 @@ class Producer:
             self._state.wait(due)
 
     def _deliver(self, batch: Batch) -> None:
-        options = self._buffer.options
         while True:
             try:
+                batch.trying(time.monotonic())
                 self._learn_window()
-                batch.sending(time.monotonic())
-                self._settle(batch, self._append(batch))
-                return
+                outcome: Ack | TopicsError = self._append(batch)
             except TopicsError as error:
-                next_step = batch.judge(error, time.monotonic(), options)
+                next_step = batch.judge(error, time.monotonic(), self._buffer.options)
                 if next_step == "split":
                     for half in batch.halves():
                         self._deliver(half)
                     return
-                if next_step == "fail":
-                    self._settle(batch, error)
-                    return
-                if self._hurry.wait(next_step):
-                    self._settle(batch, undecided(self.topic))
-                    return
+                if next_step != "fail":
+                    if not self._hurry.wait(next_step):
+                        continue
+                    error = undecided(self.topic)
+                outcome = error
+            except Exception as error:  # a bug; but whoever waits for these records must hear of it
+                outcome = unexpected(error)
+            self._settle(batch, outcome)
+            return
 
     def _append(self, batch: Batch) -> Ack:
         return self._log.append(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import topics
-from topics.client._batching import Delivery
+from topics.client._batching import Batch, Delivery, Options
 from topics.client.aio_producer import AsyncProducer
 from topics.client.producer import Producer
 from topics.errors import Closed, Internal, InvalidRequest, Throttled, TopicsError, Unreachable
@@ -26,7 +26,8 @@ class Flaky:
     def __init__(self, **config: Any) -> None:  # noqa: ANN401 - a topic's config
         self.log = topics.open()
         self.log.create("t", **config)
-        self.errors: list[TopicsError] = []
+        self.errors: list[Exception] = []
+        self.is_away = False
         self.sizes: list[int] = []
         self.gate = threading.Event()
         self.gate.set()
@@ -43,6 +44,8 @@ class Flaky:
         return ack
 
     def state(self, topic: str, *, touch: bool = True) -> TopicState:
+        if self.is_away:
+            raise LOST
         return self.log.state(topic, touch=touch)
 
     @property
@@ -197,6 +200,63 @@ def test_trying_ends_with_the_delivery_timeout(shell: str) -> None:
 
     producing(shell, flaky, steps, delivery_timeout=0.3)
     assert flaky.datas == [1]
+
+
+@both
+def test_trying_ends_though_the_topic_was_never_reached(
+    shell: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("topics.client._batching.pause", lambda tries, error: 0.01)
+    flaky = Flaky()
+    flaky.is_away = True
+
+    async def steps(producer: Any) -> None:  # noqa: ANN401 - of either shell
+        await producer.send(1)
+        with pytest.raises(Unreachable):
+            await producer.flush(timeout=60)
+        await producer.close()
+
+    producing(shell, flaky, steps, delivery_timeout=0.3)
+    assert flaky.sizes == []
+
+
+@both
+def test_no_batch_is_tried_longer_than_its_key_is_remembered(
+    shell: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged_by: list[float] = []
+    judge = Batch.judge
+
+    def noted(batch: Batch, error: TopicsError, now: float, options: Options) -> Any:  # noqa: ANN401
+        judged_by.append(options.delivery_timeout)
+        return judge(batch, error, now, options)
+
+    monkeypatch.setattr(Batch, "judge", noted)
+    flaky = Flaky(idempotency_window_ms=90_000)
+    flaky.errors = [LOST]
+
+    async def steps(producer: Any) -> None:  # noqa: ANN401 - of either shell
+        await producer.send(1)
+        await producer.close()
+
+    producing(shell, flaky, steps, delivery_timeout=1_000_000)
+    assert judged_by == [45.0]
+
+
+@both
+def test_an_error_nobody_thought_of_is_told_and_does_not_stop_the_producer(shell: str) -> None:
+    flaky = Flaky()
+    flaky.errors = [RuntimeError("out of threads")]
+
+    async def steps(producer: Any) -> None:  # noqa: ANN401 - of either shell
+        await producer.send("lost")
+        with pytest.raises(Internal, match="out of threads"):
+            await producer.flush(timeout=60)
+        await producer.send("kept")
+        await producer.close()
+
+    producing(shell, flaky, steps)
+    assert flaky.datas == ["kept"]
 
 
 @both

@@ -19,7 +19,7 @@ ACK = b'{"topic":"t","first_seq":7,"last_seq":7,"head_seq":7,"count":1,"created"
 both = pytest.mark.parametrize("shell", ["sync", "async"])
 
 
-def call(shell: str, url: str, name: str, *args: object, **settings: object) -> Any:  # noqa: ANN401
+def call(shell: str, url: str, name: str, *args: object, **settings: Any) -> Any:  # noqa: ANN401
     """What a method of a log gives; `queue.claim` is one of its queue `q`."""
     if shell == "sync":
         with topics.open(url, **settings) as log:
