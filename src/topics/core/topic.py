@@ -555,8 +555,10 @@ class Topic:
     def apply_config(self, config: TopicConfig) -> None:
         was, self.config = self.config, config
         if was.durability != config.durability:
-            if was.durability == "ephemeral" and self.head >= self.volatile_from:
-                self.volatile.add(self.volatile_from, self.head)
+            if was.durability == "ephemeral":
+                self.reserved = self.head  # its wide blocks are not for the classes that skip few
+                if self.head >= self.volatile_from:
+                    self.volatile.add(self.volatile_from, self.head)
             self.volatile_from = self.head + 1 if config.durability == "ephemeral" else 0
         if config.is_queue and self.leases is None:
             self.leases = LeaseBook()

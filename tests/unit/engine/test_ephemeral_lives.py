@@ -27,6 +27,23 @@ def test_seqs_go_on_when_an_ephemeral_topic_is_logged_after_a_crash(durability: 
     assert store.log.read("a").tombstone is not None
 
 
+@pytest.mark.parametrize("between", [(), ("fsync",)])
+def test_a_topic_that_was_ephemeral_skips_no_more_seqs_than_any_other(
+    between: tuple[str, ...],
+) -> None:
+    store = Store()
+    store.log.create("a", durability="ephemeral")
+    store.append("a", 1, 2)
+    for durability in (*between, "disk"):
+        store.log.create("a", durability=durability)
+    store.append("a", 3)
+    store.kill()
+    assert 3 <= store.log.state("a").head_seq <= 3 + 256
+    store.append("a", 4)
+    store.kill()
+    assert len(store.seqs("a")) == 2
+
+
 def test_a_key_does_not_answer_for_records_that_an_ephemeral_restart_lost() -> None:
     store = Store()
     store.log.create("a", durability="disk")
