@@ -120,7 +120,7 @@ class AsyncProducer:
     ) -> None:
         try:
             await self.close()
-        except TopicsError:
+        except Exception:
             if error is None:  # the caller's own error matters more
                 raise
 

@@ -131,7 +131,7 @@ class Producer:
     ) -> None:
         try:
             self.close()
-        except TopicsError:
+        except Exception:
             if error is None:  # the caller's own error matters more
                 raise
 
@@ -203,7 +203,7 @@ class Producer:
         for told, delivery in batch.deliveries(outcome):
             try:
                 told(delivery)
-            except Exception as error:  # the caller's code; its error is the caller's to see
+            except BaseException as error:  # the caller's code; its error is the caller's to see
                 self._remember(error)
         if isinstance(outcome, TopicsError):
             self._remember(outcome)

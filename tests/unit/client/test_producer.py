@@ -1,6 +1,7 @@
 """Producers against a log in memory that fails when told to. Both shells, by one suite."""
 
 import asyncio
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -304,6 +305,36 @@ def test_an_error_of_a_callback_reaches_whoever_flushes(shell: str) -> None:
 
     producing(shell, flaky, steps, on_delivery=fail)
     assert flaky.datas == [1]
+
+
+@both
+def test_what_ends_a_with_block_is_raised_rather_than_what_a_callback_raised(shell: str) -> None:
+    def fail(delivery: Delivery) -> None:
+        raise ZeroDivisionError
+
+    async def async_block() -> None:
+        made: Any = AsyncProducer(AsyncFlaky(Flaky()), "t", on_delivery=fail)  # type: ignore[arg-type]
+        async with made as producer:
+            await producer.send(1)
+            raise KeyError("the caller's own")
+
+    def block() -> None:
+        with Producer(Flaky(), "t", on_delivery=fail) as producer:  # type: ignore[arg-type]
+            producer.send(1)
+            raise KeyError("the caller's own")
+
+    with pytest.raises(KeyError, match="the caller's own"):
+        asyncio.run(async_block()) if shell == "async" else block()
+
+
+def test_a_callback_that_ends_its_thread_does_not_end_the_producer() -> None:
+    flaky = Flaky()
+    with Producer(flaky, "t") as producer:  # type: ignore[arg-type]
+        producer.send(1, on_delivery=lambda _: sys.exit("enough"))
+        with pytest.raises(SystemExit, match="enough"):
+            producer.flush(timeout=60)
+        producer.send(2)
+    assert flaky.datas == [1, 2]
 
 
 @both
