@@ -200,12 +200,15 @@ class TopicsStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailab
     def initialOffset(self) -> Json:  # noqa: N802
         self._is_new = True
         heads = self.existing_heads()
-        return offsets.encode(
-            {
-                topic: Head(head.epoch, self.first_seq(topic, head, "latest"))
-                for topic, head in heads.items()
-            }
-        )
+        start = {
+            topic: Head(head.epoch, self.first_seq(topic, head, "latest"))
+            for topic, head in heads.items()
+        }
+        if self._stop_at is not None:
+            # Spark asks for the end first. A topic that has grown since would lie behind its start
+            # there, as only one that was made anew does.
+            self._stop_at = self.heads()
+        return offsets.encode(start)
 
     def _check_checkpoint(self, start: Mapping[str, Head]) -> None:
         if self._is_checked:

@@ -253,6 +253,17 @@ def test_available_now_ends_at_the_head_it_began_with(log: Log, where: dict[str,
     assert sizes == [10, 10, 5]
 
 
+def test_records_that_come_before_a_query_knows_its_beginning_are_no_new_life(
+    log: Log, where: dict[str, object]
+) -> None:
+    append(log, 5)
+    reader = stream(where | {"startingOffsets": "latest"})
+    reader.prepareForTriggerAvailableNow()  # Spark asks for the end before the beginning
+    append(log, 3)
+    start = stored(reader.initialOffset())
+    assert trigger(reader, start) == (start, [])
+
+
 # Topics that come and go
 
 
