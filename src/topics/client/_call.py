@@ -8,10 +8,10 @@ import os
 from base64 import b32encode
 from collections.abc import Callable, Mapping
 from typing import Generic, NamedTuple, TypeVar
-from urllib.parse import quote
 
 import msgspec
 
+from topics.client._names import quoted
 from topics.errors import InvalidRequest, TopicNotFound, Unreachable
 
 T = TypeVar("T")
@@ -54,19 +54,19 @@ def topic_path(topic: str, *rest: str) -> str:
     """`/v0/topics/<topic>`; an empty name is that of no topic."""
     if not topic:
         raise TopicNotFound(topic)
-    return "/".join(("/v0/topics", quote(topic, safe=""), *rest))
+    return "/".join(("/v0/topics", quoted(topic), *rest))
 
 
 def router_path(router: str) -> str:
     if not router:
         raise InvalidRequest("a router needs a name")
-    return "/v0/routers/" + quote(router, safe="")
+    return "/v0/routers/" + quoted(router)
 
 
 def cursor_path(topic: str, cursor: str) -> str:
     if not cursor:
         raise InvalidRequest("a cursor needs a name")
-    return topic_path(topic, "cursors", quote(cursor, safe=""))
+    return topic_path(topic, "cursors", quoted(cursor))
 
 
 class _Keys:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import NamedTuple
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
 import httptools
 import msgspec
 
+from topics.client._names import split_address
 from topics.errors import InvalidRequest, TopicsError, Unauthorized, from_wire
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -41,12 +42,8 @@ class Target:
     """A server's address, and everything that its requests have in common."""
 
     def __init__(self, url: str, token: str | None) -> None:
-        parts = urlsplit(url)
-        try:
-            port = parts.port
-        except ValueError as error:
-            raise InvalidRequest(f"the port of {url!r} is not a number: {error}") from error
-        if parts.scheme not in DEFAULT_PORTS or not parts.hostname:
+        parts = split_address(url)
+        if parts is None:
             raise InvalidRequest(
                 f"a server's address looks like http://host:4000 or https://host, not {url!r}"
             )
@@ -55,8 +52,8 @@ class Target:
                 "the address takes no user, query or fragment; give token= instead"
             )
         self.is_tls = parts.scheme == "https"
-        self.host: str = parts.hostname
-        self.port: int = port or DEFAULT_PORTS[parts.scheme]
+        self.host: str = parts.hostname or ""
+        self.port: int = parts.port or DEFAULT_PORTS[parts.scheme]
         self.authority: str = parts.netloc
         self.prefix: str = parts.path.rstrip("/")
         self.url: str = f"{parts.scheme}://{parts.netloc}{self.prefix}"
@@ -76,7 +73,11 @@ class Target:
         query: Mapping[str, str] | None,
     ) -> bytes:
         """The head of a request. `path` is already percent-encoded; the body follows as it is."""
-        asked = f"{path}?{urlencode(query, quote_via=quote)}" if query else path
+        asked = (
+            f"{path}?{urlencode(query, errors='backslashreplace', quote_via=quote)}"
+            if query
+            else path
+        )
         line = f"{method} {self.prefix}{asked} HTTP/1.1\r\n"
         if not asked.startswith("/") or not _is_plain(line[:-2]) or line.count(" ") != 2:
             raise InvalidRequest(f"{path!r} is no path; percent-encode names in it")

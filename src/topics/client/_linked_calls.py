@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
-from urllib.parse import quote
 
 from msgspec import Struct
 
@@ -18,6 +17,7 @@ from topics.client._call import (
     topic_path,
 )
 from topics.client._calls import rendered
+from topics.client._names import quoted
 from topics.values import CommittedRange, CursorState, RouterState, StageCommit, Staged
 from topics.wire.drafts import columns_of, split_topics
 from topics.wire.jsonbytes import encode
@@ -39,7 +39,7 @@ def stage(
     app: str, epoch: int, part: int, rows: Iterable[Mapping[str, Any]], attempt: int
 ) -> Call[Staged]:
     names, drafts = split_topics(rows)
-    path = f"/v0/stages/{quote(app, safe='')}/{epoch}/{part}/{attempt}"
+    path = f"/v0/stages/{quoted(app)}/{epoch}/{part}/{attempt}"
     body = b'{"records":%b}' % rendered(columns_of(drafts, None), names)
     return Call("POST", path, _staged, body, idempotent=True)
 
@@ -49,7 +49,7 @@ def commit(app: str, epoch: int, parts: Sequence[tuple[int, int]]) -> Call[Stage
         done = _commit(body)
         return StageCommit(done.app, done.epoch, done.deduped, done.topics)
 
-    path = f"/v0/stages/{quote(app, safe='')}/{epoch}/commit"
+    path = f"/v0/stages/{quoted(app)}/{epoch}/commit"
     return Call("POST", path, parse, encode({"parts": list(parts)}), idempotent=True)
 
 

@@ -18,10 +18,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from urllib.parse import urlsplit
 
 import msgspec
 
+from topics.client._names import split_address
 from topics.errors import InvalidRequest, InvalidSetting, NotFound, TopicsError
 
 DEFAULT_URL = "http://127.0.0.1:4000"
@@ -125,12 +125,8 @@ def resolve(
 
 def checked_url(url: str, setting: str = "url") -> str:
     """An address as it is used: scheme, host and port, without a slash at the end."""
-    parts = urlsplit(url)
-    try:
-        good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is no number
-        good = False
-    if not good or parts.query or parts.fragment:
+    parts = split_address(url)
+    if parts is None or parts.query or parts.fragment:
         raise InvalidSetting(setting, allowed="like http://host:4000", got=repr(url))
     if parts.username is not None or parts.password is not None:
         raise InvalidSetting(

@@ -88,7 +88,17 @@ def test_a_key_never_shows_up_in_a_traceback(prod: Env) -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["", "localhost:4000", "ftp://x", "http://", "http://x:port", "http://x?y=1", "http://x:0"],
+    [
+        "",
+        "localhost:4000",
+        "ftp://x",
+        "http://",
+        "http://x:port",
+        "http://x?y=1",
+        "http://x:0",
+        "http://[::1",
+        "http://a..b",
+    ],
 )
 def test_what_is_no_address_is_refused(url: str, env: Env) -> None:
     with pytest.raises(InvalidSetting, match="like http://host:4000"):

@@ -2,10 +2,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.client.conftest import Script
+from tests.unit.client.fake_server import answering, reply
 
 import topics
 import topics.aio
-from topics.errors import InvalidRequest
+from topics.errors import InvalidRequest, TopicNotFound
 
 HERE = "http://127.0.0.1:9"
 
@@ -39,3 +41,40 @@ def test_a_misspelt_address_is_not_taken_for_a_directory(
     with pytest.raises(InvalidRequest, match="looks like http://"):
         topics.open("htp://localhost:4000")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["http://[::1", "http://a..b:4000", f"http://{'a' * 64}:4000", "http://h:0", "http://h:x"],
+)
+def test_an_address_that_cannot_be_one_is_refused_before_anything_is_sent(address: str) -> None:
+    doors: list[Any] = [topics.open, topics.aio.open]
+    for door in doors:
+        with pytest.raises(InvalidRequest, match="address looks like http://"):
+            door(address)
+
+
+@pytest.mark.parametrize("content", [None, "no certificate"])
+def test_a_ca_file_that_cannot_be_used_is_named(tmp_path: Path, content: str | None) -> None:
+    path = tmp_path / "ca.pem"
+    if content is not None:
+        path.write_text(content)
+    doors: list[Any] = [topics.open, topics.aio.open]
+    for door in doors:
+        with pytest.raises(InvalidRequest, match="ca_file") as caught:
+            door("https://localhost", ca_file=str(path))
+        assert str(path) in str(caught.value)
+
+
+NO_UTF_8 = "\udcff"
+
+
+def test_a_name_that_is_no_utf_8_is_that_of_no_topic(script: Script) -> None:
+    missing = b'{"error":{"code":"topic_not_found","message":"no","detail":{"topic":"t"}}}'
+    with topics.open() as log, pytest.raises(TopicNotFound):
+        log.state(NO_UTF_8)
+    server = script(answering(reply(404, missing), reply(200, b'{"topics":[]}')))
+    with topics.open(server.url) as log:
+        with pytest.raises(TopicNotFound):
+            log.state(NO_UTF_8)
+        assert log.topics(prefix=NO_UTF_8) == []
