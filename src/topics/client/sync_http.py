@@ -279,10 +279,9 @@ class Connection:
             sock = socket.create_connection((target.host, target.port), timeout=patience)
         except OSError as error:
             raise Unreachable(self.url, reason=_said(error)) from error
-        if sock.getsockname() == sock.getpeername():
-            sock.close()
-            raise Unreachable(self.url, reason=TALKS_TO_ITSELF)
         try:
+            if sock.getsockname() == sock.getpeername():
+                raise ConnectionRefusedError(TALKS_TO_ITSELF)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock = tls.wrap_socket(sock, server_hostname=target.host) if tls else sock
         except OSError as error:

@@ -1,5 +1,7 @@
 import pickle
+import select
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -363,3 +365,21 @@ def test_a_busy_pool_does_not_wait_for_ever(script: Script) -> None:
         assert not caught.value.sent
         asserted.set()
         thread.join(60)
+
+
+def test_a_connection_that_is_reset_at_once_counts_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    connect = socket.create_connection
+
+    def connected_and_reset(*args: object, **options: object) -> socket.socket:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            sock = connect(listener.getsockname())
+            peer, _ = listener.accept()
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            peer.close()
+        select.select([sock], [], [], 60)
+        return sock
+
+    monkeypatch.setattr(socket, "create_connection", connected_and_reset)
+    with Http("http://127.0.0.1:9", retries=0) as http, pytest.raises(Unreachable) as caught:
+        http.request("GET", "/x")
+    assert not caught.value.sent
