@@ -94,8 +94,9 @@ class Leases:
     def __len__(self) -> int:
         return len(self._held)
 
-    def hold(self, job: Job, now: float) -> None:
-        self._held[job.seq] = (job, now)
+    def hold(self, job: Job, asked: float) -> None:
+        """A job in hand; its lease began no sooner than it was asked for."""
+        self._held[job.seq] = (job, asked)
 
     def release(self, job: Job) -> None:
         self._held.pop(job.seq, None)

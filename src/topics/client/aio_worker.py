@@ -120,6 +120,7 @@ class AsyncWorker:
                 continue
             try:
                 head = (await self._log.state(self.topic, touch=False)).head_seq
+                asked = _now()
                 jobs = await self._queue.claim(free, lease_ms=self._options.lease_ms)
                 if not jobs:
                     await self._await_jobs(head)
@@ -130,7 +131,7 @@ class AsyncWorker:
                 failures += 1
                 await self._stopped_within(pause(failures, error))
                 continue
-            self._hand_out(list(jobs))
+            self._hand_out(list(jobs), asked)
 
     async def _await_jobs(self, head: int) -> None:
         """Woken by an append; jobs that come back are found when the wait is over."""
@@ -145,9 +146,9 @@ class AsyncWorker:
             waiting.cancel()
             await asyncio.gather(waiting, return_exceptions=True)
 
-    def _hand_out(self, jobs: list[Job]) -> None:
+    def _hand_out(self, jobs: list[Job], since: float) -> None:
         for job in jobs:
-            self._leases.hold(job, _now())
+            self._leases.hold(job, since)
             task = asyncio.create_task(self._work_on(job))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)

@@ -138,6 +138,7 @@ class Worker:
                 return
             try:
                 head = self._log.state(self.topic, touch=False).head_seq
+                asked = time.monotonic()
                 jobs = self._queue.claim(free, lease_ms=self._options.lease_ms)
                 if not jobs:
                     # Woken by an append; jobs that come back are found when the wait is over.
@@ -149,7 +150,7 @@ class Worker:
                 failures += 1
                 self._stopping.wait(pause(failures, error))
                 continue
-            self._hand_out(pool, list(jobs))
+            self._hand_out(pool, list(jobs), asked)
 
     def _await_room(self) -> int:
         """How many handlers are free, once there is one; 0 when the worker stops."""
@@ -161,11 +162,10 @@ class Worker:
                 self._state.wait(LOOK_S)
         return 0
 
-    def _hand_out(self, pool: ThreadPoolExecutor, jobs: list[Job]) -> None:
-        now = time.monotonic()
+    def _hand_out(self, pool: ThreadPoolExecutor, jobs: list[Job], since: float) -> None:
         with self._state:
             for job in jobs:
-                self._leases.hold(job, now)
+                self._leases.hold(job, since)
         for job in jobs:
             pool.submit(self._work_on, job)
 
