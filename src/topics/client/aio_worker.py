@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import inspect
 import signal
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Self
 
@@ -68,6 +70,7 @@ class AsyncWorker:
         self._leases = Leases(self._options.lease_ms or 30_000)
         self._dead_letter: str | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._threads: ThreadPoolExecutor | None = None
         self._background: asyncio.Task[None] | None = None
 
     # Running
@@ -88,6 +91,8 @@ class AsyncWorker:
                     for task in self._tasks:
                         task.cancel()
                     await asyncio.gather(*self._tasks, return_exceptions=True)
+                    if self._threads is not None:
+                        self._threads.shutdown(wait=False)
 
     def stop(self) -> None:
         """Claim nothing more and let running handlers finish. Returns at once."""
@@ -186,9 +191,17 @@ class AsyncWorker:
         if inspect.iscoroutinefunction(self._handler):
             await self._handler(job)
         else:
-            outcome = await asyncio.to_thread(self._handler, job)
+            outcome = await self._in_a_thread(job)
             if inspect.isawaitable(outcome):
                 await outcome
+
+    async def _in_a_thread(self, job: Job) -> object:
+        """Not in one of asyncio's own: they are few, and connecting needs them too."""
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(self._options.concurrency, "topics-worker")
+        run = contextvars.copy_context().run
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, run, self._handler, job)
 
     async def _settle(self, job: Job, tell: Callable[[Job], Awaitable[None]]) -> None:
         """Tell the log, again and again while that may help and the lease can still be held."""

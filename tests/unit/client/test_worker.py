@@ -107,3 +107,20 @@ def test_a_lease_is_counted_from_when_it_was_asked_for(
         renewed: list[bool] = []
         working(shell, log, lambda job: renewed.append(queue.was_renewed.wait(PATIENCE_S)))
     assert renewed == [True]
+
+
+@both
+def test_as_many_handlers_work_at_once_as_were_asked_for(shell: str) -> None:
+    many = 40  # more than the threads that asyncio has by itself
+    together = threading.Barrier(many)
+    met: list[int] = []
+
+    def handle(job: Job) -> None:
+        together.wait(PATIENCE_S)
+        met.append(job.seq)
+
+    with topics.open() as log:
+        log.create("q", type="queue")
+        log.append("q", [{"data": n} for n in range(many)])
+        working(shell, log, handle, concurrency=many)
+    assert len(met) == many
