@@ -7,7 +7,7 @@ The calls, results and errors of `RemoteLog` with `await` before them; `follow` 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -204,7 +204,7 @@ class AsyncRemoteLog:
         match: str | Sequence[str] | None = None,
         wait: float | None = None,
         transport: Transport = "sse",
-    ) -> AsyncIterator[Record | Tombstone | Resumed]:
+    ) -> AsyncGenerator[Record | Tombstone | Resumed, None]:
         """Records and tombstones from `after` on, live; None begins at the head.
 
         Ends after `wait` seconds without anything new; None waits for ever. A lost connection is
@@ -231,7 +231,7 @@ class AsyncRemoteLog:
         match: str | Sequence[str] | None = None,
         wait: float | None = None,
         transport: Transport = "sse",
-    ) -> AsyncIterator[Event]:
+    ) -> AsyncGenerator[Event, None]:
         """Events of many topics in one stream: `Arrived`, `Lost`, `CaughtUp`, `TopicDropped`.
 
         Name topics to read them from the beginning, or map each to the seq to read after (None:

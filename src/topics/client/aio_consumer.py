@@ -12,7 +12,8 @@ The asyncio twin of `Consumer`: what was handed out but not committed comes agai
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
 
 from topics.client._position import Start, after_loss, first_position
 from topics.client.aio import AsyncRemoteLog
@@ -60,27 +61,29 @@ class AsyncConsumer:
 
     async def follow(
         self, *, wait: float | None = None
-    ) -> AsyncIterator[Record | Tombstone | Resumed]:
+    ) -> AsyncGenerator[Record | Tombstone | Resumed, None]:
         """Items from the position on, live; ends after `wait` seconds without anything new."""
-        async for event in self._log.watch(
+        events = self._log.watch(
             {self.topic: await self.where()},
             limit=self._limit,
             node=self._node,
             match=self._match,
             wait=wait,
-        ):
-            if isinstance(event, Arrived):
-                self._position = event.record.seq
-                yield event.record
-            elif isinstance(event, Lost):
-                self._position = after_loss(event.tombstone)
-                yield event.tombstone
-            elif isinstance(event, CaughtUp):
-                self._position = event.head_seq
-            elif isinstance(event, TopicDropped):
-                raise TopicNotFound(self.topic)
-            else:
-                yield event
+        )
+        async with aclosing(events):
+            async for event in events:
+                if isinstance(event, Arrived):
+                    self._position = event.record.seq
+                    yield event.record
+                elif isinstance(event, Lost):
+                    self._position = after_loss(event.tombstone)
+                    yield event.tombstone
+                elif isinstance(event, CaughtUp):
+                    self._position = event.head_seq
+                elif isinstance(event, TopicDropped):
+                    raise TopicNotFound(self.topic)
+                else:
+                    yield event
 
     async def read(self, *, limit: int | None = None, wait: float = 0.0) -> Page:
         """One page from the position on; the position moves behind it."""
