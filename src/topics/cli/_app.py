@@ -6,6 +6,7 @@ imported when it runs, so help and completion do not wait for what they do not n
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
@@ -85,13 +86,19 @@ class Commands(click.Group):
         found = [CompletionItem(name, help=COMMANDS[name].line) for name in names]
         return found + click.Command.shell_complete(self, ctx, incomplete)
 
+    def make_context(self, *args: Any, **options: Any) -> click.Context:  # noqa: ANN401 - passed on
+        try:
+            return super().make_context(*args, **options)  # prints help and the version
+        except BrokenPipeError:
+            _nobody_reads_on()
+            raise click.exceptions.Exit(OK) from None
+
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - whatever the command returns
         try:
             answer = super().invoke(ctx)
             sys.stdout.flush()
         except BrokenPipeError:
-            # Python would complain once more while it exits.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _nobody_reads_on()
             return OK
         except ModuleNotFoundError as error:
             lacking = missing(error, ctx.invoked_subcommand)
@@ -116,7 +123,28 @@ def app() -> None:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run a command and exit with its code."""
-    sys.exit(run(argv))
+    arguments = sys.argv[1:] if argv is None else argv
+    _prepare_streams(as_json="--json" in arguments)
+    sys.exit(run(arguments))
+
+
+def _prepare_streams(*, as_json: bool) -> None:
+    """Streams that are there and take every letter, whatever the shell closed and the locale has.
+
+    JSON is always UTF-8; what people read shows missing letters as escapes.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - open to the end
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            encoding = "utf-8" if as_json else None
+            stream.reconfigure(encoding=encoding, errors="backslashreplace")
+
+
+def _nobody_reads_on() -> None:
+    """Python would complain once more while it exits."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def run(argv: Sequence[str] | None = None) -> int:
