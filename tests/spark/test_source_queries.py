@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,6 +51,25 @@ def begin(spark: SparkSession, tmp_path: Path) -> Iterator[Begin]:
     yield start
     for query in running:
         query.stop()
+
+
+@contextmanager
+def writing_on(server: Server, topic: str) -> Iterator[None]:
+    """Records come all the time while the block runs."""
+    stopping = threading.Event()
+
+    def write() -> None:
+        while not stopping.wait(0.001):
+            server.append(topic, 1)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        yield
+    finally:
+        stopping.set()
+        writer.join()
+        server.close()
 
 
 def finish(query: StreamingQuery) -> None:
@@ -228,6 +248,21 @@ def test_a_query_outlives_a_server_that_dies_while_tasks_read(
     found += rows
     assert account((row.asDict() for row in found), first=1, last=20_000)["data"] == 20_000
     server.close()
+
+
+def test_a_stream_of_a_busy_topic_begins_at_its_end_and_leaves_nothing_out(
+    spark: SparkSession, shared: Server, topic: str, begin: Begin, tmp_path: Path
+) -> None:
+    head = shared.append(topic, 200)
+    options = {"url": shared.url, "subscribe": topic}
+    with writing_on(Server(shared.process), topic):
+        finish(begin("rows", now=True, **options))
+    last = shared.append(topic, 10)
+    finish(begin("rows", now=True, **options))
+    rows = written(spark, tmp_path / "rows")
+    first = min(int(str(row["seq"])) for row in rows)
+    assert head < first <= last
+    assert account(rows, first=first, last=last)["data"] == len(rows)
 
 
 def test_positions_of_finished_queries_are_with_the_log(

@@ -114,6 +114,15 @@ class ReadOptions:
     batch_rows: int
     retry_s: float
 
+    @property
+    def start_moves(self) -> bool:
+        """Whether the start of a stream is another one when it is looked up later."""
+        if self.starting_ms is not None:
+            return True
+        start = self.starting or "latest"
+        named = {start} if isinstance(start, str) else {"earliest", *start.values()}
+        return "latest" in named or ("earliest" in named and self.on_loss == "fail")
+
     def wants(self, topic: str) -> bool:
         """Whether the topic is one of those subscribed to."""
         if self.pattern is not None:

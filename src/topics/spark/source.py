@@ -189,7 +189,8 @@ class TopicsStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailab
     def __init__(self, options: ReadOptions, columns: Projection) -> None:
         super().__init__(options, columns)
         self._stop_at: dict[str, Head] | None = None
-        self._is_new = False
+        self._first: dict[str, Head] | None = None
+        self._has_looked = self._has_planned = False
         self._is_checked = False
         self._missing: set[str] = set()
         self._turn = 0
@@ -198,17 +199,18 @@ class TopicsStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailab
     # Where a query begins
 
     def initialOffset(self) -> Json:  # noqa: N802
-        self._is_new = True
-        heads = self.existing_heads()
-        start = {
-            topic: Head(head.epoch, self.first_seq(topic, head, "latest"))
-            for topic, head in heads.items()
-        }
-        if self._stop_at is not None:
-            # Spark asks for the end first. A topic that has grown since would lie behind its start
-            # there, as only one that was made anew does.
-            self._stop_at = self.heads()
-        return offsets.encode(start)
+        """Where the query begins. Spark asks again when it runs the first batch."""
+        if self._first is None:
+            heads = self.existing_heads()
+            self._first = {
+                topic: Head(head.epoch, self.first_seq(topic, head, "latest"))
+                for topic, head in heads.items()
+            }
+            if self._stop_at is not None:
+                # Spark asks for the end before the beginning: a topic that has grown since would
+                # lie behind its beginning, as only one that was made anew does.
+                self._stop_at = self.heads()
+        return offsets.encode(self._first)
 
     def _check_checkpoint(self, start: Mapping[str, Head]) -> None:
         if self._is_checked:
@@ -221,11 +223,21 @@ class TopicsStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailab
                 f"the checkpoint is that of a query over {', '.join(sorted(start))}, and this one "
                 f"reads {wanted}; give it a checkpointLocation of its own"
             )
-        if not self._is_new and (self.options.starting or self.options.starting_ms):
+        if self._first is None and (self.options.starting or self.options.starting_ms):
             _log.warning(
                 "the query goes on from its checkpoint; startingOffsets and startingTimestamp "
                 "count only for a new one"
             )
+
+    @property
+    def _has_to_begin(self) -> bool:
+        """Whether the first batch only puts down where the query begins.
+
+        Spark stores where a batch ends, and asks the source where the first one began, also when a
+        new driver repeats it. A start that moves would then be another one. So the first batch ends
+        where it begins.
+        """
+        return self._first is not None and self.options.start_moves
 
     # How far a trigger goes
 
@@ -244,6 +256,10 @@ class TopicsStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailab
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> Json:  # noqa: N802
         position = offsets.decode(start)
         self._check_checkpoint(position)
+        is_first = not (self._has_looked or self._has_planned)
+        self._has_looked = True
+        if is_first and self._has_to_begin:
+            return offsets.encode(position)
         ends = self._stop_at
         if ends is None:
             ends = self._grown(position)
@@ -342,6 +358,9 @@ class TopicsStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailab
     # What it comes to
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        self._has_planned = True
+        if self._has_to_begin and not self._has_looked:
+            return []  # a first batch, repeated
         since, until = offsets.decode(start), offsets.decode(end)
         return list(offsets.pieces(self.log, since, until, self.options))
 

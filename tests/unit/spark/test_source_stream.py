@@ -21,6 +21,8 @@ from topics.spark.errors import InvalidOption, RecordsLost
 from topics.spark.source import TopicsStreamReader
 
 ALL = ReadAllAvailable()
+FUTURE = 4_000_000_000_000
+"""A time that no record has: a stream from then on begins at the head."""
 
 
 @pytest.fixture
@@ -38,6 +40,10 @@ def where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
 
 def append(log: Log, count: int, *, topic: str = "orders") -> None:
     log.append(topic, [{"data": "x" * 100, "tag": f"c:{n % 5}"} for n in range(count)])
+
+
+def without_start(where: dict[str, object]) -> dict[str, object]:
+    return {name: value for name, value in where.items() if name != "startingOffsets"}
 
 
 def stored(offset: dict[str, Any]) -> dict[str, Any]:
@@ -85,7 +91,7 @@ def test_a_stream_begins_at_the_head_unless_told_otherwise(
 ) -> None:
     append(log, 10)
     epoch = log.state("orders").epoch
-    without = {name: value for name, value in where.items() if name != "startingOffsets"}
+    without = without_start(where)
     assert stream(without).initialOffset() == {"orders": [epoch, 11]}
     assert stream(where).initialOffset() == {"orders": [epoch, 1]}
     given = where | {"startingOffsets": '{"orders": 7}'}
@@ -144,6 +150,59 @@ def test_a_checkpoint_wins_over_the_start_that_was_asked_for(
         _, found = trigger(stream(where), {"orders": [epoch, 8]})
     assert [row["seq"] for row in found] == [8, 9, 10]
     assert "goes on from its checkpoint" in caplog.text
+
+
+@pytest.mark.parametrize("moving", [{}, {"startingTimestamp": FUTURE}])
+@pytest.mark.parametrize("ends", [False, True], ids=["endless", "available now"])
+def test_a_start_is_looked_up_once_however_often_spark_asks(
+    log: Log, where: dict[str, object], moving: dict[str, object], ends: bool
+) -> None:
+    append(log, 5)
+    reader = stream(without_start(where) | moving)
+    if ends:
+        reader.prepareForTriggerAvailableNow()  # Spark asks for the end before the beginning,
+    append(log, 3)
+    start = stored(reader.initialOffset())
+    first, found = trigger(reader, start)
+    assert (first["orders"][1], found) == (9, [])
+    append(log, 2)
+    assert reader.initialOffset() == start  # and for the beginning again when the batch runs
+    end, found = trigger(reader, first)
+    assert [row["seq"] for row in found] == ([] if ends else [9, 10])
+    assert (end == first) is ends
+
+
+@pytest.mark.parametrize(
+    "moving",
+    [{}, {"startingTimestamp": FUTURE}, {"startingOffsets": "earliest", "onLoss": "fail"}],
+    ids=["latest", "time", "earliest that may not lose"],
+)
+def test_a_query_that_dies_in_its_first_batch_still_begins_where_it_began(
+    log: Log, where: dict[str, object], moving: dict[str, object]
+) -> None:
+    append(log, 5)
+    log.create("orders", cap_records=5)
+    options = without_start(where) | moving
+    reader = stream(options)
+    first, _ = trigger(reader, stored(reader.initialOffset()))
+    append(log, 3)
+    again = stream(options)  # a restarted driver; batch 0 is repeated, up to where it went
+    start = stored(again.initialOffset())
+    assert start != first
+    assert again.partitions(start, first) == []
+    if "onLoss" in moving:
+        with pytest.raises(RecordsLost, match="from seq 1 to 3"):
+            trigger(again, first)
+    else:
+        _, found = trigger(again, first)
+        assert [row["seq"] for row in found] == [6, 7, 8]
+
+
+def test_a_start_that_stays_needs_no_batch_of_its_own(log: Log, where: dict[str, object]) -> None:
+    append(log, 5)
+    for given in ("earliest", '{"orders": 1}'):
+        reader = stream(where | {"startingOffsets": given})
+        assert len(trigger(reader, stored(reader.initialOffset()))[1]) == 5
 
 
 # Limits
@@ -253,17 +312,6 @@ def test_available_now_ends_at_the_head_it_began_with(log: Log, where: dict[str,
     assert sizes == [10, 10, 5]
 
 
-def test_records_that_come_before_a_query_knows_its_beginning_are_no_new_life(
-    log: Log, where: dict[str, object]
-) -> None:
-    append(log, 5)
-    reader = stream(where | {"startingOffsets": "latest"})
-    reader.prepareForTriggerAvailableNow()  # Spark asks for the end before the beginning
-    append(log, 3)
-    start = stored(reader.initialOffset())
-    assert trigger(reader, start) == (start, [])
-
-
 # Topics that come and go
 
 
@@ -315,7 +363,8 @@ def test_a_topic_made_anew_fails_a_query_that_may_not_lose(
 ) -> None:
     append(log, 5)
     reader = stream(where | {"onLoss": "fail"})
-    start, _ = trigger(reader, stored(reader.initialOffset()))
+    first, _ = trigger(reader, stored(reader.initialOffset()))
+    start, _ = trigger(reader, first)
     log.drop("orders")
     append(log, 2)
     with pytest.raises(RecordsLost, match=r"seq 6 to the end are lost \(recreated\)"):
@@ -345,7 +394,7 @@ def test_a_topic_that_joins_a_pattern_is_read_from_its_start(
     append(log, 3, topic="orders.eu")
     by_pattern = {"path": where["path"], "subscribePattern": r"orders\..*"}
     reader = stream(by_pattern | {"startingOffsets": "latest"})
-    start = stored(reader.initialOffset())
+    start, _ = trigger(reader, stored(reader.initialOffset()))
     append(log, 4, topic="orders.us")
     _, found = trigger(reader, start)
     assert [(row["topic"], row["seq"]) for row in found] == [
