@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 Draft = Mapping[str, Any]
 READ_BYTES = 1 << 16
+MAX_LINE_BYTES = 64 << 20
 MAX_BATCH_BYTES = 4 << 20
 LINGER_SECONDS = 0.1
 PROGRESS_SECONDS = 0.2
@@ -124,11 +125,18 @@ class Tally:
         if self._shows and now >= self._next:
             self._next = now + PROGRESS_SECONDS
             rate = self.count / max(now - self._started, 0.001)
-            print(f"\r{self.count} records, {rate:.0f}/s ", end="", file=sys.stderr, flush=True)
+            self._show(f"\r{self.count} records, {rate:.0f}/s ")
 
     def close(self) -> None:
-        if self._shows and self._next:
-            print(file=sys.stderr)
+        if self._next:
+            self._show("\n")
+
+    def _show(self, text: str) -> None:
+        """Records are appended though nobody may read on how many."""
+        try:
+            print(text, end="", file=sys.stderr, flush=True)
+        except BrokenPipeError:
+            self._shows, self._next = False, 0.0
 
     def facts(self) -> dict[str, object]:
         return {
@@ -165,6 +173,9 @@ class Sender:
     ) -> None:
         """Take a line; one that is no record sends what came before it and raises."""
         try:
+            if len(line) > MAX_LINE_BYTES:
+                longest = out.size(MAX_LINE_BYTES)
+                raise ValueError(f"longer than {longest}, which no record may be")
             made = draft(line)
         except (ValueError, msgspec.MsgspecError, InvalidRequest) as error:
             self.flush()
@@ -193,9 +204,9 @@ def lines_of(file: IO[bytes]) -> Iterator[bytes | None]:
 
 
 def _patient_lines(number: int) -> Iterator[bytes | None]:
-    rest = b""
-    idle = False
-    while True:
+    begun: list[bytes] = []  # the parts of a line whose end has not come
+    size, idle = 0, False
+    while size <= MAX_LINE_BYTES:
         if not idle and not select.select([number], [], [], LINGER_SECONDS)[0]:
             idle = True
             yield None
@@ -204,10 +215,15 @@ def _patient_lines(number: int) -> Iterator[bytes | None]:
         idle = False
         if not part:
             break
-        *whole, rest = (rest + part).split(b"\n")
-        yield from (line.removesuffix(b"\r") for line in whole)
-    if rest:
-        yield rest.removesuffix(b"\r")
+        *whole, rest = part.split(b"\n")
+        if whole:
+            yield b"".join((*begun, whole[0])).removesuffix(b"\r")
+            yield from (line.removesuffix(b"\r") for line in whole[1:])
+            begun, size = [], 0
+        begun.append(rest)
+        size += len(rest)
+    if size:
+        yield b"".join(begun).removesuffix(b"\r")
 
 
 def numbered(lines: Iterator[bytes | None]) -> Iterator[tuple[int, bytes | None]]:
