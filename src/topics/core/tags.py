@@ -1,19 +1,23 @@
 """Tag index of one topic: tag to ascending seqs, for deletes by tag.
 
 It costs nothing until a tag is used. Records appended while the index is loaded are added as they
-come; older ones are loaded from their segments the first time somebody asks. Seqs that died are
-left in place and filtered by the caller, who knows what is live; once too many are dead the index
-is thrown away and loaded again when next needed.
+come; older ones are loaded from where they lie the first time somebody asks (see `engine.tagging`),
+and until the last of them is in, nobody is shown anything. Seqs that died are left in place and
+filtered by the caller, who knows what is live; once too many are dead the index is thrown away and
+loaded again when next needed. Not while anybody holds it: a delete that is on its way through the
+log must find, when it comes back, what it has promised to remove.
 
 Keys are kept in byte order (UTF-8 byte order is code point order), so that a prefix is one
-contiguous range of keys. The order is made when a prefix is first asked for.
+contiguous range of keys.
 """
 
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
 
 from topics.core.facts import Match
 
@@ -21,14 +25,24 @@ NARROW, WIDE = "I", "Q"
 NARROW_MAX = (1 << 32) - 1
 """A topic seldom reaches this seq; until it does, a posting takes half the memory."""
 
+FEW_DEAD = 1024
+"""So many dead seqs are not worth a new index."""
+
+ROW_TAGS = 1024
+"""What lies together in order: a new tag moves half of that at most, in a microsecond."""
+
 
 class TagIndex:
-    __slots__ = ("_order", "_postings", "dead", "entries", "loaded")
+    __slots__ = ("_holders", "_order", "_postings", "dead", "entries", "loaded")
 
     def __init__(self) -> None:
+        self._holders = 0
+        self.clear()
+
+    def clear(self) -> None:
         # Many tags are on one record only: its seq alone takes a third of an array's memory.
         self._postings: dict[str, int | array[int]] = {}
-        self._order: list[str] | None = None
+        self._order = _NO_TAGS
         self.loaded = False  # covers every live record of the topic
         self.entries = 0
         self.dead = 0
@@ -48,7 +62,7 @@ class TagIndex:
                 postings.append(seq)
         self.entries += 1
 
-    def add_many(self, tag: str, seqs: array[int]) -> None:
+    def add_many(self, tag: str, seqs: Sequence[int]) -> None:
         if len(seqs) == 1:
             self.add(tag, seqs[0])
             return
@@ -59,9 +73,10 @@ class TagIndex:
         self.entries += len(seqs)
 
     def _begin(self, tag: str, postings: int | array[int]) -> None:
+        if self._order is _NO_TAGS:
+            self._order = TagOrder()
         self._postings[tag] = postings
-        if self._order is not None:
-            insort(self._order, tag)
+        self._order.add(tag)
 
     def _seqs(self, tag: str) -> array[int]:
         postings = self._postings[tag]
@@ -74,16 +89,10 @@ class TagIndex:
             yield from postings[bisect_left(postings, lo) : bisect_left(postings, below)]
 
     def _tags(self, match: Match) -> Iterator[str]:
-        if not match.is_prefix:
-            if match.value in self._postings:
-                yield match.value
-            return
-        if self._order is None:
-            self._order = sorted(self._postings)
-        at = bisect_left(self._order, match.value)
-        while at < len(self._order) and self._order[at].startswith(match.value):
-            yield self._order[at]
-            at += 1
+        if match.is_prefix:
+            yield from self._order.beginning_with(match.value)
+        elif match.value in self._postings:
+            yield match.value
 
     def forget_matching(self, match: Match, *, below: int) -> None:
         """Drop the postings of a selector whose records below `below` were all deleted."""
@@ -95,21 +104,68 @@ class TagIndex:
                 self._postings[tag] = postings[cut:]
             else:
                 del self._postings[tag]
-                if self._order is not None:
-                    del self._order[bisect_left(self._order, tag)]
+                self._order.remove(tag)
 
     def note_dead(self, count: int) -> None:
         """Records died that may be indexed; start afresh when most of the index is dead."""
         self.dead += count
-        if self.loaded and self.dead > 1024 and self.dead > self.entries // 2:
+        self._let_go_if_dead()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """From here on, once it is loaded, it stays."""
+        self._holders += 1
+        try:
+            yield
+        finally:
+            self._holders -= 1
+            self._let_go_if_dead()
+
+    def _let_go_if_dead(self) -> None:
+        is_dead = self.dead > FEW_DEAD and self.dead > self.entries // 2
+        if is_dead and self.loaded and not self._holders:
             self.clear()
 
-    def clear(self) -> None:
-        self._postings = {}
-        self._order = None
-        self.loaded = False
-        self.entries = 0
-        self.dead = 0
+
+class TagOrder:
+    """Tags in order, in rows of bounded length: no change has to move all of a million others."""
+
+    __slots__ = ("_firsts", "_rows")
+
+    def __init__(self) -> None:
+        self._rows: list[list[str]] = [[]]
+        self._firsts = [""]  # no tag of a row, and none that is to come into it, sorts before it
+
+    def add(self, tag: str) -> None:
+        """Add a tag that is not there."""
+        at = bisect_right(self._firsts, tag) - 1
+        row = self._rows[at]
+        insort(row, tag)
+        if len(row) > ROW_TAGS:
+            half = len(row) // 2
+            self._rows[at : at + 1] = [row[:half], row[half:]]
+            self._firsts.insert(at + 1, row[half])
+
+    def remove(self, tag: str) -> None:
+        """Take a tag out that is there."""
+        at = bisect_right(self._firsts, tag) - 1
+        row = self._rows[at]
+        del row[bisect_left(row, tag)]
+        if not row and at:
+            del self._rows[at], self._firsts[at]
+
+    def beginning_with(self, prefix: str) -> Iterator[str]:
+        """The tags with a prefix, in order; with no changes in between."""
+        at = bisect_right(self._firsts, prefix) - 1
+        for row in islice(self._rows, at, None):
+            for tag in islice(row, bisect_left(row, prefix), None):
+                if not tag.startswith(prefix):
+                    return
+                yield tag
+
+
+_NO_TAGS = TagOrder()
+"""What topics without tags share: there may be very many of them."""
 
 
 def _packed(seqs: Sequence[int]) -> array[int]:
@@ -117,9 +173,9 @@ def _packed(seqs: Sequence[int]) -> array[int]:
     return array(NARROW if seqs[-1] <= NARROW_MAX else WIDE, seqs)
 
 
-def _joined(postings: array[int], seqs: array[int]) -> array[int]:
+def _joined(postings: array[int], seqs: Sequence[int]) -> array[int]:
     """Postings with later ones behind them; the first may be reused."""
     if postings.typecode == NARROW and seqs[-1] > NARROW_MAX:
         postings = array(WIDE, postings)
-    postings.extend(seqs if seqs.typecode == postings.typecode else array(postings.typecode, seqs))
+    postings.extend(array(postings.typecode, seqs))
     return postings

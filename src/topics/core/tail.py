@@ -42,14 +42,6 @@ class History(Protocol):
         """Highest seq whose time is below `ts`, dead or alive; 0 when there is none."""
         ...
 
-    def tags(self, lo: int, hi: int) -> Iterator[tuple[str, array[int]]]:
-        """Tags of the records in `lo..hi`, each with its ascending seqs; a tag may come twice."""
-        ...
-
-    def tags_of_tail(self, tail: Tail, lo: int, hi: int) -> Iterator[tuple[int, str]]:
-        """`(seq, tag)` of the tagged records `lo..hi` of a tail, read from its frames."""
-        ...
-
 
 class NoHistory:
     """A topic that has nothing in segments: a new one, or one that lives in memory."""
@@ -67,12 +59,6 @@ class NoHistory:
 
     def last_before(self, ts: int) -> int:
         return 0
-
-    def tags(self, lo: int, hi: int) -> Iterator[tuple[str, array[int]]]:
-        return iter(())
-
-    def tags_of_tail(self, tail: Tail, lo: int, hi: int) -> Iterator[tuple[int, str]]:
-        return iter(())
 
 
 class Tail:

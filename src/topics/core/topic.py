@@ -6,8 +6,8 @@ except the tail's columns: deletes are runs of seqs, losses are two floors and a
 records below the tail live in segments that the topic asks about through `History`.
 
 `plan_*` methods are pure. `apply_*` methods change memory, are given facts that are already
-durable as the class asks, and serve live writes and replay alike. They do not fail; what they
-need from a segment's index is loaded before the fact is committed.
+durable as the class asks, and serve live writes and replay alike. They do not fail; the tag index
+that a delete by tag needs is loaded before the fact is committed.
 
 Invariant after every step: `1 <= evict_floor <= earliest <= head + 1`, and the ledger adds up:
 `head = count + deleted + lost_cap + lost_ttl + lost_crash + skipped + source_trim`.
@@ -463,13 +463,25 @@ class Topic:
             if run is not None and self.is_all_live(*run):
                 return (run,)  # an ack of what one claim gave
             return self._live_among(runs_of(sorted(set(fact.seqs))))
-        limit = self.head + 1 if fact.bound is None else min(fact.bound, self.head + 1)
-        if fact.before is not None:
-            limit = min(limit, fact.before)
         if fact.match is None:
-            return self._live_runs(self.earliest, limit - 1)
-        found = self.tags.matching(fact.match, lo=self.earliest, below=limit)
-        return runs_of(sorted(seq for seq in found if self.is_live(seq)))
+            return self._live_runs(self.earliest, self._limit_of(fact) - 1)
+        return runs_of(sorted(self._tagged(fact, fact.match)))
+
+    def selects_any(self, fact: Deleted) -> bool:
+        """Whether a delete removes anything; finds out at the first record."""
+        if fact.match is None:
+            return next(iter(self.selected(fact)), None) is not None
+        return next(self._tagged(fact, fact.match), None) is not None
+
+    def _tagged(self, fact: Deleted, match: Match) -> Iterator[int]:
+        """Live seqs that a delete by tag removes; not sorted. The index is loaded."""
+        found = self.tags.matching(match, lo=self.earliest, below=self._limit_of(fact))
+        return filter(self.is_live, found)
+
+    def _limit_of(self, fact: Deleted) -> int:
+        """No seq from here on is reached by a delete."""
+        limit = self.head + 1 if fact.bound is None else min(fact.bound, self.head + 1)
+        return limit if fact.before is None else min(limit, fact.before)
 
     def _live_among(self, runs: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
         for lo, hi in runs:
@@ -522,22 +534,6 @@ class Topic:
             leases.forget(range(lo, hi + 1))
         else:
             leases.forget([seq for seq in leases.deliveries if lo <= seq <= hi])
-
-    def needs_tags(self, match: Match | None) -> bool:
-        """Whether a delete by tag has to load the index first."""
-        return match is not None and not self.tags.loaded
-
-    def load_tags(self) -> None:
-        """Build the tag index of every record not known dead. May read segments: may fail."""
-        self.tags.clear()
-        for lo, hi in self.extents(self.earliest, self.history.last):
-            for tag, seqs in self.history.tags(lo, hi):
-                self.tags.add_many(tag, seqs)
-        # Only what lives: the memory of dead records may have been given back.
-        for lo, hi in self.extents(max(self.earliest, self.history.last + 1), self.head):
-            for seq, tag in self.history.tags_of_tail(self.tail, lo, hi):
-                self.tags.add(tag, seq)
-        self.tags.loaded = True
 
     def forget_oldest_deleted_runs(self) -> None:
         """Bound the memory of deletes; only runs whose delete bytes are on disk may go."""

@@ -9,6 +9,7 @@ from topics.core.facts import CursorMoved, Deleted, Match
 from topics.core.topic import Topic
 from topics.engine.effects import Op
 from topics.engine.kernel import CONTROL_BYTES, Kernel
+from topics.engine.tagging import TagLoader
 from topics.errors import InvalidRequest, NotFound, Throttled, TopicNotFound
 from topics.storage.crashpoints import crashpoint
 from topics.storage.frames import encode
@@ -43,6 +44,7 @@ class DeleteSubmission(Submission):
 class Deleter:
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
+        self._tags = TagLoader(kernel.catalog, kernel.sources)
 
     def delete(self, name: str, *, before: int | None, match: Match | None) -> Op[DeleteResult]:
         """Remove every live record the selector reaches now; later records are safe."""
@@ -50,19 +52,29 @@ class Deleter:
             raise InvalidRequest("say what to delete: before_seq, match, or both")
         if before is not None and not 0 <= before <= U64_MAX:
             raise InvalidRequest(f"before_seq must be from 0 to {U64_MAX}")
-        topic = self._kernel.topic(name)
-        yield from self._kernel.retain(topic)
-        yield from self._kernel.sections.enter(topic.id)
-        topic = self._kernel.topic(name)  # a wait may have brought a drop
-        fact = Deleted(
-            topic.id,
-            max(self._kernel.clock.now_ms(), topic.last_ts),
-            before,
-            match,
-            bound=topic.head + 1,
+        while True:
+            topic = self._kernel.topic(name)
+            with topic.tags.held():
+                if match is not None:
+                    yield from self._tags.load(topic)
+                yield from self._kernel.retain(topic)
+                yield from self._kernel.sections.enter(topic.id)
+                if self._kernel.topic(name) is topic:  # a wait may have brought a drop
+                    return (yield from self._delete(topic, before, match))
+
+    def _delete(self, topic: Topic, before: int | None, match: Match | None) -> Op[DeleteResult]:
+        """The same, in a topic that takes writes now, with its tags at hand."""
+        ts = max(self._kernel.clock.now_ms(), topic.last_ts)
+        fact = Deleted(topic.id, ts, before, match, bound=topic.head + 1)
+        removed = 0
+        if topic.selects_any(fact):
+            submission = self._submit(topic, fact)
+            if not submission.done:
+                yield submission
+            removed = removed_by(submission)
+        return DeleteResult(
+            topic.name, removed, topic.earliest, topic.head, topic.count, topic.bytes
         )
-        removed = yield from self._delete(topic, fact)
-        return DeleteResult(name, removed, topic.earliest, topic.head, topic.count, topic.bytes)
 
     def delete_seqs(self, topic: Topic, seqs: Sequence[int]) -> Op[int]:
         """Remove exactly these records, as far as they live; returns how many did."""
@@ -83,16 +95,6 @@ class Deleter:
         """The same, for who knows that the topic takes writes now and that some live."""
         ts = max(self._kernel.clock.now_ms(), topic.last_ts)
         return self._submit(topic, Deleted(topic.id, ts, seqs=seqs))
-
-    def _delete(self, topic: Topic, fact: Deleted) -> Op[int]:
-        if topic.needs_tags(fact.match):
-            topic.load_tags()  # before the commit: applying must not fail
-        if next(iter(topic.selected(fact)), None) is None:
-            return 0
-        submission = self._submit(topic, fact)
-        if not submission.done:
-            yield submission
-        return removed_by(submission)
 
     def _submit(self, topic: Topic, fact: Deleted) -> DeleteSubmission:
         kernel = self._kernel

@@ -10,21 +10,19 @@ and which stay readable until restart.
 
 from __future__ import annotations
 
-from array import array
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import accumulate
 
 from topics.core.tail import Tail
 from topics.engine.effects import Io, Op
-from topics.engine.pages import names_at
 from topics.engine.piece import Piece
 from topics.engine.tail_reading import fetch_slots
-from topics.errors import Internal
-from topics.storage.frames import FLAG_TAG, verify
 from topics.storage.segments.codec import DEAD, Entry, Idx
 from topics.storage.segments.segment import COLD, ActiveSegment, AnySegment, Segment
 from topics.storage.segments.store import SegmentStore
+from topics.storage.segments.tagfile import TagFile
 from topics.storage.sources import Sources
 
 ALL = 1 << 64
@@ -172,52 +170,14 @@ class SegmentHistory:
 
     # Tags
 
-    def tags(self, lo: int, hi: int) -> Iterator[tuple[str, array[int]]]:
-        for part, i, j in self._ranges(lo, hi):
-            if isinstance(part, Resident):
-                for seq, tag in self.tags_of_tail(part.tail, part.first + i, part.first + j - 1):
-                    yield tag, array("Q", (seq,))
-                continue
-            if isinstance(part, ActiveSegment):
-                yield from self._tags_of_active(part, i, j)
-                continue
-            for tag, seqs in self._store.tags(self._topic_id, part).items():
-                wanted = _between(seqs, part.first + i, part.first + j - 1)
-                if wanted:
-                    yield tag, wanted
+    def part_from(self, seq: int) -> AnySegment | Resident | None:
+        """The part that holds `seq`, or the next one."""
+        at = self._from(seq)
+        return self._parts[at] if at < len(self._parts) else None
 
-    def _tags_of_active(
-        self, part: ActiveSegment, i: int, j: int
-    ) -> Iterator[tuple[str, array[int]]]:
-        """The active segment has no tag file yet: its tags are in its frames.
-
-        Every frame is looked at, because no hash vouches for what a growing index says of tags.
-        """
-        for start in range(i, j, _READ_RECORDS):
-            stop = min(start + _READ_RECORDS, j)
-            frames = self._store.frames(self._topic_id, part, start, stop)
-            for seq, frame in enumerate(frames, part.first + start):
-                tag = names_at(frame, 0)[1] if frame else None
-                if tag is not None:
-                    yield tag, array("Q", (seq,))
-
-    def tags_of_tail(self, tail: Tail, lo: int, hi: int) -> Iterator[tuple[int, str]]:
-        for at in range(max(lo, tail.first) - tail.first, min(hi + 1, tail.end) - tail.first):
-            if tail.flags[at] & FLAG_TAG:
-                tag = names_at(self._frame(tail, at), 0)[1]
-                if tag is not None:
-                    yield tail.first + at, tag
-
-    def _frame(self, tail: Tail, at: int) -> bytes:
-        location, length = tail.locations[at], tail.lengths[at]
-        source, offset = self._sources.get(location >> 32), location & 0xFFFFFFFF
-        frame = source.view(offset, length)
-        if frame is None:
-            frame = source.pread(offset, length)
-            seq = tail.first + at
-            if not verify(frame, 0, length, topic_id=self._topic_id, seq=seq):
-                raise Internal(f"seq {seq} of topic {self._topic_id} cannot be read from the log")
-        return frame
+    def tag_reader(self, part: Segment) -> Callable[[], TagFile]:
+        """Reads the tags of a sealed segment, dead records included; file work, may fail."""
+        return partial(self._store.tags, self._topic_id, part)
 
     # Bytes
 
@@ -249,12 +209,6 @@ class SegmentHistory:
                 piece.bufs.append(frame or b"")
                 piece.offsets.append(0 if frame else None)
         return piece
-
-
-def _between(seqs: array[int], lo: int, hi: int) -> array[int]:
-    if seqs and lo <= seqs[0] and seqs[-1] <= hi:
-        return seqs
-    return array("Q", [seq for seq in seqs if lo <= seq <= hi])
 
 
 def _cut_to_room(idx: Idx, i: int, j: int, room: int) -> int:

@@ -35,6 +35,7 @@ from topics.engine.originals import Originals
 from topics.engine.progress import Progress, Tell
 from topics.engine.replay import Contained, Replay
 from topics.engine.settings import EngineSettings
+from topics.engine.tagging import TagLoader
 from topics.errors import InvalidRequest, RefusedToOpen
 from topics.storage import identity, layout
 from topics.storage.crashpoints import crashpoint
@@ -308,6 +309,7 @@ def _replay(found: Found, settings: EngineSettings, progress: Progress) -> Repla
         contained,
         originals,
         found.arenas,
+        TagLoader(found.catalog, found.sources),
         salvage=settings.wal_repair == "salvage",
         progress=progress.replayed,
     )

@@ -29,9 +29,11 @@ from topics.core.facts import (
     TopicDropped,
 )
 from topics.core.topic import SEQ_BASE, Topic
+from topics.engine import effects
 from topics.engine.arenas import Arenas
 from topics.engine.history import SegmentHistory
 from topics.engine.originals import Copier, Originals
+from topics.engine.tagging import TagLoader
 from topics.errors import RefusedToOpen
 from topics.storage.crashpoints import crashpoint
 from topics.storage.segments.segment import Segment
@@ -65,6 +67,7 @@ class Replay:
         contained: Contained,
         originals: Originals,
         arenas: Arenas,
+        tags: TagLoader,
         *,
         salvage: bool = False,
         progress: Callable[[float], None] = lambda share: None,
@@ -73,6 +76,7 @@ class Replay:
         self._contained = contained
         self._originals = originals
         self._copier = Copier(arenas, originals)
+        self._tags = tags
         self._salvage = salvage
         self._progress = progress
         self._dropped: set[int] = set()
@@ -147,8 +151,8 @@ class Replay:
                 _flip_tier(topic, fact)
             case Deleted():
                 assert topic is not None
-                if topic.needs_tags(fact.match):
-                    topic.load_tags()
+                if fact.match is not None:
+                    effects.run(self._tags.load(topic))
                 self._catalog.apply(fact, generation=generation)
             case TopicDropped():
                 assert topic is not None

@@ -1,13 +1,15 @@
 """The tag index answers like a look at every record."""
 
 from array import array
+from unittest import mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from topics.core import tags as tags_module
 from topics.core.facts import Match
-from topics.core.tags import NARROW_MAX, TagIndex
+from topics.core.tags import NARROW_MAX, TagIndex, TagOrder
 
 tags = st.sampled_from(["", "a", "ab", "abc", "b", "a*", "é", "\U0001f600"])
 matches = st.builds(Match, tags, st.booleans())
@@ -31,7 +33,6 @@ def test_what_was_forgotten_does_not_match_and_the_rest_still_does(
     tagged: list[str], gone: Match, below: int, asked: Match
 ) -> None:
     index = TagIndex()
-    list(index.matching(Match("", is_prefix=True), lo=0, below=99))  # make the order early
     for seq, tag in enumerate(tagged, 1):
         index.add(tag, seq)
     index.forget_matching(gone, below=below)
@@ -61,6 +62,34 @@ def test_an_index_that_is_mostly_dead_is_thrown_away() -> None:
     index.note_dead(1)
     assert index.entries == 0
     assert not index.loaded
+
+
+def test_an_index_that_is_held_stays_until_it_is_let_go() -> None:
+    index = TagIndex()
+    index.add("t", 1)
+    index.loaded = True
+    with index.held():
+        with index.held():
+            index.note_dead(2000)
+        assert list(index.matching(Match("t"), lo=0, below=9)) == [1]
+    assert not index.loaded
+
+
+@given(st.lists(st.tuples(st.booleans(), st.text("abc", max_size=4)), max_size=60), tags)
+def test_tags_come_in_order_however_they_came_and_went(
+    changes: list[tuple[bool, str]], prefix: str
+) -> None:
+    order, there = TagOrder(), set[str]()
+    with mock.patch.object(tags_module, "ROW_TAGS", 2):
+        for is_new, tag in changes:
+            if is_new and tag not in there:
+                order.add(tag)
+                there.add(tag)
+            elif not is_new and tag in there:
+                order.remove(tag)
+                there.remove(tag)
+    expected = sorted(tag for tag in there if tag.startswith(prefix))
+    assert list(order.beginning_with(prefix)) == expected
 
 
 @pytest.mark.parametrize("start", [1, NARROW_MAX - 1, NARROW_MAX + 1])

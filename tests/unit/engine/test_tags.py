@@ -2,7 +2,13 @@
 
 import pytest
 from tests.unit.engine.builders import Store
+from tests.unit.engine.test_admission import DATA, Slow
 
+from topics.core.batch import RecordBatch
+from topics.core.facts import Match
+from topics.core.tags import FEW_DEAD
+from topics.engine.effects import PAUSE, Pause, run
+from topics.engine.tagging import SLICE_RECORDS
 from topics.errors import Internal
 
 
@@ -25,3 +31,41 @@ def test_a_tag_is_not_taken_from_rotten_bytes() -> None:
     with pytest.raises(Internal):
         store.log.delete("a", match="secret")
     assert store.log.state("a").count == 1
+
+
+def test_a_delete_by_tag_finds_its_records_though_most_others_die_before_its_turn() -> None:
+    slow = Slow()
+    run(slow.engine.put("t", {"durability": "fsync"}))
+    plain = RecordBatch([DATA] * 2 * FEW_DEAD)
+    run(slow.engine.append("t", plain))
+    run(slow.engine.append("t", RecordBatch([DATA], None, ["x"], None)))
+    assert run(slow.engine.delete("t", before=None, match=Match("y"))).deleted == 0
+    slow.log.is_holding = True
+    older = slow.loop.begin(slow.engine.delete("t", before=len(plain) + 1, match=None))
+    tagged = slow.loop.begin(slow.engine.delete("t", before=None, match=Match("x")))
+    slow.let_go()
+    assert (older.result.deleted, tagged.result.deleted) == (len(plain), 1)
+    assert slow.engine.kernel.topic("t").count == 0
+
+
+def test_others_have_a_turn_while_many_records_are_looked_through() -> None:
+    slow = Slow()
+    run(slow.engine.append("t", RecordBatch([DATA] * 4 * SLICE_RECORDS, None, None, None)))
+    waits = list(slow.engine.delete("t", before=None, match=Match("x")))
+    assert [type(wait) for wait in waits] == [Pause] * 3
+
+
+def test_who_writes_much_does_not_outrun_a_delete_by_tag() -> None:
+    slow = Slow()
+    run(slow.engine.append("t", RecordBatch([DATA] * SLICE_RECORDS)))
+    op = slow.engine.delete("t", before=None, match=Match("x"))
+    turns = 0
+    for wait in op:
+        assert wait is PAUSE
+        turns += 1
+        if turns < 50:
+            run(slow.engine.append("t", RecordBatch([DATA] * 2 * SLICE_RECORDS)))
+        if turns > 60:
+            break
+    assert slow.engine.kernel.topic("t").tags.loaded
+    assert turns < 5
