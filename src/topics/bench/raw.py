@@ -34,8 +34,12 @@ class RawFile:
         os.pwrite(self._fd, self._data, self._at)
         self._at += len(self._data)
         if self._sync_s is not None and time.monotonic() - self._synced_at >= self._sync_s:
-            os.fdatasync(self._fd)
-            self._synced_at = time.monotonic()
+            self.sync()
+
+    def sync(self) -> None:
+        """Make all that was written durable."""
+        os.fdatasync(self._fd)
+        self._synced_at = time.monotonic()
 
     def read(self) -> bytes:
         """Read the first block: from the page cache, after `write`."""
