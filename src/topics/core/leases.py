@@ -5,7 +5,7 @@ Every live job is in exactly one place:
     leased    a worker holds it until its deadline; while `finishing` its ack is being logged,
               and neither the clock nor another call takes it away
     delayed   given back, to be handed out at a given time
-    reclaim   waits to be handed out again: expired, given back, or released
+    reclaim   waits to be handed out again: expired, given back, released, or too much for one
     spent     was handed out as often as it may be, and waits to become a dead letter
     fresh     at or above `claim_cursor`
 
@@ -121,6 +121,11 @@ class LeaseBook:
                 return seq
         return None
 
+    def put_back(self, seqs: Iterable[int]) -> None:
+        """Jobs that were taken from their places, and are for somebody else after all."""
+        for seq in seqs:
+            heapq.heappush(self.reclaim, seq)
+
     def grant(
         self, seqs: Sequence[int], lease_ids: Sequence[int], holders: Sequence[Holder]
     ) -> tuple[list[Lease], list[int]]:
@@ -194,8 +199,7 @@ class LeaseBook:
     def judge_by(self, limit: int) -> None:
         """Jobs judged spent by another limit are to be judged again."""
         if self.spent and limit != self.spent_limit:
-            for seq in self.spent:
-                heapq.heappush(self.reclaim, seq)
+            self.put_back(self.spent)
             self.spent.clear()
         self.spent_limit = limit
 

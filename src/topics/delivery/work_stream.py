@@ -27,8 +27,7 @@ from topics.wire import sse
 REFILL_MS = 250
 HEARTBEAT_MS = 15_000
 CLAIM_AT_ONCE = 64
-CLAIM_BYTES = 8 << 20
-"""Jobs per claim of a stream, and their bytes: what a slow peer may leave waiting, about."""
+"""Jobs per claim of a stream; with what a claim has of bytes, it is what a slow peer may leave."""
 
 
 class Handed(Protocol):
@@ -162,7 +161,7 @@ class WorkStream:
         if self._claiming or self._is_gone():
             return
         self._held = self._desk.still_held(self._topic, self._held)
-        wanted = min(self._wants.most - len(self._held), self._most_at_once())
+        wanted = min(self._wants.most - len(self._held), CLAIM_AT_ONCE)
         if wanted <= 0 or self._behind or not queue_counts(self._topic)[0]:
             self._arm_refill()
             return
@@ -175,11 +174,6 @@ class WorkStream:
             presence=self._presence,
         )
         self._live.runner.start(op, self._claimed)
-
-    def _most_at_once(self) -> int:
-        """How many jobs of the size they have here are not too much for a peer that stops."""
-        fitting = CLAIM_BYTES * self._topic.count // max(self._topic.bytes, 1)
-        return min(max(fitting, 1), CLAIM_AT_ONCE)
 
     def _is_gone(self) -> bool:
         """Whether the queue was dropped; then this is the end."""

@@ -8,6 +8,9 @@ out but set aside as a dead letter.
 
 A pass takes the seqs of all claimers first and makes all leases then: work that is done per pass
 or per claim instead of per job is what keeps a claim cheap.
+
+What one claim gets is bounded in bytes, too: a thousand jobs of a megabyte in one answer would take
+gigabytes of memory where it is made and where it is read.
 """
 
 from __future__ import annotations
@@ -19,6 +22,13 @@ from topics.core.config import TopicConfig
 from topics.core.leases import Lease, LeaseBook
 from topics.core.topic import Topic
 from topics.engine.leasing import Presence
+
+CLAIM_BYTES = 8 << 20
+"""What a claim gets at the most, as a page of a read, unless its first job is larger."""
+_FEW = 8
+"""So many jobs are not worth weighing."""
+_DENSE = 4
+"""Up to so many seqs for each job, a stretch is weighed as a whole."""
 
 
 class Claimer:
@@ -70,6 +80,8 @@ def claim_pass(
         seqs = [*chain.from_iterable(shares)]
     else:
         shares = _cut(seqs, most)
+    if max(map(len, shares)) > _FEW:
+        seqs, shares = _bounded(topic, leases, shares)
     holders = [
         (x.node, len(share), now_ms + x.lease_ms) for x, share in zip(waiting, shares, strict=True)
     ]
@@ -130,6 +142,33 @@ def _cut(seqs: list[int], most: Sequence[int]) -> list[list[int]]:
     """Seqs for one after the other, to each as many as it wants while there are any."""
     ends = list(accumulate(most, initial=0))
     return [seqs[start:end] for start, end in pairwise(ends)]
+
+
+def _bounded(
+    topic: Topic, leases: LeaseBook, shares: list[list[int]]
+) -> tuple[list[int], list[list[int]]]:
+    """Shares that are not too much for one answer, and all of their seqs; the rest goes back."""
+    kept = []
+    for share in shares:
+        fitting = _fitting(topic, share)
+        leases.put_back(share[fitting:])
+        kept.append(share[:fitting])
+    return [*chain.from_iterable(kept)], kept
+
+
+def _fitting(topic: Topic, seqs: list[int]) -> int:
+    """How many of these jobs are within the bytes of one claim; at least one, if there is one."""
+    if len(seqs) <= _FEW:
+        return len(seqs)
+    first, last = seqs[0], seqs[-1]
+    if last - first < _DENSE * len(seqs) and topic.weigh(first, last)[1] <= CLAIM_BYTES:
+        return len(seqs)
+    total = 0
+    for before, seq in enumerate(seqs):
+        total += topic.weigh(seq, seq)[1]
+        if total > CLAIM_BYTES and before:
+            return before
+    return len(seqs)
 
 
 def _dealt(seqs: list[int], most: Sequence[int]) -> list[list[int]]:
