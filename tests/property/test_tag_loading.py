@@ -135,6 +135,8 @@ class World:
         self.model.expire(self.now_ms)
         page = self.store.log.read(NAME, limit=1000)
         assert [(r.seq, r.tag) for r in page.records] == [(e.seq, e.tag) for e in self.model.live]
+        kernel = self.store.kernel
+        assert kernel.catalog.bytes == kernel.topic(NAME).bytes
         index = self.store.topic(NAME).tags
         if index.loaded:
             every = index.matching(Match("", is_prefix=True), lo=1, below=self.model.head + 1)
@@ -246,3 +248,6 @@ def test_a_delete_by_tag_removes_what_matches_when_it_ends_whatever_happened_whi
         while world.under_way:
             world.step(0)
         world.compare()
+        if world.durability != "ephemeral":
+            world.store.kill()
+            world.compare()

@@ -57,6 +57,8 @@ class Deleter:
             with topic.tags.held():
                 if match is not None:
                     yield from self._tags.load(topic)
+                    if self._kernel.topic(name) is not topic:
+                        continue  # dropped and made anew: the old one has no files any more
                 yield from self._kernel.retain(topic)
                 yield from self._kernel.sections.enter(topic.id)
                 if self._kernel.topic(name) is topic:  # a wait may have brought a drop

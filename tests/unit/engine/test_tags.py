@@ -9,7 +9,7 @@ from topics.core.facts import Match
 from topics.core.tags import FEW_DEAD
 from topics.engine.effects import PAUSE, Pause, run
 from topics.engine.tagging import SLICE_RECORDS
-from topics.errors import Internal
+from topics.errors import Internal, TopicNotFound
 
 
 def test_tags_of_dead_records_are_not_looked_for() -> None:
@@ -53,6 +53,19 @@ def test_others_have_a_turn_while_many_records_are_looked_through() -> None:
     run(slow.engine.append("t", RecordBatch([DATA] * 4 * SLICE_RECORDS, None, None, None)))
     waits = list(slow.engine.delete("t", before=None, match=Match("x")))
     assert [type(wait) for wait in waits] == [Pause] * 3
+
+
+def test_a_topic_dropped_while_its_tags_are_loaded_is_not_looked_into_any_more() -> None:
+    store = Store()
+    store.log.create("a", durability="ephemeral", ttl_ms=1000)
+    store.append("a", *range(2 * SLICE_RECORDS), tag="x")
+    deletion = store.log._engine.delete("a", before=None, match=Match("x"))
+    assert next(deletion) is PAUSE
+    store.log.drop("a")
+    store.clock.advance(2000)  # what has expired by now went with the topic, and is not to go twice
+    with pytest.raises(TopicNotFound):
+        run(deletion)
+    assert store.kernel.catalog.bytes == 0
 
 
 def test_who_writes_much_does_not_outrun_a_delete_by_tag() -> None:
