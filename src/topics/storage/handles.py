@@ -87,6 +87,13 @@ class Handles:
         if idle:
             entry.file.close()
 
+    def forget_below(self, directory: str) -> None:
+        """The same for every file of a directory that is gone or has another name."""
+        with self._lock:
+            paths = [path for path in self._entries if path.startswith(f"{directory}/")]
+        for path in paths:
+            self.forget(path)
+
     def evict_idle(self) -> None:
         """Close every file that nobody reads at this moment."""
         for file in self._take_idle(keep=0):

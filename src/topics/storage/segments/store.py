@@ -216,6 +216,7 @@ class SegmentStore:
         for place in self.roots if root is None else (root,):
             self.dropped_topics.add((place, topic_id))
             old_name = layout.topic_dir(place, topic_id)
+            self.handles.forget_below(old_name)  # an open file keeps its space on the disk
             if old_name in self.unsynced_dirs:  # its files may still be wanted under the new one
                 self.unsynced_dirs.discard(old_name)
                 self.unsynced_dirs.add(layout.deleted_topic_dir(place, topic_id))

@@ -10,6 +10,7 @@ from tests.unit.storage.segments.builders import (
     all_frames,
     make_store,
     records,
+    write_active,
     write_sealed,
 )
 
@@ -118,6 +119,16 @@ def test_a_retired_topic_can_still_be_read_until_it_is_removed() -> None:
     assert finish(remove_topic(after, TOPIC)) == []
     disk.crash(mode="none", names="none")
     assert disk.listdir(f"{DATA_DIR}/topics") == disk.listdir(f"{COLD_DIR}/topics") == []
+
+
+def test_no_file_of_a_removed_topic_stays_open() -> None:
+    store = make_store(SimDisk())
+    seg = write_active(store, records(1, 3))
+    all_frames(store, seg)
+    assert len(store.handles) > 0
+    finish(retire_topics(store, [TOPIC]))
+    finish(remove_topic(store, TOPIC))
+    assert len(store.handles) == 0, "the disk would not get its space back"
 
 
 def test_a_topic_that_cannot_be_removed_is_reported_and_removed_later() -> None:
