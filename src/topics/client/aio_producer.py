@@ -101,13 +101,16 @@ class AsyncProducer:
 
     async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as above
         """Deliver what is left and stop. After `timeout` seconds the rest is given up."""
+        await self._stop(timeout)
+        self._raise_failure()
+
+    async def _stop(self, patience: float | None) -> None:
         self._is_closing = True
         self._wake()
         if self._task is not None:
-            await asyncio.wait([self._task], timeout=timeout)
+            await asyncio.wait([self._task], timeout=patience)
             self._hurry.set()
             await self._task
-        self._raise_failure()
 
     async def __aenter__(self) -> Self:
         return self
@@ -118,11 +121,9 @@ class AsyncProducer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        try:
-            await self.close()
-        except Exception:
-            if error is None:  # the caller's own error matters more
-                raise
+        await self._stop(None)
+        if error is None:  # the caller's own error matters more
+            self._raise_failure()
 
     # The producer's task
 
@@ -184,6 +185,11 @@ class AsyncProducer:
         for told, delivery in batch.deliveries(outcome):
             try:
                 told(delivery)
+            except asyncio.CancelledError as error:
+                # Nobody cancels this task here, and who flushes must not seem cancelled either.
+                failure = RuntimeError("a callback wants the result of what was cancelled")
+                failure.__cause__ = error
+                self._failure = self._failure or failure
             except Exception as error:  # the caller's code; its error is the caller's to see
                 self._failure = self._failure or error
         if isinstance(outcome, TopicsError):

@@ -111,14 +111,17 @@ class Producer:
 
     def close(self, timeout: float | None = None) -> None:
         """Deliver what is left and stop. After `timeout` seconds the rest is given up."""
+        self._stop(timeout)
+        with self._state:
+            self._raise_failure()
+
+    def _stop(self, patience: float | None) -> None:
         with self._state:
             self._is_closing = True
             self._state.notify_all()
-        self._thread.join(timeout)
+        self._thread.join(patience)
         self._hurry.set()
         self._thread.join()
-        with self._state:
-            self._raise_failure()
 
     def __enter__(self) -> Self:
         return self
@@ -129,11 +132,10 @@ class Producer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        try:
-            self.close()
-        except Exception:
-            if error is None:  # the caller's own error matters more
-                raise
+        self._stop(None)
+        if error is None:  # the caller's own error matters more
+            with self._state:
+                self._raise_failure()
 
     # The producer's thread
 

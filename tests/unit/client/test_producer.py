@@ -310,16 +310,16 @@ def test_an_error_of_a_callback_reaches_whoever_flushes(shell: str) -> None:
 @both
 def test_what_ends_a_with_block_is_raised_rather_than_what_a_callback_raised(shell: str) -> None:
     def fail(delivery: Delivery) -> None:
-        raise ZeroDivisionError
+        raise ZeroDivisionError if shell == "async" else SystemExit
 
     async def async_block() -> None:
-        made: Any = AsyncProducer(AsyncFlaky(Flaky()), "t", on_delivery=fail)  # type: ignore[arg-type]
+        made: Any = AsyncProducer(AsyncFlaky(Flaky()), "t", on_delivery=fail)  # type: ignore[arg-type]  # a fake log
         async with made as producer:
             await producer.send(1)
             raise KeyError("the caller's own")
 
     def block() -> None:
-        with Producer(Flaky(), "t", on_delivery=fail) as producer:  # type: ignore[arg-type]
+        with Producer(Flaky(), "t", on_delivery=fail) as producer:  # type: ignore[arg-type]  # a fake
             producer.send(1)
             raise KeyError("the caller's own")
 
@@ -329,11 +329,28 @@ def test_what_ends_a_with_block_is_raised_rather_than_what_a_callback_raised(she
 
 def test_a_callback_that_ends_its_thread_does_not_end_the_producer() -> None:
     flaky = Flaky()
-    with Producer(flaky, "t") as producer:  # type: ignore[arg-type]
+    with Producer(flaky, "t") as producer:  # type: ignore[arg-type]  # a fake log
         producer.send(1, on_delivery=lambda _: sys.exit("enough"))
         with pytest.raises(SystemExit, match="enough"):
             producer.flush(timeout=60)
         producer.send(2)
+    assert flaky.datas == [1, 2]
+
+
+def test_a_callback_that_asks_for_what_was_cancelled_does_not_end_the_producer() -> None:
+    flaky = Flaky()
+
+    async def main() -> None:
+        cancelled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        cancelled.cancel()
+        made: Any = AsyncProducer(AsyncFlaky(flaky), "t")  # type: ignore[arg-type]  # a fake log
+        async with made as producer:
+            await producer.send(1, on_delivery=lambda _: cancelled.result())
+            with pytest.raises(RuntimeError, match="was cancelled"):
+                await producer.flush(timeout=60)
+            await producer.send(2)
+
+    asyncio.run(main())
     assert flaky.datas == [1, 2]
 
 
