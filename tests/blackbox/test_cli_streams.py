@@ -59,6 +59,37 @@ def test_a_closed_pipe_ends_a_command_quietly(store: Path, unread: int, command:
     assert (ended.returncode, ended.stderr) == (0, b"")
 
 
+def test_work_goes_on_though_nobody_reads_what_is_said_beside_it(
+    tmp_path: Path, unread: int
+) -> None:
+    directory = str(tmp_path / "data")
+    loss = b'{"tombstone":{"gap_from":1,"gap_to":2,"reason":"cap"}}'
+    ended = subprocess.run(
+        [*PROGRAM, "produce", "t", "--as", "records", "--dir", directory, "--progress"],
+        env=environment(),
+        input=b'{"data":1}\n%b\n{"data":2}\n' % loss,
+        stdout=subprocess.PIPE,
+        stderr=unread,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout) == (0, b"appended 2 records to t, seq 1 to 2\n")
+
+
+def test_an_exit_code_tells_what_was_wrong_though_nobody_reads_the_words(
+    store: Path, unread: int
+) -> None:
+    for command, code in ((["read", "nothing", "--dir", "DIR"], 3), (["read", "--no-such"], 2)):
+        ended = subprocess.run(
+            [*PROGRAM, *on(store, command)],
+            env=environment(),
+            stderr=unread,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        assert ended.returncode == code
+
+
 def test_commands_do_their_work_without_any_standard_stream(tmp_path: Path) -> None:
     line = 'exec "$@" <&- >&- 2>&-'
     directory = str(tmp_path / "data")

@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 from click.shell_completion import CompletionItem
@@ -21,6 +21,9 @@ from topics import __version__
 from topics.cli._exit import INTERRUPTED, OK, code_for
 from topics.cli._extras import missing
 from topics.errors import RefusedToOpen, TopicsError, Unauthorized
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer  # in collections.abc from Python 3.12 on
 
 
 class Place(NamedTuple):
@@ -133,6 +136,9 @@ def _prepare_streams(*, as_json: bool) -> None:
 
     JSON is always UTF-8; what people read shows missing letters as escapes.
     """
+    if isinstance(sys.stderr, io.TextIOWrapper):
+        raw = io.BufferedWriter(_Unread(sys.stderr.fileno(), "w", closefd=False))
+        sys.stderr = io.TextIOWrapper(raw, sys.stderr.encoding, line_buffering=True)
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - open to the end
@@ -140,6 +146,16 @@ def _prepare_streams(*, as_json: bool) -> None:
         if isinstance(stream, io.TextIOWrapper):
             encoding = "utf-8" if as_json else None
             stream.reconfigure(encoding=encoding, errors="backslashreplace")
+
+
+class _Unread(io.FileIO):
+    """Standard error. What a command says beside its work may go unread; its work goes on."""
+
+    def write(self, data: Buffer, /) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            return memoryview(data).nbytes
 
 
 def _nobody_reads_on() -> None:

@@ -125,18 +125,11 @@ class Tally:
         if self._shows and now >= self._next:
             self._next = now + PROGRESS_SECONDS
             rate = self.count / max(now - self._started, 0.001)
-            self._show(f"\r{self.count} records, {rate:.0f}/s ")
+            print(f"\r{self.count} records, {rate:.0f}/s ", end="", file=sys.stderr, flush=True)
 
     def close(self) -> None:
-        if self._next:
-            self._show("\n")
-
-    def _show(self, text: str) -> None:
-        """Records are appended though nobody may read on how many."""
-        try:
-            print(text, end="", file=sys.stderr, flush=True)
-        except BrokenPipeError:
-            self._shows, self._next = False, 0.0
+        if self._shows and self._next:
+            print(file=sys.stderr)
 
     def facts(self) -> dict[str, object]:
         return {

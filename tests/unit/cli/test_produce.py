@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import types
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -73,17 +72,3 @@ def test_a_line_too_long_for_any_record_is_refused_before_all_of_it_is_read(
     assert answer.code == 2
     assert "line 2: longer than 1.0 MiB, which no record may be" in answer.err
     assert "appended 1 record to t, seq 1 to 1 before that" in answer.err
-
-
-def test_a_produce_goes_on_when_nobody_reads_its_progress(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Unread(io.StringIO):
-        def flush(self) -> None:
-            raise BrokenPipeError
-
-    monkeypatch.setattr("topics.cli.produce.sys", types.SimpleNamespace(stderr=Unread()))
-    answer = topics(
-        "produce", "t", "--dir", tmp_path, "--batch", 1, "--progress", stdin="1\n2\n3\n"
-    )
-    assert (answer.code, answer.out) == (0, "appended 3 records to t, seq 1 to 3\n")
