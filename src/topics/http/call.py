@@ -116,6 +116,10 @@ class Call:
 
         self.service.runner.start(op, done)
 
+    def ration(self, work: Callable[[], None]) -> None:
+        """Do what may take long, now or when others have had their turn; a failure is answered."""
+        self.reply.turns.rations.take(lambda: self.settle(None, lambda _call, _none: work()))
+
     def settle(self, outcome: T | TopicsError, answer: Callable[[Call, T], None]) -> None:
         """Answer with a result, or refuse with the error that came of it instead."""
         if isinstance(outcome, TopicsError):

@@ -75,8 +75,8 @@ def _json(call: Call) -> None:
             # Where the transport compresses, it says so itself.
             call.answer(body, headers=_headers(tag, found, "s" if form == "z" else form))
 
-    key = b"json%d%d" % (include.tags, include.meta)
-    call.run(call.engine.pages.read(call.names[0], query, key, known.versions), answer)
+    key, pages = b"json%d%d" % (include.tags, include.meta), call.engine.pages
+    call.ration(lambda: call.run(pages.read(call.names[0], query, key, known.versions), answer))
 
 
 def _gzip(call: Call) -> bool:

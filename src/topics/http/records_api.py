@@ -106,10 +106,10 @@ def _may_configure(
 def diff(call: Call) -> None:
     (name,) = call.names
     sent = requests.decode_diff(call.json_body(may_be_empty=True))
-    pages = call.service.pages
-    found = pages.find(name, sent)
+    pages, rations = call.service.pages, call.reply.turns.rations
+    found = None if rations.is_used_up else pages.find(name, sent)
     if found is not None:
-        _answer_known(call, *found)
+        rations.take(partial(_answer_known, call, *found))
         return
     engine = call.engine
     query = ReadQuery(
@@ -132,9 +132,20 @@ def diff(call: Call) -> None:
         )
         call.reply(Spliced(responses.diff_page(page, rendered, spent)))
 
+    def is_known_now() -> bool:
+        """Whether somebody before in line had the page rendered; then it is the answer."""
+        found = pages.find(name, sent)
+        if found is not None:
+            _answer_known(call, *found)
+        return found is not None
+
+    def read() -> None:
+        if not is_known_now():
+            call.run(engine.read(name, query), answer)
+
     wait_ms = min(sent.wait_ms, MAX_WAIT_MS)
     if not wait_ms:
-        call.run(engine.read(name, query), answer)
+        call.ration(read)
         return
     poll = call.service.changes.poll(name, wait_ms)
 
@@ -157,9 +168,15 @@ def diff(call: Call) -> None:
             poll.cancel()
             raise
 
+    def look() -> None:
+        if is_known_now():
+            poll.cancel()
+        else:
+            call.run(begin(), first)
+
     call.reply.on_gone = poll.cancel
     call.reply.on_half_close = poll.give_up
-    call.run(begin(), first)
+    call.ration(look)
 
 
 def _answer_known(call: Call, topic: Topic, known: KnownPage) -> None:

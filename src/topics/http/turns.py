@@ -9,12 +9,17 @@ Nobody waits for long: a turn of more than two milliseconds is cut into several.
 waits for nobody: a connection that is heard twice in a row, with nobody in between, is served and
 answered on the spot. The end of a turn costs the loop a round of its own, which a lone client would
 pay for with every request.
+
+What takes long is rationed: the loop hears everybody whose input has come before it does anything
+else, and a hundred long pages, each made as it is asked for, would be one long stall for whoever
+comes next. Beyond its ration of a turn such work stands in line for the next ones.
 """
 
 from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
@@ -22,6 +27,9 @@ log = logging.getLogger("topics.http")
 
 HELD_NS = 2_000_000
 """How long a request may wait for others to be served with it, and an answer to leave with it."""
+
+RATION_NS = 2_000_000
+"""How much of a turn long work may take, and one piece of it more."""
 
 
 class Corked(Protocol):
@@ -47,10 +55,12 @@ class Turns:
         "_is_lone",
         "_schedule",
         "_work",
+        "rations",
     )
 
     def __init__(self, schedule: Callable[[Callable[[], None]], object]) -> None:
         self._schedule = schedule
+        self.rations = Rations(schedule)
         self._work: list[Callable[[], None]] = []
         self._corked: list[Corked] = []
         self._corked_ns = 0  # since when the first of them waits
@@ -142,6 +152,45 @@ def _uncork(connection: Corked) -> None:
     except Exception:  # one connection's bug must not hold up the others
         log.exception("sending an answer failed")
         connection.abort()
+
+
+class Rations:
+    """Long work, a little of it in each turn; in the order in which it came."""
+
+    __slots__ = ("_line", "_schedule", "_spent_ns", "is_used_up")
+
+    def __init__(self, schedule: Callable[[Callable[[], None]], object]) -> None:
+        self._schedule = schedule
+        self._line: deque[Callable[[], None]] = deque()
+        self._spent_ns = 0
+        self.is_used_up = False
+        """Whether what comes now has to stand in line; the next ration is scheduled."""
+
+    def take(self, work: Callable[[], None]) -> None:
+        """Do this now, or in one of the next turns if long work has had enough of this one."""
+        if self.is_used_up:
+            self._line.append(work)
+        else:
+            self._do(work)
+
+    def _do(self, work: Callable[[], None]) -> None:
+        began_ns = time.perf_counter_ns()
+        try:
+            work()
+        finally:
+            self._spent_ns += time.perf_counter_ns() - began_ns
+            if self._spent_ns >= RATION_NS and not self.is_used_up:
+                self.is_used_up = True
+                self._schedule(self._renew)
+
+    def _renew(self) -> None:
+        self.is_used_up = False
+        self._spent_ns = 0
+        while self._line and not self.is_used_up:
+            try:
+                self._do(self._line.popleft())
+            except Exception:  # one's bug must not hold up the others
+                log.exception("work that stood in line failed")
 
 
 class Gathering:

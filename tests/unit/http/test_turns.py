@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from topics.http.turns import Gathering, Turns
+from topics.http import turns
+from topics.http.turns import RATION_NS, Gathering, Turns
 
 
 class Loop:
@@ -219,3 +220,75 @@ def test_a_crowd_is_served_together_and_who_is_alone_at_once(loop: Loop) -> None
     assert loop.done == ["served"]
     loop.end_turn()
     assert loop.done == ["served", "served"]
+
+
+class Clock:
+    """Stands in for `time`: moves only when somebody works."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+
+    def perf_counter_ns(self) -> int:
+        return self.now_ns
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(turns, "time", clock)
+    return clock
+
+
+def works(loop: Loop, clock: Clock, what: int, *, ns: int) -> Callable[[], None]:
+    def work() -> None:
+        clock.now_ns += ns
+        loop.done.append(str(what))
+
+    return work
+
+
+def test_long_work_takes_its_ration_of_a_turn_and_goes_on_in_the_next(
+    loop: Loop, clock: Clock
+) -> None:
+    rations = loop.turns.rations
+    for number in range(5):
+        rations.take(works(loop, clock, number, ns=RATION_NS // 2))
+    assert loop.done == ["0", "1"]
+    assert len(loop.scheduled) == 1
+    loop.end_turn()
+    rations.take(works(loop, clock, 5, ns=1))
+    assert loop.done == ["0", "1", "2", "3"], "who comes later stands behind"
+    loop.end_turn()
+    assert loop.done == ["0", "1", "2", "3", "4", "5"]
+    assert not rations.is_used_up
+    assert not loop.scheduled, "nothing is left to do"
+
+
+def test_short_work_is_done_at_once_and_costs_no_turn(loop: Loop, clock: Clock) -> None:
+    for number in range(10):
+        loop.turns.rations.take(works(loop, clock, number, ns=RATION_NS // 20))
+    assert len(loop.done) == 10
+    assert not loop.scheduled
+
+
+def test_long_work_that_leads_to_more_does_not_use_two_rations(loop: Loop, clock: Clock) -> None:
+    rations = loop.turns.rations
+    inner = works(loop, clock, 1, ns=RATION_NS)
+    rations.take(lambda: rations.take(inner))
+    assert len(loop.scheduled) == 1
+    loop.end_turn()
+    assert not loop.scheduled
+
+
+def test_long_work_that_fails_holds_up_nobody(
+    loop: Loop, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> None:
+        raise RuntimeError("broken")
+
+    rations = loop.turns.rations
+    for work in (works(loop, clock, 0, ns=RATION_NS), fail, works(loop, clock, 1, ns=1)):
+        rations.take(work)
+    with caplog.at_level(logging.CRITICAL, logger="topics.http"):
+        loop.end_turn()
+    assert loop.done == ["0", "1"]

@@ -56,6 +56,10 @@ class Worker(HandFed):
             self.connection.connection_lost(None)
 
     @property
+    def has_answer(self) -> bool:
+        return bool(self._out)
+
+    @property
     def answers(self) -> list[Answer]:
         """What has come, taken."""
         found: list[Answer] = []
