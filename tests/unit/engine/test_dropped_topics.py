@@ -67,3 +67,14 @@ def test_the_disk_space_of_a_dropped_topic_comes_back_though_nobody_writes_any_m
     store.clock.advance(600_000)
     store.log.maintain()
     assert store.disk.listdir("/data/meta") == snapshots, "nothing is left to do"
+
+
+def test_checkpoints_alone_remove_the_files_of_a_dropped_topic() -> None:
+    store = Store()
+    store.append("a", 1)
+    store.append("b", 1)
+    store.log.checkpoint()
+    store.log.drop("a")
+    for _ in range(2):  # and no other upkeep
+        store.log.checkpoint()
+    assert store.disk.listdir("/data/topics") == ["00000002"]
