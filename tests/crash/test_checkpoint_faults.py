@@ -388,6 +388,7 @@ def test_sn13_a_capture_waits_for_a_delete_that_is_committed_but_not_applied(end
     log.create("t", durability="fsync")
     log.append("t", [{"data": number, "tag": "x" if number % 2 else "y"} for number in range(6)])
     log.checkpoint()
+    assert log.delete("t", match="neither").deleted == 0  # the tags are at hand from now on
     committer.is_late = True
     delete = engine.delete("t", before=None, match=Match("x"))
     assert next(delete) is committer.unanswered[0]

@@ -10,7 +10,7 @@ from topics.core.topic import Topic
 from topics.engine.effects import Op
 from topics.engine.kernel import CONTROL_BYTES, Kernel
 from topics.engine.tagging import TagLoader
-from topics.errors import InvalidRequest, NotFound, Throttled, TopicNotFound
+from topics.errors import Internal, InvalidRequest, NotFound, Throttled, TopicNotFound
 from topics.storage.crashpoints import crashpoint
 from topics.storage.frames import encode
 from topics.storage.wal.submission import Submission
@@ -56,13 +56,21 @@ class Deleter:
             topic = self._kernel.topic(name)
             with topic.tags.held():
                 if match is not None:
-                    yield from self._tags.load(topic)
+                    yield from self._load_tags(topic)
                     if self._kernel.topic(name) is not topic:
                         continue  # dropped and made anew: the old one has no files any more
                 yield from self._kernel.retain(topic)
                 yield from self._kernel.sections.enter(topic.id)
                 if self._kernel.topic(name) is topic:  # a wait may have brought a drop
                     return (yield from self._delete(topic, before, match))
+
+    def _load_tags(self, topic: Topic) -> Op[None]:
+        """Before the commit: applying must not fail."""
+        try:
+            yield from self._tags.load(topic)
+        except (OSError, KeyError) as error:
+            message = f"tags of topic {topic.name!r} could not be read: {error}"
+            raise Internal(message) from error
 
     def _delete(self, topic: Topic, before: int | None, match: Match | None) -> Op[DeleteResult]:
         """The same, in a topic that takes writes now, with its tags at hand."""

@@ -46,8 +46,8 @@ class TagLoader:
     def load(self, topic: Topic) -> Op[None]:
         """Have the index loaded when this ends, unless the topic was dropped meanwhile.
 
-        Whoever wants it while it is being loaded waits for that. Raises `Internal` when records
-        cannot be read; then nothing is loaded.
+        Whoever wants it while it is being loaded waits for that. When records cannot be read, the
+        error of the disk passes through, for a replay to know of a missing file; nothing is loaded.
         """
         while not topic.tags.loaded and self._is_there(topic):
             gate = self._under_way.get(topic.id)
@@ -90,13 +90,12 @@ class TagLoader:
         for attempt in range(1, TRIES + 1):
             try:
                 return (yield from self._look(topic, at, most))
-            except (OSError, KeyError) as error:
+            except (OSError, KeyError):
                 # A checkpoint may have moved the records, or they died and it let them go.
                 if not self._is_there(topic) or topic.earliest > at:
                     return at
                 if attempt == TRIES:
-                    message = f"tags of topic {topic.name!r} could not be read: {error}"
-                    raise Internal(message) from error
+                    raise
         raise AssertionError("unreachable")
 
     def _look(self, topic: Topic, at: int, most: int) -> Op[int]:

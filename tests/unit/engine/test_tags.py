@@ -33,6 +33,19 @@ def test_a_tag_is_not_taken_from_rotten_bytes() -> None:
     assert store.log.state("a").count == 1
 
 
+def test_a_delete_by_tag_that_cannot_see_all_tags_deletes_nothing_and_says_why() -> None:
+    store = Store()
+    store.log.create("a", durability="fsync")
+    store.append("a", *range(9), tag="t")
+    store.log.checkpoint()
+    store.restart()
+    for path in [path for path in store.disk.paths() if "/topics/" in path]:
+        store.disk.unlink(path)
+    with pytest.raises(Internal, match="tags of topic 'a' could not be read: "):
+        store.log.delete("a", match="t")
+    assert store.log.state("a").count == 9
+
+
 def test_a_delete_by_tag_finds_its_records_though_most_others_die_before_its_turn() -> None:
     slow = Slow()
     run(slow.engine.put("t", {"durability": "fsync"}))
