@@ -26,6 +26,7 @@ from topics.core.routers import Router
 from topics.core.topic import Topic
 from topics.engine.caps import due_to_caps
 from topics.engine.effects import Gate, Io, Op
+from topics.engine.heads import RESERVING
 from topics.engine.kernel import CONTROL_BYTES, Kernel
 from topics.engine.passes import (
     PASS_BYTES,
@@ -48,7 +49,6 @@ from topics.storage.wal.submission import Submission
 FLAGS_AT = 5
 MAX_SHARED = 4
 """Stretches kept for the other routers of their source."""
-RESERVING = ("disk", "ephemeral")
 
 Reserve = Callable[[Topic, int], Op[None]]
 """Makes a ceiling at or above a seq durable."""

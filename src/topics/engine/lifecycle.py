@@ -19,13 +19,14 @@ from topics.core.facts import (
 from topics.core.topic import SEQ_BASE, Topic
 from topics.engine.arenas import Arenas
 from topics.engine.effects import Op, stepwise
+from topics.engine.heads import EPHEMERAL_BLOCK
 from topics.engine.kernel import CONTROL_BYTES, FactSubmission, Kernel
 from topics.errors import Throttled, TopicExistsIncompatible, TopicNotEmpty
 from topics.storage.crashpoints import crashpoint
 from topics.storage.segments.drop import retire_topics
 from topics.values import Created, Dropped
 
-FIRST_CEILING = {"disk": 256, "ephemeral": 65_536}
+FIRST_CEILING = {"disk": 256, "ephemeral": EPHEMERAL_BLOCK}
 
 
 class Lifecycle:

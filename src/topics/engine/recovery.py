@@ -22,13 +22,14 @@ import msgspec
 
 from topics.core.catalog import App, Catalog
 from topics.core.config import parse_json
-from topics.core.facts import Fact, SeqSkipped
+from topics.core.facts import Fact
 from topics.core.leases import LeaseBook
 from topics.core.routers import Router
-from topics.core.topic import Ledger, Topic
+from topics.core.topic import Topic
 from topics.engine.arenas import Arenas
 from topics.engine.capture import restore
 from topics.engine.clock import Clock
+from topics.engine.heads import resume_head
 from topics.engine.history import ALL, Resident, SegmentHistory
 from topics.engine.leftovers import clear_leftovers
 from topics.engine.originals import Originals
@@ -328,7 +329,11 @@ def _reconcile(found: Found, replay: Replay, clock: Clock) -> None:
         history = topic.history
         assert isinstance(history, SegmentHistory)
         history.marks_below = ALL
-        _resume_heads(found, topic, same_boot=boot_ids.get(topic.id) == ours)
+        same_boot = boot_ids.get(topic.id) == ours
+        keeps_reserved = found.leaves_reserved(same_boot)
+        skipped = resume_head(topic, same_boot=same_boot, keeps_reserved=keeps_reserved)
+        if skipped is not None:
+            found.owed.append(skipped)
         _check_segments(found, topic, history)
         if topic.leases is not None:
             _resume_leases(topic, topic.leases)
@@ -356,40 +361,6 @@ def _boot_ids(found: Found, replay: Replay) -> dict[int, bytes]:
             if line.id not in boot_ids and written in known:
                 boot_ids[line.id] = known[written]
     return boot_ids
-
-
-def _resume_heads(found: Found, topic: Topic, *, same_boot: bool) -> None:
-    """Every seq up to the durable ceiling counts as handed out."""
-    klass = topic.config.durability
-    if klass == "ephemeral":
-        _restart_ephemeral(topic)
-    elif klass == "disk" and topic.reserved > topic.head and not found.leaves_reserved(same_boot):
-        kind = SeqSkipped.UNASSIGNED if same_boot else SeqSkipped.POWER_LOSS
-        skipped = SeqSkipped(topic.id, topic.last_ts, topic.head + 1, topic.reserved, kind)
-        topic.apply_skipped(skipped)
-        found.owed.append(skipped)
-    topic.handed_out = topic.head
-
-
-def _restart_ephemeral(topic: Topic) -> None:
-    """Records are gone; seqs go on above every one handed out, and old cursors are told."""
-    unclean = topic.reserved > topic.head
-    head = max(topic.head, topic.reserved)
-    topic.ledger = (
-        Ledger(lost_crash=head)
-        if unclean
-        else Ledger(
-            deleted=topic.ledger.deleted,
-            lost_cap=topic.ledger.lost_cap,
-            lost_ttl=topic.ledger.lost_ttl,
-            lost_crash=topic.ledger.lost_crash + topic.count,
-            skipped=topic.ledger.skipped,
-            source_trim=topic.ledger.source_trim,
-        )
-    )
-    if topic.ledger.gone != head:
-        topic.ledger = Ledger(lost_crash=head)
-    topic.wipe(head)
 
 
 def _check_segments(found: Found, topic: Topic, history: SegmentHistory) -> None:

@@ -20,6 +20,7 @@ from topics.engine.arenas import Arenas
 from topics.engine.caps import due_to_caps
 from topics.engine.drafts import ANY_SIZE
 from topics.engine.effects import Op, Sleep
+from topics.engine.heads import EPHEMERAL_BLOCK, RESERVING
 from topics.engine.kernel import CONTROL_BYTES, FactSubmission, Kernel
 from topics.engine.leads import leads_of, remembered_of
 from topics.engine.lifecycle import Lifecycle
@@ -30,11 +31,8 @@ from topics.values import Ack
 
 RESERVE_BLOCK = 256
 MAX_RESERVE_BLOCK = 4096
-EPHEMERAL_BLOCK = 65_536
 FAST_BLOCK_MS = 100
 NEVER = 1 << 64
-RESERVING = ("disk", "ephemeral")
-"""Classes whose seqs are reserved ahead, so that none is given out twice after a crash."""
 MAX_ROOM_WAIT_MS = 5000
 ROOM_POLL_MS = 10
 FRAME_BYTES = 64

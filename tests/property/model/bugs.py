@@ -145,11 +145,11 @@ def keys_are_not_replayed() -> Iterator[None]:
 
 @planted("lose_power")
 def reserved_seqs_are_given_out_again() -> Iterator[None]:
-    def resume(original: Callable[..., None], found: object, topic: Topic, **kw: bool) -> None:
+    def resume(original: Callable[..., Fact | None], topic: Topic, **kw: int) -> Fact | None:
         topic.reserved = min(topic.reserved, topic.head)
-        original(found, topic, **kw)
+        return original(topic, **kw)
 
-    return instead(recovery, "_resume_heads", resume)
+    return instead(recovery, "resume_head", resume)
 
 
 @planted("lose_power")
