@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import islice
+from typing import NamedTuple
 
 import msgspec
 
@@ -50,6 +51,16 @@ BULK_BYTES = 16 << 20
 
 _CHUNK_FRAMES = 32_768
 _TOPICS_NAMED = 10
+_ANY_NUMBER = 1 << 64
+
+
+class Lost(NamedTuple):
+    """Frames that salvage gave up in one place."""
+
+    behind: int
+    """The lfn of the last frame before them."""
+    frames: int
+    """How many they were at the most."""
 
 
 class GenerationScan(msgspec.Struct):
@@ -63,6 +74,8 @@ class GenerationScan(msgspec.Struct):
     """Facts in log order, each with the lfn of its last frame. Beacons are left out."""
     frames: int = 0
     """How many frames these are, beacons included."""
+    lost: list[Lost] = msgspec.field(default_factory=list)
+    """In log order; always empty without salvage."""
 
     @property
     def closed(self) -> ClosedCleanly | None:
@@ -150,7 +163,16 @@ def scan_group(
         source_id = add_source(log_file.path)
         result.sources[source_id] = log_file
         reader = _FileReader(fs, log_file, mark, is_newest=is_newest, salvage=salvage)
-        reader.read(offset, lfn, partial(_tell, progress, passed, total))
+        note = partial(_tell, progress, passed, total)
+        reader.read(offset, lfn, note)
+        if reader.lost and not is_newest:
+            # The file behind it tells how many frames there were. With too high a number the ones
+            # behind the damage would pass for later than those of that file.
+            most_lost = found[number + 1].header.first_lfn - 1 - lfn - reader.frames
+            reader = _FileReader(
+                fs, log_file, mark, is_newest=False, salvage=True, most_lost=most_lost
+            )
+            reader.read(offset, lfn, note)
         _take(result, reader, reader.collector.entries(source_id))
         lfn = reader.lfn
         passed += log_file.size
@@ -192,10 +214,11 @@ def _take(result: GroupScan, reader: _FileReader, entries: list[tuple[int, Fact]
     generation = result.generations[-1]
     generation.entries += entries
     generation.frames += reader.frames
+    generation.lost += reader.lost
     result.bytes_scanned += reader.bytes_read
     result.torn_bytes += reader.torn_bytes
     result.orphans += reader.orphans
-    if reader.is_damaged:
+    if reader.lost:
         result.damaged.append(reader.log_file.path)
 
 
@@ -218,13 +241,21 @@ class _FileReader:
     """Reads one log file and judges where it ends."""
 
     def __init__(
-        self, fs: Fs, log_file: LogFile, mark: int, *, is_newest: bool, salvage: bool
+        self,
+        fs: Fs,
+        log_file: LogFile,
+        mark: int,
+        *,
+        is_newest: bool,
+        salvage: bool,
+        most_lost: int = _ANY_NUMBER,
     ) -> None:
         self.log_file = log_file
         self._fs = fs
         self._mark = mark
         self._is_newest = is_newest
         self._salvage = salvage
+        self._most_lost = most_lost
         self.collector = _collector(log_file.size, mark)
         self.lfn = 0
         self.frames = 0
@@ -234,7 +265,7 @@ class _FileReader:
         self.tail_may_hold_acks = False
         self.torn_bytes = 0
         self.orphans = 0
-        self.is_damaged = False
+        self.lost: list[Lost] = []
         self._buf = b""
         self._note: Callable[[int], None] = lambda offset: None
 
@@ -348,13 +379,15 @@ class _FileReader:
         """Bytes that were durable are gone: refuse, or in salvage find the next sound frame."""
         if not self._salvage:
             raise self._corrupt(end)
-        self.is_damaged = True
         self._collect(pending, end.offset)
         resumed = resync(self._buf, end.offset, len(self._buf), store_mark=self._mark)
-        if resumed is not None:
-            # How many frames were lost is unknown. Too high an ordinal is safe, one too low would
-            # pass for a frame that the snapshot already contains.
-            self.lfn += max(1, (resumed - end.offset) // OVERHEAD)
+        stop = len(self._buf) if resumed is None else resumed
+        # How many frames were lost is unknown. Too high an ordinal is safe, one too low would
+        # pass for a frame that the snapshot already contains.
+        frames = min(max(1, (stop - end.offset) // OVERHEAD), self._most_lost)
+        left = self._most_lost - sum(place.frames for place in self.lost)
+        self.lost.append(Lost(self.lfn, frames))
+        self.lfn += max(0, min(frames, left))
         return resumed
 
     def _corrupt(self, end: CleanEnd | Unreadable) -> RefusedToOpen:

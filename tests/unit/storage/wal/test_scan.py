@@ -24,12 +24,13 @@ from tests.unit.storage.wal.builders import (
 from topics.core.facts import Appended, ClosedCleanly, HeadReserved
 from topics.errors import RefusedToOpen
 from topics.storage import layout
-from topics.storage.frames import encode
+from topics.storage.frames import OVERHEAD, encode
 from topics.storage.wal import scan as scan_module
 from topics.storage.wal.files import HEADER_SIZE, Link
 from topics.storage.wal.follow import follow, intact_frames, whole_submissions
 from topics.storage.wal.groups import Group, discover, files_from
 from topics.storage.wal.repair import quarantine
+from topics.storage.wal.scan import GenerationScan, Lost
 from topics.storage.wal.submission import Position, Submission
 from topics.testing import FaultFs, SimDisk
 
@@ -177,6 +178,78 @@ def test_a_stop_that_was_written_on_is_no_clean_stop() -> None:
     disk.kill()
     generation, *_ = Log(disk).scans[0].generations
     assert generation.closed is None
+
+
+def frames_of(log: Log) -> list[tuple[int, int]]:
+    """The lfn and the offset of each frame of the log's first file."""
+    data = log.disk.peek(FIRST_FILE)
+    starts = [frame.offset for frame in intact_frames(data, HEADER_SIZE, len(data))]
+    return list(enumerate(starts, 1))
+
+
+def test_salvage_counts_what_it_gives_up_by_the_bytes_it_took() -> None:
+    disk = SimDisk()
+    log = Log(disk)
+    written = [log.append(b"%d" % number * 100) for number in (1, 2, 3)]
+    disk.kill()
+    disk.settle()
+    before = written[1].last_lfn - 1
+    disk.flip(FIRST_FILE, written[1].offset + 45)
+    (generation,) = Log(disk, salvage=True).scans[0].generations
+    (lost,) = generation.lost
+    assert lost.behind == before
+    assert lost.frames == len(written[1].frames) // OVERHEAD == 3
+
+
+def rotated() -> Log:
+    """A log that stopped cleanly in its second file."""
+    log = Log(SimDisk(), settings=SMALL)
+    for number in range(40):
+        log.append(b"%d" % number * 400)
+    for _ in range(4):
+        log.append(LARGE, durable=False)
+    closing(log, 44)
+    log.close()
+    log.disk.kill()
+    log.disk.settle()
+    assert len(log_files(log.disk)) == 2
+    return log
+
+
+def salvaged(log: Log) -> GenerationScan:
+    """What is left of it, with the ordinals in order; the clean stop is seen."""
+    (generation,) = Log(log.disk, settings=SMALL, salvage=True).scans[0].generations
+    lfns = [lfn for lfn, _ in generation.entries]
+    assert lfns == sorted(set(lfns))
+    assert isinstance(generation.closed, ClosedCleanly)
+    return generation
+
+
+def test_the_file_behind_tells_salvage_how_many_frames_were_lost() -> None:
+    log = rotated()
+    lfn, offset = frames_of(log)[10]
+    log.disk.flip(FIRST_FILE, offset + 45)
+    assert salvaged(log).lost == [Lost(lfn - 1, 1)]
+
+
+def test_it_tells_so_of_several_places_together() -> None:
+    log = rotated()
+    places = [frames_of(log)[at] for at in (10, 20)]
+    for _, offset in places:
+        log.disk.flip(FIRST_FILE, offset + 45)
+    first, second = salvaged(log).lost
+    assert first == Lost(places[0][0] - 1, 2)
+    assert second.frames == 2
+    assert second.behind >= places[1][0] - 1
+
+
+def test_frames_that_became_zeros_up_to_the_end_of_a_file_are_counted() -> None:
+    log = rotated()
+    frames = frames_of(log)
+    lfn, offset = frames[20]
+    size = len(log.disk.peek(FIRST_FILE))
+    log.disk.poke(FIRST_FILE, offset, bytes(size - offset))
+    assert salvaged(log).lost == [Lost(lfn - 1, len(frames) - 20)]
 
 
 def test_a_large_log_is_read_in_bulk_with_the_same_result(
