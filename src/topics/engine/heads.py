@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from topics.core.facts import SeqSkipped
+from topics.core.facts import HeadReserved, SeqSkipped
 from topics.core.topic import Ledger, Topic
 
 RESERVING = ("disk", "ephemeral")
@@ -11,28 +11,48 @@ EPHEMERAL_BLOCK = 65_536
 """How many seqs a reservation of an ephemeral topic adds to those of the write that asks for it."""
 
 
-def resume_head(topic: Topic, *, same_boot: bool, keeps_reserved: bool) -> SeqSkipped | None:
-    """Count every seq up to the durable ceiling as given out.
+def ceiling_of(topic: Topic) -> int:
+    """The highest seq that may have been given out, if the class reserves seqs ahead."""
+    return max(topic.head, topic.reserved)
+
+
+def resume_head(
+    topic: Topic, *, same_boot: bool, keeps_reserved: bool, doubtful: int = 0
+) -> SeqSkipped | HeadReserved | None:
+    """Count every seq up to the durable ceiling as given out, and those that salvage doubts.
 
     The answer has to be logged before anything else. With `keeps_reserved` somebody else may yet
-    use the seqs below the ceiling, and they stay free.
+    use the seqs behind the head, and they stay free.
     """
     klass = topic.config.durability
-    skipped = None
+    owed: SeqSkipped | HeadReserved | None = None
     if klass == "ephemeral":
+        if doubtful:
+            topic.reserved = ceiling_of(topic) + doubtful
+            owed = HeadReserved(topic.id, topic.last_ts, topic.reserved)
         _restart_ephemeral(topic)
-    elif klass == "disk" and topic.reserved > topic.head and not keeps_reserved:
+    elif keeps_reserved:
+        pass
+    elif doubtful:
+        # Whatever the class: what made it one that reserves may be among the lost.
+        owed = _skip(topic, max(ceiling_of(topic), topic.head + doubtful), SeqSkipped.REPAIR)
+    elif klass == "disk" and topic.reserved > topic.head:
         kind = SeqSkipped.UNASSIGNED if same_boot else SeqSkipped.POWER_LOSS
-        skipped = SeqSkipped(topic.id, topic.last_ts, topic.head + 1, topic.reserved, kind)
-        topic.apply_skipped(skipped)
+        owed = _skip(topic, topic.reserved, kind)
     topic.handed_out = topic.head
+    return owed
+
+
+def _skip(topic: Topic, through: int, kind: int) -> SeqSkipped:
+    skipped = SeqSkipped(topic.id, topic.last_ts, topic.head + 1, through, kind)
+    topic.apply_skipped(skipped)
     return skipped
 
 
 def _restart_ephemeral(topic: Topic) -> None:
     """Records are gone; seqs go on above every one handed out, and old cursors are told."""
     unclean = topic.reserved > topic.head
-    head = max(topic.head, topic.reserved)
+    head = ceiling_of(topic)
     topic.ledger = (
         Ledger(lost_crash=head)
         if unclean

@@ -219,6 +219,9 @@ def _cannot_start(error: Exception) -> RefusedToOpen:
 
 
 def _needs_checkpoint(found: Found, shards: int) -> bool:
+    """Behind damage too: with a snapshot of its own the next open needs no salvage."""
+    if any(scan.damaged for scan in found.scans):
+        return True
     wanted = {layout.group_key(shard, shards) for shard in range(shards)}
     moved = any(scan.key not in wanted and scan.generations for scan in found.scans)
     return moved or found.bytes_replayed > CHECKPOINT_AFTER_BYTES

@@ -330,10 +330,14 @@ def _reconcile(found: Found, replay: Replay, clock: Clock) -> None:
         assert isinstance(history, SegmentHistory)
         history.marks_below = ALL
         same_boot = boot_ids.get(topic.id) == ours
-        keeps_reserved = found.leaves_reserved(same_boot)
-        skipped = resume_head(topic, same_boot=same_boot, keeps_reserved=keeps_reserved)
-        if skipped is not None:
-            found.owed.append(skipped)
+        owed = resume_head(
+            topic,
+            same_boot=same_boot,
+            keeps_reserved=found.leaves_reserved(same_boot),
+            doubtful=replay.doubts.of(topic),
+        )
+        if owed is not None:
+            found.owed.append(owed)
         _check_segments(found, topic, history)
         if topic.leases is not None:
             _resume_leases(topic, topic.leases)

@@ -9,6 +9,7 @@ follow the one before it means a lost or misdirected write, and the start is ref
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
 
 import msgspec
 
@@ -17,9 +18,11 @@ from topics.core.facts import (
     Appended,
     CheckpointMarked,
     ClosedCleanly,
+    ConfigUpdated,
     Deleted,
     Fact,
     Forwarded,
+    HeadReserved,
     RouterCreated,
     RouterDropped,
     SeqSkipped,
@@ -31,6 +34,8 @@ from topics.core.facts import (
 from topics.core.topic import SEQ_BASE, Topic
 from topics.engine import effects
 from topics.engine.arenas import Arenas
+from topics.engine.doubts import Doubts
+from topics.engine.heads import ceiling_of
 from topics.engine.history import SegmentHistory
 from topics.engine.originals import Copier, Originals
 from topics.engine.tagging import TagLoader
@@ -84,6 +89,7 @@ class Replay:
         self.repaired: list[SeqSkipped] = []  # gaps of salvage, to be logged by the new run
         self.boot_ids: dict[int, bytes] = {}  # per topic: of the run that last logged for it
         self.graveyard: dict[int, Topic] = {}
+        self.doubts = Doubts(contained.holds, (router.dest_id for router in catalog.routers))
 
     def run(self, scans: Iterable[GroupScan]) -> None:
         generations: dict[int, list[GenerationScan]] = {}
@@ -100,6 +106,8 @@ class Replay:
             self._run_generation(number, parts)
         live = set(self._catalog.by_id)
         self._catalog.routers.drop_orphans(live)
+        if self._salvage:
+            self.doubts.weigh(chain.from_iterable(generations.values()), self._catalog)
 
     def _run_generation(self, number: int, parts: list[GenerationScan]) -> None:
         agnostic: list[Fact] = []
@@ -116,6 +124,8 @@ class Replay:
                 if isinstance(fact, Forwarded):
                     passes.append(fact)
                 if topic_id:
+                    if self._salvage:
+                        self._note_seqs(fact, topic_id, (number, lfn))
                     self._apply(fact, topic_id, number, part.boot_id)
                 elif not isinstance(fact, CheckpointMarked | ClosedCleanly):
                     agnostic.append(fact)
@@ -125,6 +135,8 @@ class Replay:
         for part in parts:
             closed = part.closed
             if closed is not None:
+                if self._salvage:
+                    self._reach_heads(closed, number)
                 self._settle_heads(closed)
 
     # Facts of one topic
@@ -181,6 +193,44 @@ class Replay:
         if run.first_seq > topic.head + 1:
             self._gap(topic, run.first_seq)
         return run
+
+    # Salvage
+
+    def _note_seqs(self, fact: Fact, topic_id: int, place: tuple[int, int]) -> None:
+        """Before a fact is applied: whether it tells which seqs were given out before it."""
+        topic = self._catalog.by_id.get(topic_id)
+        if topic is None:
+            if isinstance(fact, TopicCreated):
+                self.doubts.settle(topic_id, *place)
+            return
+        if topic_id in self._dropped:
+            return
+        is_volatile = topic.config.durability == "ephemeral"
+        match fact:
+            case HeadReserved() if is_volatile:
+                self.doubts.settle(topic_id, *place)
+            case Appended() | Forwarded(runs=(_, *_)) if not is_volatile:
+                self.doubts.settle(topic_id, *place)
+            case SeqSkipped() if fact.hi > topic.head:
+                # One that ends below the head was found by an earlier salvage, which may have
+                # been cut short before it had logged what else it doubted.
+                self.doubts.settle(topic_id, *place)
+                if fact.lo > topic.head + 1:
+                    self._gap(topic, fact.lo)
+            case ConfigUpdated() if is_volatile:
+                self.doubts.leave_volatile(topic)
+            case _:
+                pass
+
+    def _reach_heads(self, closed: ClosedCleanly, generation: int) -> None:
+        """A clean stop told every head: what lies between is lost, and nothing behind it."""
+        for topic_id, head in closed.heads:
+            topic = self._catalog.by_id.get(topic_id)
+            if topic is None or topic_id in self._dropped:
+                continue
+            self.doubts.settle(topic_id, generation)
+            if topic.config.durability != "ephemeral" and head > topic.head:
+                self._gap(topic, head + 1)
 
     def _gap(self, topic: Topic, first_seq: int) -> None:
         lost = SeqSkipped(topic.id, topic.last_ts, topic.head + 1, first_seq - 1, SeqSkipped.REPAIR)
@@ -251,9 +301,7 @@ class Replay:
 
 def _reached(topic: Topic) -> int:
     """The head of the run just replayed; of an ephemeral topic the log knows only a ceiling."""
-    if topic.config.durability == "ephemeral":
-        return max(topic.head, topic.reserved)
-    return topic.head
+    return ceiling_of(topic) if topic.config.durability == "ephemeral" else topic.head
 
 
 def _without_front(run: Appended, count: int) -> Appended:

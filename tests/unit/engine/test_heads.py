@@ -7,7 +7,7 @@ from array import array
 import pytest
 
 from topics.core.config import parse
-from topics.core.facts import Appended, SeqSkipped
+from topics.core.facts import Appended, HeadReserved, SeqSkipped
 from topics.core.topic import Ledger, Topic
 from topics.engine.heads import resume_head
 
@@ -80,3 +80,36 @@ def test_an_ephemeral_topic_that_stopped_cleanly_loses_only_its_records() -> Non
     assert resume_head(topic, same_boot=True, keeps_reserved=False) is None
     assert (topic.head, topic.count) == (WRITTEN, 0)
     assert audited(topic) == Ledger(lost_crash=WRITTEN)
+
+
+# Salvage
+
+
+@pytest.mark.parametrize("durability", ["memory", "disk", "fsync"])
+@pytest.mark.parametrize(
+    ("reserved", "doubtful", "head"), [(0, 4, 7), (RESERVED, 4, RESERVED), (RESERVED, 40, 43)]
+)
+def test_seqs_that_salvage_doubts_are_announced_whatever_the_class(
+    durability: str, reserved: int, doubtful: int, head: int
+) -> None:
+    topic = replayed(durability, reserved=reserved)
+    owed = resume_head(topic, same_boot=True, keeps_reserved=False, doubtful=doubtful)
+    assert owed == SeqSkipped(7, 5, WRITTEN + 1, head, SeqSkipped.REPAIR)
+    gap = topic.gap_at(WRITTEN + 1)
+    assert gap is not None
+    assert (gap.hi, gap.reason) == (head, "cap")
+    assert audited(topic) == Ledger(lost_crash=head - WRITTEN)
+
+
+def test_an_ephemeral_topic_logs_the_ceiling_that_salvage_leaves_it() -> None:
+    topic = replayed("ephemeral")
+    owed = resume_head(topic, same_boot=True, keeps_reserved=False, doubtful=40)
+    assert owed == HeadReserved(7, 5, RESERVED + 40)
+    assert (topic.head, topic.cap_hi) == (RESERVED + 40, RESERVED + 40)
+    assert audited(topic) == Ledger(lost_crash=RESERVED + 40)
+
+
+def test_a_view_doubts_nothing_that_the_owner_may_know() -> None:
+    topic = replayed("fsync")
+    assert resume_head(topic, same_boot=True, keeps_reserved=True, doubtful=4) is None
+    assert topic.head == WRITTEN
