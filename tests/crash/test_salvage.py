@@ -297,3 +297,32 @@ def test_rc14_a_view_leaves_what_it_doubts_to_the_owner() -> None:
     *_, (path, last) = store.frames(FrameType.APPEND)
     twin = store.damaged(path, last.offset)
     assert exactly(viewed(twin.disk.mount(), wal_repair="salvage"), "a") == ([1], [])
+
+
+def test_rc14_a_new_topic_is_not_taken_for_one_that_was_lost_with_all_of_it() -> None:
+    disk = SimDisk()
+    log = opened(disk.mount(), wal_shards=1)
+    log.create("kept", durability="fsync")
+    log.create("lost", durability="fsync")
+    log.append("lost", {"data": 1})
+    epochs = [log.state("lost").epoch]
+    disk.kill()
+    log = opened(disk.mount(), wal_shards=1)
+    for _ in range(3):
+        log.append("kept", {"data": 1})
+    disk.kill()
+    disk.put(f"{DATA_DIR}/topics/00000002/seg-0000000000000001.data", b"of the lost topic")
+    disk.settle()
+    store = Store(disk, {})
+    (_, made) = [frame for _, frame in store.frames(FrameType.TOPIC_CREATE)]
+    first = [frame for _, frame in store.frames(FrameType.APPEND) if frame.topic_id == 2]
+    twin = store.damaged(FLAT, made.offset, end=first[0].end)
+    for _ in range(2):
+        with twin.salvage() as log:
+            assert [topic.topic for topic in log.topics()] == ["kept"]
+            log.create("lost", durability="fsync")
+            epochs.append(log.state("lost").epoch)
+            log.drop("lost")
+    assert epochs == sorted(set(epochs))
+    aside = [path for path in twin.disk.paths() if "/quarantine/" in path and "00000002" in path]
+    assert [twin.disk.peek(path) for path in aside] == [b"of the lost topic"]

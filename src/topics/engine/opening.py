@@ -100,6 +100,9 @@ def _begin(fs: Fs, entered: directory.Directory, found: Found, opening: Opening)
     except OSError as error:
         raise _cannot_open(path, error) from error
     repair(found, settings, opening.clock)
+    # Each lost frame may have made a topic, whose id is not for another one. Not before the repair:
+    # below the next id, the directory of a topic that is unknown would pass for a dropped one's.
+    found.catalog.next_topic_id += found.lost_frames
     engine = _start(fs, entered, found, opening)
     try:
         if entered.format is None:

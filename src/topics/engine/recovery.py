@@ -98,6 +98,12 @@ class Found(msgspec.Struct):
     def torn_bytes(self) -> int:
         return sum(scan.torn_bytes for scan in self.scans)
 
+    @property
+    def lost_frames(self) -> int:
+        """How many frames salvage gave up at the most; each may have made a topic."""
+        parts = [part for scan in self.scans for part in scan.generations]
+        return sum(lost.frames for part in parts for lost in part.lost)
+
 
 def find_state(
     fs: Fs,
