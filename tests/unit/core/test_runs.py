@@ -1,9 +1,10 @@
 """Sets of seqs as runs behave like sets of integers."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.core.runs import KindRuns, RunSet
+from topics.core.runs import KindRuns, RunSet, runs_of
 
 spans = st.lists(
     st.tuples(st.integers(1, 60), st.integers(0, 6)).map(lambda s: (s[0], s[0] + s[1])),
@@ -91,3 +92,11 @@ def test_runs_of_a_range_are_cut_to_it() -> None:
     assert runs.run_at(6) is None
     assert runs.next_from(6) == (8, 12, 2)
     assert runs.next_from(13) is None
+
+
+@pytest.mark.parametrize(
+    ("seqs", "runs"),
+    [([], []), ([4], [(4, 4)]), ([1, 2, 3, 7, 9, 10], [(1, 3), (7, 7), (9, 10)])],
+)
+def test_seqs_in_a_row_are_one_run(seqs: list[int], runs: list[tuple[int, int]]) -> None:
+    assert list(runs_of(seqs)) == runs

@@ -92,6 +92,17 @@ def test_tags_come_in_order_however_they_came_and_went(
     assert list(order.beginning_with(prefix)) == expected
 
 
+def test_tags_find_their_place_though_all_around_it_went() -> None:
+    order, names = TagOrder(), "abcdef"
+    with mock.patch.object(tags_module, "ROW_TAGS", 2):
+        for tag in names:
+            order.add(tag)
+        for tag in names[2:]:
+            order.remove(tag)
+        order.add("e")
+    assert list(order.beginning_with("")) == ["a", "b", "e"]
+
+
 @pytest.mark.parametrize("start", [1, NARROW_MAX - 1, NARROW_MAX + 1])
 def test_seqs_of_any_size_are_kept(start: int) -> None:
     index = TagIndex()

@@ -121,6 +121,15 @@ def test_a_retired_topic_can_still_be_read_until_it_is_removed() -> None:
     assert disk.listdir(f"{DATA_DIR}/topics") == disk.listdir(f"{COLD_DIR}/topics") == []
 
 
+def test_others_have_a_turn_while_very_many_topics_are_retired() -> None:
+    disk = SimDisk()
+    store = make_store(disk)
+    write_sealed(store, records(1, 3))
+    absent = [TOPIC + number for number in range(1, 2 * drop.TOPICS_PER_STEP)]
+    assert len(list(retire_topics(store, [*absent, TOPIC]))) == 3
+    assert all(".deleted/" in path for path in disk.paths())
+
+
 def test_no_file_of_a_removed_topic_stays_open() -> None:
     store = make_store(SimDisk())
     seg = write_active(store, records(1, 3))
