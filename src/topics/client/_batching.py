@@ -82,6 +82,8 @@ class Batch:
         self.key = new_key()
         self._begun = math.inf
         self._tries = 0
+        self.has_left = False  # it was sent, or is about to be
+        self._lost: Unreachable | None = None  # what became of a try of which nobody knows more
 
     def __len__(self) -> int:
         return len(self.drafts)
@@ -96,15 +98,22 @@ class Batch:
 
     def judge(
         self, error: TopicsError, now: float, options: Options
-    ) -> float | Literal["split", "fail"]:
-        """Seconds until the next try, or what to do instead."""
+    ) -> float | Literal["split"] | TopicsError:
+        """Seconds until the next try, or to try halves, or what to say of records given up."""
+        if self.has_left and isinstance(error, Unreachable) and error.sent:
+            self._lost = error
         if is_passing(error):
             self._tries += 1
             wait = pause(self._tries, error)
-            return wait if now + wait < self._begun + options.delivery_timeout else "fail"
-        if len(self) > 1 and isinstance(error, _ABOUT_ONE_RECORD):
-            return "split"
-        return "fail"
+            return wait if now + wait < self._begun + options.delivery_timeout else error
+        if isinstance(error, _ABOUT_ONE_RECORD):
+            if self._lost is not None:
+                # A server that takes less than it did judges a record before it looks for the key:
+                # all of this may be in the log, and halves would have keys of their own.
+                return self._lost
+            if len(self) > 1:
+                return "split"
+        return error
 
     def halves(self) -> list[Batch]:
         """The same records in two writes: nothing of this one was appended."""

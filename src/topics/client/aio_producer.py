@@ -150,17 +150,19 @@ class AsyncProducer:
                     for half in batch.halves():
                         await self._deliver(half)
                     return
-                if next_step != "fail":
-                    if not await self._hurried(next_step):
-                        continue
-                    error = undecided(self.topic)
-                outcome = error
+                if isinstance(next_step, TopicsError):
+                    outcome = next_step
+                elif await self._hurried(next_step):
+                    outcome = undecided(self.topic)
+                else:
+                    continue
             except Exception as error:  # a bug; but whoever waits for these records must hear of it
                 outcome = unexpected(error)
             self._settle(batch, outcome)
             return
 
     async def _append(self, batch: Batch) -> Ack:
+        batch.has_left = True
         return await self._log.append(
             self.topic,
             batch.records,

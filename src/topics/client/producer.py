@@ -170,17 +170,19 @@ class Producer:
                     for half in batch.halves():
                         self._deliver(half)
                     return
-                if next_step != "fail":
-                    if not self._hurry.wait(next_step):
-                        continue
-                    error = undecided(self.topic)
-                outcome = error
+                if isinstance(next_step, TopicsError):
+                    outcome = next_step
+                elif self._hurry.wait(next_step):
+                    outcome = undecided(self.topic)
+                else:
+                    continue
             except Exception as error:  # a bug; but whoever waits for these records must hear of it
                 outcome = unexpected(error)
             self._settle(batch, outcome)
             return
 
     def _append(self, batch: Batch) -> Ack:
+        batch.has_left = True
         return self._log.append(
             self.topic,
             batch.records,

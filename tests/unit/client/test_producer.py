@@ -261,6 +261,27 @@ def test_an_error_nobody_thought_of_is_told_and_does_not_stop_the_producer(shell
 
 
 @both
+def test_a_batch_whose_answer_was_lost_is_not_tried_in_halves(
+    shell: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server that takes less than before judges records before it looks for their key."""
+    monkeypatch.setattr("topics.client._batching.pause", lambda tries, error: 0.01)
+    flaky = Flaky()
+    flaky.errors = [LOST, InvalidRequest("too large by now")]
+    told: list[Delivery] = []
+
+    async def steps(producer: Any) -> None:  # noqa: ANN401 - of either shell
+        for n in (1, 2):
+            await producer.send(n, on_delivery=told.append)
+        with pytest.raises(Unreachable):
+            await producer.close()
+
+    producing(shell, flaky, steps, linger_ms=10_000)
+    assert flaky.datas == [1, 2], "halves with keys of their own would be there twice"
+    assert [delivery.error for delivery in told] == [LOST, LOST]
+
+
+@both
 def test_closing_in_a_hurry_gives_up_what_is_on_its_way(shell: str) -> None:
     flaky = Flaky()
     flaky.errors = [LOST] * 1000
@@ -371,6 +392,27 @@ def test_a_topic_that_forgets_keys_too_soon_is_refused(shell: str) -> None:
 
     producing(shell, flaky, careless, allow_duplicates=True)
     assert flaky.datas == [1]
+
+
+@both
+def test_why_a_topic_is_refused_is_told_though_its_state_was_first_asked_for_in_vain(
+    shell: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flaky = Flaky(idempotency_window_ms=1000)
+    flaky.is_away = True
+
+    def back(tries: int, error: TopicsError) -> float:
+        flaky.is_away = False
+        return 0.01
+
+    monkeypatch.setattr("topics.client._batching.pause", back)
+
+    async def steps(producer: Any) -> None:  # noqa: ANN401 - of either shell
+        await producer.send(1)
+        with pytest.raises(InvalidRequest, match="idempotency_window_ms"):
+            await producer.close()
+
+    producing(shell, flaky, steps)
 
 
 @both
