@@ -83,23 +83,31 @@ def burial(queue: str, job: Job) -> tuple[Mapping[str, Any], str]:
 
 
 class Leases:
-    """Jobs in hand and when each lease was last known to run."""
+    """Jobs in hand and when each lease was last known to run.
+
+    A job whose lease is lost stays in hand until its handler is done with it. By then it may have
+    come a second time, under another lease.
+    """
 
     def __init__(self, lease_ms: int) -> None:
         self.lease_ms = lease_ms
-        self._held: dict[int, tuple[Job, float]] = {}
+        self._held: dict[int, tuple[Job, float]] = {}  # by seq
+        self._in_hand = 0
         self.lost = 0
         """How many jobs were taken away while they were worked on."""
 
     def __len__(self) -> int:
-        return len(self._held)
+        return self._in_hand
 
     def hold(self, job: Job, asked: float) -> None:
         """A job in hand; its lease began no sooner than it was asked for."""
+        self._in_hand += 1
         self._held[job.seq] = (job, asked)
 
     def release(self, job: Job) -> None:
-        self._held.pop(job.seq, None)
+        self._in_hand -= 1
+        if self._holds(job):
+            del self._held[job.seq]
 
     def due(self, now: float) -> list[Job]:
         """Jobs whose lease has to be renewed."""
@@ -108,12 +116,16 @@ class Leases:
 
     def renewed(self, jobs: list[Job], skipped: set[int], now: float) -> None:
         """Leases that run anew, and those that somebody else has by now."""
-        for job in jobs:
+        for job in filter(self._holds, jobs):
             if job.seq in skipped:
-                if self._held.pop(job.seq, None) is not None:
-                    self.lost += 1
-            elif job.seq in self._held:
+                del self._held[job.seq]
+                self.lost += 1
+            else:
                 self._held[job.seq] = (job, now)
+
+    def _holds(self, job: Job) -> bool:
+        held = self._held.get(job.seq)
+        return held is not None and held[0].lease_id == job.lease_id
 
     @property
     def look_every(self) -> float:

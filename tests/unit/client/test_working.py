@@ -9,8 +9,10 @@ from topics.errors import InvalidRequest
 from topics.values import Job
 
 
-def job(seq: int = 1, *, deliveries: int = 1, meta: bytes | None = None) -> Job:
-    return Job(seq, 255, 0, 0, deliveries, b'{"a":1}', "tag", meta)
+def job(
+    seq: int = 1, *, deliveries: int = 1, meta: bytes | None = None, lease_id: int = 255
+) -> Job:
+    return Job(seq, lease_id, 0, 0, deliveries, b'{"a":1}', "tag", meta)
 
 
 def test_a_lease_is_due_after_a_third_of_its_time_whatever_its_deadline_says() -> None:
@@ -30,9 +32,29 @@ def test_a_renewed_lease_runs_anew_and_a_lost_one_is_let_go() -> None:
     due = leases.due(1.0)
     leases.release(job(3))  # finished while the renewal was on its way
     leases.renewed(due, {2, 3}, 1.0)
-    assert (len(leases), leases.lost) == (1, 1)
+    assert leases.lost == 1
     assert leases.due(1.9) == []
     assert [held.seq for held in leases.due(2.0)] == [1]
+
+
+def test_a_job_whose_lease_is_lost_takes_its_handler_until_that_is_done() -> None:
+    leases = Leases(3000)
+    leases.hold(job(), 0.0)
+    leases.renewed([job()], {1}, 1.0)
+    assert len(leases) == 1
+    leases.release(job())
+    assert len(leases) == 0
+
+
+def test_a_job_that_came_again_keeps_its_lease_when_the_first_handler_is_done() -> None:
+    leases = Leases(3000)
+    first, again = job(lease_id=1), job(lease_id=2)
+    leases.hold(first, 0.0)
+    leases.hold(again, 5.0)
+    leases.renewed([first], {1}, 5.5)  # asked before, answered now
+    leases.release(first)
+    assert (len(leases), leases.lost) == (1, 0)
+    assert leases.due(6.0) == [again]
 
 
 def test_a_failed_job_waits_longer_each_time_up_to_a_minute() -> None:
