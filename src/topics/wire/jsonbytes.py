@@ -47,6 +47,8 @@ LONG_BYTES = 1 << 20
 """A text beyond this could hold so many parts that looking at each would keep others waiting."""
 _MANY_BRACKETS = 100_000
 """Brackets from which on counting them one by one would take milliseconds."""
+_UP_AND_DOWN = b"\x01\xff"
+_MOST_ROUNDS = 4
 _NEITHER_BRACKET_NOR_QUOTE = bytes(set(range(256)) - set(b'[{]}"'))
 
 # A float in MessagePack whose exponent bits are all set.
@@ -181,10 +183,27 @@ def _is_deeper(raw: bytes, max_depth: int) -> bool:
     # them every bracket is still inside or outside strings as before.
     marks = raw.translate(None, _NEITHER_BRACKET_NOR_QUOTE).replace(b'""', b"")
     outside = b"".join(marks.split(b'"')[::2])
-    steps = array("b", outside.translate(_STEPS))
+    steps = outside.translate(_STEPS)
     if len(steps) > _MANY_BRACKETS:
-        return _climbs_higher(steps, max_depth)
-    return max(accumulate(steps), default=0) > max_depth
+        return not _is_flat(steps, max_depth) and _climbs_higher(array("b", steps), max_depth)
+    return _height(steps) > max_depth
+
+
+def _height(steps: bytes) -> int:
+    return max(accumulate(array("b", steps)), default=0)
+
+
+def _is_flat(steps: bytes, height: int) -> bool:
+    """Whether many steps surely stay within `height`, told by few of them.
+
+    Most containers hold no other. Leaving these out takes away the steps to them and at most one
+    from the height, and so does leaving out what then holds no other.
+    """
+    for left_out in range(1, _MOST_ROUNDS + 1):
+        steps = steps.replace(_UP_AND_DOWN, b"")
+        if len(steps) <= _MANY_BRACKETS:
+            return max(0, _height(steps)) + left_out <= height
+    return False
 
 
 def _climbs_higher(steps: "array[int]", height: int) -> bool:
