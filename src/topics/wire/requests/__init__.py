@@ -4,6 +4,12 @@ The structs name fields as the API does; their properties and the `…Request` t
 the words of the rest of the program. The OpenAPI document is made from the same structs.
 """
 
+from topics.wire.requests.long_writes import (
+    LONG_BODY_BYTES,
+    decode_command_in_steps,
+    decode_stage_in_steps,
+    decode_write_in_steps,
+)
 from topics.wire.requests.queues import (
     AckBody,
     ClaimBody,
@@ -57,6 +63,7 @@ from topics.wire.requests.writing import (
 )
 
 __all__ = [
+    "LONG_BODY_BYTES",
     "AckBody",
     "ClaimBody",
     "Command",
@@ -88,6 +95,7 @@ __all__ = [
     "decode_ack",
     "decode_claim",
     "decode_command",
+    "decode_command_in_steps",
     "decode_commit",
     "decode_config",
     "decode_cursor",
@@ -100,6 +108,8 @@ __all__ = [
     "decode_redrive",
     "decode_router",
     "decode_stage",
+    "decode_stage_in_steps",
     "decode_watch",
     "decode_write",
+    "decode_write_in_steps",
 ]

@@ -27,7 +27,7 @@ V = TypeVar("V")
 _PAYLOAD_DEPTH = MAX_DEPTH - 3
 """Levels left to a payload inside the body, its list of records and the record."""
 
-_REFUSED_RECORDS = 100_000
+REFUSED_RECORDS = 100_000
 """What no setting allows in one write: more are refused for their number, and not looked at."""
 
 
@@ -157,7 +157,7 @@ def _decode_bare(body: bytes) -> WriteRequest | None:
         return None
     records, key = sent.records, sent.idempotency_key
     end = _BARE_END if key is None else _KEYED_END % key.encode()
-    if len(records) > _REFUSED_RECORDS:
+    if len(records) > REFUSED_RECORDS:
         return WriteRequest(Drafts([b""] * len(records)))
     sizes = [len(record.data) for record in records]
     around = len(_BARE_OPENING) + len(end) + len(_BARE_BORDER) * (len(sizes) - 1)
@@ -182,7 +182,7 @@ def _decode_plain(body: bytes) -> WriteRequest | None:
                 body, sent = tight, _write.parse(tight)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    if len(sent.records) > _REFUSED_RECORDS:
+    if len(sent.records) > REFUSED_RECORDS:
         return WriteRequest(Drafts([b""] * len(sent.records)))
     if sent.config is not None:
         return None

@@ -1,0 +1,106 @@
+"""Long bodies are decoded in several steps, unless there is something odd about them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator
+from typing import TypeVar
+
+import pytest
+from msgspec import Raw
+
+from topics.errors import InvalidRequest
+from topics.wire.requests import (
+    Drafts,
+    PublishCommand,
+    StageRequest,
+    WriteRequest,
+    decode_command_in_steps,
+    decode_stage_in_steps,
+    decode_write_in_steps,
+    long_writes,
+    writing,
+)
+
+T = TypeVar("T")
+RECORDS = [{"topic": f"t{n}", "data": n} for n in range(5)]
+DATAS = [b"0", b"1", b"2", b"3", b"4"]
+
+
+def counted(steps: Generator[None, None, T]) -> tuple[T, int]:
+    """What the steps come to, and how many there were."""
+    for count in range(1000):
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value, count
+    raise AssertionError("it never ends")
+
+
+def as_json(**body: object) -> bytes:
+    return json.dumps(body).encode()
+
+
+def test_a_write_takes_a_step_for_each_piece() -> None:
+    body = as_json(records=RECORDS, idempotency_key="k", expect_head=4, create=False)
+    sent, steps = counted(decode_write_in_steps(body, piece_bytes=0))
+    assert sent == WriteRequest(Drafts(DATAS), idempotency_key="k", expect_head=4, create=False)
+    assert steps == len(RECORDS)
+
+
+def test_columns_begin_with_the_first_record_that_uses_them() -> None:
+    mixed = [
+        {"data": 0},
+        {"data": 1, "tag": "a"},
+        {"data": 2, "node": "own"},
+        {"data": 3, "meta": {"m": 1}},
+        {"data": 4},
+    ]
+    sent, _ = counted(decode_write_in_steps(as_json(records=mixed, node="all"), piece_bytes=0))
+    assert sent.drafts == Drafts(
+        DATAS,
+        [b"", b"", b"", b'{"m":1}', b""],
+        [None, "a", None, None, None],
+        ["all", "all", "own", "all", "all"],
+    )
+
+
+def test_a_stage_keeps_the_topic_of_each_record() -> None:
+    sent, steps = counted(decode_stage_in_steps(as_json(records=RECORDS), piece_bytes=0))
+    assert sent == StageRequest([f"t{n}" for n in range(5)], Drafts(DATAS))
+    assert steps == len(RECORDS)
+
+
+def test_a_publish_comes_with_what_it_writes() -> None:
+    body = as_json(op="publish", topic="orders", request_id=7, records=RECORDS)
+    (command, sent), steps = counted(decode_command_in_steps(body, piece_bytes=0))
+    assert isinstance(command, PublishCommand)
+    assert (command.topic, command.request_id) == ("orders", Raw(b"7"))
+    assert sent == WriteRequest(Drafts(DATAS))
+    assert steps == len(RECORDS)
+
+
+def test_another_command_is_read_too_though_it_has_records() -> None:
+    body = as_json(op="ping", request_id=7, records=RECORDS)
+    (command, sent), _ = counted(decode_command_in_steps(body, piece_bytes=0))
+    assert sent is None
+    assert not isinstance(command, PublishCommand)
+
+
+def test_of_too_many_records_only_the_number_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (writing, long_writes):
+        monkeypatch.setattr(module, "REFUSED_RECORDS", 3)
+    write, _ = counted(decode_write_in_steps(as_json(records=RECORDS), piece_bytes=0))
+    assert write == WriteRequest(Drafts([b""] * 5))
+    config = {"type": "queue"}
+    body = as_json(op="publish", topic="t", records=RECORDS, config=config)
+    (_, publish), _ = counted(decode_command_in_steps(body, piece_bytes=0))
+    assert publish is not None
+    assert publish.drafts == Drafts([b""] * 5)
+    assert publish.config is not None, "whoever may not configure is told that first"
+
+
+def test_a_mistake_is_told_as_for_the_whole_body() -> None:
+    records = [*RECORDS, {"data": 1, "tag": 5}]
+    with pytest.raises(InvalidRequest, match=r"^records\[5\]\.tag: expected str"):
+        counted(decode_write_in_steps(as_json(records=records), piece_bytes=0))
