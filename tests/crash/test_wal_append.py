@@ -1,5 +1,6 @@
 """Faults while frames are appended: failing writes and power cuts around them."""
 
+import contextlib
 import errno
 from collections.abc import Callable
 from functools import partial
@@ -17,9 +18,10 @@ from tests.unit.storage.wal.builders import (
 )
 
 from topics.errors import LogFailed, LogFull, RefusedToOpen
+from topics.storage.wal import shard
 from topics.storage.wal.settings import MIB, WalSettings
 from topics.storage.wal.shard import ShardState
-from topics.testing import SECTOR, CrashMode, SimDisk, stop_at
+from topics.testing import SECTOR, CrashMode, PowerOff, SimDisk, stop_at
 
 MODES: tuple[CrashMode, ...] = get_args(CrashMode)
 SEEDS = range(6)
@@ -294,3 +296,93 @@ def test_wa18_everything_in_a_batch_with_a_sync_is_durable(
     assert stop.reached
     after = reopened(disk, log)
     assert len(after.recovered[7]) == len(after.recovered[TOPIC]) == 1
+
+
+# A long write is several calls
+
+PIECES = 5
+LONG = [b"%d" % number * 100 for number in range(4)]
+
+
+@pytest.fixture
+def _in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What takes a mebibyte otherwise takes a hundred bytes."""
+    monkeypatch.setattr(shard, "LONG_BYTES", 300)
+    monkeypatch.setattr(shard, "PIECE_BYTES", 100)
+
+
+def pieces_of(disk: SimDisk) -> int:
+    """How many calls it takes, with the beacon."""
+    log = two_acked(disk.clone())
+    before = log.faults.count("pwrite")
+    log.append(*LONG, durable=False)
+    return log.faults.count("pwrite") - before
+
+
+@pytest.mark.usefixtures("_in_pieces")
+@pytest.mark.parametrize("nth", range(1, PIECES + 1))
+def test_a_long_write_that_runs_out_of_space_is_taken_back_whole(nth: int) -> None:
+    disk = SimDisk()
+    assert pieces_of(disk) >= PIECES
+    log = two_acked(disk)
+    end = log.shard.position
+    log.faults.fail("pwrite", errno.ENOSPC, nth=nth, path=WAL_FILES)
+    assert isinstance(log.append(*LONG, durable=False).error, LogFull)
+    assert log.state() is ShardState.FULL
+    assert log.shard.position == end
+    assert len(disk.peek_durable(FIRST_FILE)) == end.offset
+    log.timer.pass_ms(SETTINGS.probe_ms)
+    assert log.append(*LONG).error is None
+    disk.crash(mode="none")
+    after = reopened(disk, log)
+    assert len(after.recovered[TOPIC]) == 2 + len(LONG)
+    check_usable(disk, after)
+
+
+@pytest.mark.usefixtures("_in_pieces")
+@pytest.mark.parametrize("nth", range(1, PIECES + 1))
+@pytest.mark.parametrize("mode", MODES)
+def test_an_io_error_inside_a_long_write_fails_the_shard_and_leaves_no_part_of_it(
+    nth: int, mode: CrashMode
+) -> None:
+    disk = SimDisk()
+    log = two_acked(disk)
+    log.faults.fail("pwrite", errno.EIO, nth=nth, path=WAL_FILES)
+    assert isinstance(log.append(*LONG).error, LogFailed)
+    assert log.state() is ShardState.FAILED
+    assert isinstance(log.append(b"4").error, LogFailed)
+    disk.crash(nth, mode)
+    after = reopened(disk, log)
+    assert len(after.recovered[TOPIC]) == 2
+    check_usable(disk, after)
+
+
+@pytest.mark.usefixtures("_in_pieces")
+@pytest.mark.parametrize("nth", range(1, PIECES + 1))
+def test_a_short_write_inside_a_long_one_is_continued(nth: int) -> None:
+    disk = SimDisk()
+    log = two_acked(disk)
+    log.faults.fail("pwrite", "short", nth=nth, path=WAL_FILES, keep=7)
+    assert log.append(*LONG).error is None
+    disk.crash(mode="none")
+    check_usable(disk, reopened(disk, log))
+
+
+@pytest.mark.usefixtures("_in_pieces")
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_power_cut_inside_a_long_write_leaves_all_of_it_or_nothing(
+    mode: CrashMode, seed: int
+) -> None:
+    lengths = set()
+    for call in range(1, PIECES + 3):
+        disk = SimDisk()
+        log = two_acked(disk)
+        log.faults.stop_before(len(log.faults.trace) + call, partial(disk.crash, seed, mode))
+        with contextlib.suppress(PowerOff):
+            log.append(*LONG)
+            disk.crash(seed, mode)
+        after = reopened(disk, log)
+        lengths.add(len(after.recovered[TOPIC]))
+        check_usable(disk, after)
+    assert lengths <= {2, 2 + len(LONG)}

@@ -82,8 +82,9 @@ def test_a_cut_anywhere_loses_whole_writes_with_their_keys() -> None:
     ended = Ended()
     ended.disk.settle()
     (path,) = [path for path in ended.disk.paths() if path.endswith(".log")]
-    begin, size = ended.submission.offset, len(ended.submission.frames)
-    starts = walk(ended.submission.frames, 0, size).offsets
+    frames = bytes(ended.submission.frames)
+    begin, size = ended.submission.offset, len(frames)
+    starts = walk(frames, 0, size).offsets
     found = []
     for cut in sorted([*starts, *(start + 30 for start in starts), size]):
         disk = ended.disk.clone()

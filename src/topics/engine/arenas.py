@@ -31,7 +31,7 @@ class Arenas:
         self._held_through = 0  # chunks up to this one are wanted by a checkpoint
         self._held: list[int] = []  # those of them that nobody else wants any more
 
-    def keep(self, topic_id: int, frames: bytes, last_seq: int) -> tuple[int, int]:
+    def keep(self, topic_id: int, frames: bytes | memoryview, last_seq: int) -> tuple[int, int]:
         """Hold frames whose last record has `last_seq`; returns source id and offset."""
         chunks = self._chunks.setdefault(topic_id, [])
         if not chunks or len(chunks[-1].arena) >= CHUNK_BYTES:
@@ -42,7 +42,9 @@ class Arenas:
         chunk.last_seq = last_seq
         return chunk.source_id, chunk.arena.append(frames)
 
-    def take(self, submission: Submission, topic_id: int, frames: bytes, last_seq: int) -> None:
+    def take(
+        self, submission: Submission, topic_id: int, frames: bytes | memoryview, last_seq: int
+    ) -> None:
         """Hold a write's frames and tell the submission where they are."""
         submission.source_id, submission.offset = self.keep(topic_id, frames, last_seq)
 

@@ -106,7 +106,7 @@ class Arena:
         used = len(self._bytes)
         return used + size <= (self.capacity if used else MAX_OFFSET)
 
-    def append(self, data: bytes) -> int:
+    def append(self, data: bytes | memoryview) -> int:
         """Keep the bytes; returns the offset of the first."""
         if not self.has_room(len(data)):
             raise ValueError(f"{len(data)} bytes do not fit the arena")
@@ -153,7 +153,7 @@ class Ring:
         """The position the next byte gets."""
         return self._end
 
-    def put(self, data: bytes) -> None:
+    def put(self, data: bytes | memoryview) -> None:
         """Mirror bytes that were just written to the log."""
         start = self._end
         self._claimed = end = start + len(data)
@@ -164,7 +164,7 @@ class Ring:
             self._put_around(data, end)
         self._end = end
 
-    def _put_around(self, data: bytes, end: int) -> None:
+    def _put_around(self, data: bytes | memoryview, end: int) -> None:
         data = data[-self._size :]
         at = (end - len(data)) % self._size
         head = min(len(data), self._size - at)

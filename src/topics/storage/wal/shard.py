@@ -1,8 +1,8 @@
 """One log group's writer, without a thread of its own.
 
 Theory of operation. A shard owns the newest file of its group and appends to it with one positioned
-write per batch. The caller (a committer) decides when to write and when to sync; the shard keeps
-the file in order around that:
+write per batch, or a few in a row if it is long. The caller (a committer) decides when to write and
+when to sync; the shard keeps the file in order around that:
 
 - room: a file is allocated ahead of its tail, in doubling steps, and rotated when full. Both happen
   between batches, so a batch that does not fit costs nothing on disk.
@@ -21,7 +21,7 @@ looks at the tail.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from typing import NoReturn
 
@@ -41,6 +41,10 @@ from topics.storage.wal.successor import NamedFile, Successor
 _CLEAN = -1
 _EARLY_SHARE = 8
 """A tail within an eighth of its age limit is synced by whoever looks, to spare a second look."""
+
+LONG_BYTES = 4 << 20
+PIECE_BYTES = 1 << 20
+"""More than the first is written in pieces of the second."""
 
 
 class ShardState(Enum):
@@ -212,10 +216,13 @@ class Shard:
         submission.wrote_ns = self.wrote_ns
 
     def write_batch(self, batch: list[Submission]) -> None:
-        """Write several submissions with one call; none of them is committed if it raises."""
-        data = b"".join([submission.frames for submission in batch])
+        """Write several submissions as one; none of them is committed if it raises."""
         count = sum([submission.count for submission in batch])
-        offset = self.write(data, count) if data else self._tail
+        if sum([len(submission.frames) for submission in batch]) > LONG_BYTES:
+            offset = self._write_long([submission.frames for submission in batch], count)
+        else:
+            data = b"".join([submission.frames for submission in batch])
+            offset = self.write(data, count) if data else self._tail
         lfn = self.lfn - count
         for submission in batch:
             lfn += submission.count
@@ -225,8 +232,10 @@ class Shard:
             submission.wrote_ns = self.wrote_ns
             offset += len(submission.frames)
 
-    def write(self, data: bytes, count: int) -> int:
+    def write(self, data: bytes | memoryview, count: int) -> int:
         """Append `count` frames; returns the offset of the first. Not durable yet."""
+        if len(data) > LONG_BYTES:
+            return self._write_long([data], count)
         if self.state is not ShardState.OPEN:
             self._heal_or_refuse()
         if self._tail + len(data) + BEACON_SIZE > self._room:
@@ -249,14 +258,52 @@ class Shard:
         crashpoint("wal.after_write")
         if self._ring is not None:
             self._ring.put(data)
-        self._tail = start + len(data)
+        self._move_tail(start + len(data), count, began)
+        return offset
+
+    def _write_long(self, parts: Sequence[bytes | memoryview], count: int) -> int:
+        """`write` without a copy of it all, in pieces between which others have the interpreter.
+
+        Nobody sees that there are pieces: the tail moves when the last one is written, so a sync
+        beside them speaks for none, and after a crash a part of a write is a torn tail.
+        """
+        if self.state is not ShardState.OPEN:
+            self._heal_or_refuse()
+        size = sum(map(len, parts)) + BEACON_SIZE
+        if self._tail + size > self._room:
+            self._make_room(size)
+        offset = end = self._tail
+        if self._beacon_due:
+            self._beacon_due = False
+            parts = [self._beacon(), *parts]
+            count += 1
+            offset += BEACON_SIZE
+        pieces = [piece for part in parts for piece in _pieces(memoryview(part))]
+        began = self.clock()
+        try:
+            for piece in pieces:
+                write_all(self._file, piece, end)
+                end += len(piece)
+        except OSError as error:
+            self._write_failed(error)
+        self._wrote_at_ns = ended = self.clock()
+        self.wrote_ns = ended - began
+        crashpoint("wal.after_write")
+        if self._ring is not None:
+            for piece in pieces:
+                self._ring.put(piece)
+        self._move_tail(end, count, began)
+        return offset
+
+    def _move_tail(self, end: int, count: int, began_ns: int) -> None:
+        """Take over what was written; the order of steps is explained in the module."""
+        self._tail = end
         self.lfn += count
         self._batches += 1
         if self._dirty_since_ns < 0:
-            self._dirty_since_ns = began
-        return offset
+            self._dirty_since_ns = began_ns
 
-    def _put_rest(self, data: bytes, start: int, written: int) -> None:
+    def _put_rest(self, data: bytes | memoryview, start: int, written: int) -> None:
         if written <= 0:
             raise OSError("write made no progress")
         write_all(self._file, memoryview(data)[written:], start + written)
@@ -523,3 +570,7 @@ class Shard:
         self._leave_beacon()
         if self._tail > before:
             self._sync_file()
+
+
+def _pieces(data: memoryview) -> Iterator[memoryview]:
+    return (data[at : at + PIECE_BYTES] for at in range(0, len(data), PIECE_BYTES))

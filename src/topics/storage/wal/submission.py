@@ -47,7 +47,7 @@ class Submission:
     def __init__(
         self,
         shard: int,
-        frames: bytes,
+        frames: bytes | memoryview,
         count: int,
         *,
         durable: bool,

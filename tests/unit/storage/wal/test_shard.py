@@ -4,6 +4,7 @@ import errno
 import threading
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,9 +25,11 @@ from topics.core.facts import Beacon, Fact, FileHeader
 from topics.errors import Internal, LogFailed, LogFull
 from topics.storage import identity, layout
 from topics.storage.frames import Frame, decode_at, encode
+from topics.storage.fs import Buffer, File, write_all
+from topics.storage.wal import shard
 from topics.storage.wal.files import BEACON_SIZE, HEADER_SIZE, Beacons
 from topics.storage.wal.settings import MIB, WalSettings
-from topics.storage.wal.shard import ShardState
+from topics.storage.wal.shard import LONG_BYTES, PIECE_BYTES, ShardState
 from topics.storage.wal.submission import Position, Submission
 from topics.testing import SimDisk
 
@@ -418,3 +421,95 @@ def test_a_sync_that_failed_beside_a_write_without_space_stays_final() -> None:
     assert shard.state is ShardState.FAILED
     assert [type(error) for error in refusals] == [LogFailed]
     assert not shard.try_heal()
+
+
+# Long writes
+
+HUGE = b'"' + b"y" * (LONG_BYTES - 200) + b'"'
+"""Two of these are a long write."""
+ROOMY = WalSettings(cache_bytes=1 << 16, max_unsynced=64 * MIB)
+
+
+@pytest.mark.parametrize("cache_bytes", [0, 1 << 16, 16 * MIB])
+def test_a_long_write_lies_where_it_says_and_is_counted_once(cache_bytes: int) -> None:
+    log = Log(SimDisk(), settings=msgspec.structs.replace(ROOMY, cache_bytes=cache_bytes))
+    log.append(b"0", durable=False)
+    before, writes = log.shard.stats(), log.faults.count("pwrite")
+    submission = log.append(HUGE, HUGE, durable=False)
+    after = log.shard.stats()
+    assert log.faults.count("pwrite") - writes == -(-len(submission.frames) // PIECE_BYTES)
+    assert (after.frames - before.frames, after.batches - before.batches) == (2, 1)
+    assert after.bytes_written - before.bytes_written == len(submission.frames)
+    assert submission.last_lfn == log.shard.lfn == 3
+    source = log.sources.get(submission.source_id)
+    size = len(submission.frames)
+    assert source.pread(submission.offset, size) == submission.frames
+    view = source.view(submission.offset, size)
+    assert view is None or view == submission.frames
+    assert log.append(b"1", durable=False).offset == submission.offset + size
+
+
+def test_a_long_write_after_a_sync_begins_behind_a_beacon() -> None:
+    disk = SimDisk()
+    log = Log(disk, settings=ROOMY)
+    log.append(b"1")
+    durable = log.shard.synced
+    submission = log.append(HUGE, HUGE, durable=False)
+    assert submission.offset == durable.offset + BEACON_SIZE
+    assert submission.last_lfn == 4
+    (beacon,) = beacons_of(disk.peek(FIRST_FILE))
+    assert (beacon.file_lfn, beacon.offset) == (1, durable.offset)
+    log.append(b"2", durable=False)
+    assert len(beacons_of(disk.peek(FIRST_FILE))) == 1, "nothing was synced since"
+
+
+def test_a_long_write_in_several_submissions_tells_each_its_place() -> None:
+    log = Log(SimDisk(), settings=ROOMY)
+    log.append(b"0")
+    batch = [log.submission(HUGE), log.submission(b"1", b"2"), log.submission(HUGE)]
+    end = log.shard.position.offset + BEACON_SIZE
+    log.shard.write_batch(batch)
+    for submission, lfn in zip(batch, (3, 5, 6), strict=True):
+        assert (submission.offset, submission.last_lfn) == (end, lfn)
+        source = log.sources.get(submission.source_id)
+        assert source.pread(end, len(submission.frames)) == submission.frames
+        end += len(submission.frames)
+    assert log.shard.position.offset == end
+
+
+def test_a_long_write_that_does_not_fit_goes_to_the_next_file() -> None:
+    settings = WalSettings(file_bytes=10 * MIB, cache_bytes=1 << 16)
+    log = Log(SimDisk(), settings=settings)
+    log.append(HUGE, HUGE)
+    second = log.append(HUGE, HUGE)
+    assert second.error is None
+    assert second.offset == HEADER_SIZE
+    assert log.shard.stats().rotations == 1
+
+
+def test_a_shard_that_has_failed_takes_no_long_write_either() -> None:
+    log = Log(SimDisk(), settings=ROOMY)
+    log.shard.abandon("because")
+    assert isinstance(log.append(HUGE, HUGE).error, LogFailed)
+    assert log.shard.lfn == 0
+
+
+def test_a_sync_beside_a_long_write_speaks_for_none_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Log(SimDisk(), settings=ROOMY)
+    log.append(b"1", durable=False)
+    before = log.shard.position
+    written: list[int] = []
+
+    def write_and_sync(file: File, data: Buffer, offset: int) -> None:
+        write_all(file, data, offset)
+        written.append(len(data))
+        log.shard.sync()
+
+    monkeypatch.setattr(shard, "write_all", write_and_sync)
+    submission = log.append(HUGE, HUGE, durable=False)
+    assert sum(written) == len(submission.frames)
+    assert len(written) > 2
+    assert log.shard.synced == before
+    assert log.shard.is_dirty
+    log.shard.sync()
+    assert log.shard.synced == log.shard.position
