@@ -30,6 +30,15 @@ class RecordBatch(msgspec.Struct, gc=False):
     def __len__(self) -> int:
         return len(self.datas)
 
+    def part(self, first: int, end: int) -> RecordBatch:
+        """Some of its records, as a batch of their own."""
+        return RecordBatch(
+            self.datas[first:end],
+            None if self.metas is None else self.metas[first:end],
+            None if self.tags is None else self.tags[first:end],
+            None if self.nodes is None else self.nodes[first:end],
+        )
+
     @property
     def nbytes(self) -> int:
         """The accounted size: data and meta. Tags and nodes are free."""

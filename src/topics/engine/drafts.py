@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 
 from topics.core.batch import RecordBatch
 from topics.engine.settings import EngineSettings
@@ -11,6 +11,8 @@ from topics.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
 MAX_META_MEMBERS = 64
 MAX_KEY_BYTES = 256
 ANY_SIZE = 1 << 64
+STEP_RECORDS = 64
+"""Looked at between two pauses."""
 
 
 def check_batch(
@@ -25,6 +27,21 @@ def check_batch(
     No record has more bytes than `at_most`: whoever knows the size of the whole saves a look at
     each.
     """
+    _check_whole(batch, limits, key)
+    check_records(batch, limits, at_most=at_most)
+
+
+def check_batch_in_steps(
+    batch: RecordBatch, limits: EngineSettings, *, key: str | None
+) -> Generator[None, None, None]:
+    """The same for a long batch, with pauses."""
+    _check_whole(batch, limits, key)
+    for first in range(0, len(batch), STEP_RECORDS):
+        check_records(batch.part(first, first + STEP_RECORDS), limits, first=first)
+        yield
+
+
+def _check_whole(batch: RecordBatch, limits: EngineSettings, key: str | None) -> None:
     count = len(batch.datas)
     if not count:
         raise InvalidRequest("a write needs at least one record")
@@ -32,17 +49,21 @@ def check_batch(
         raise BatchTooLarge(records=count, maximum=limits.max_batch_records)
     if key is not None and len(key.encode()) > MAX_KEY_BYTES:
         raise InvalidRequest(f"an idempotency key has at most {MAX_KEY_BYTES} bytes")
-    check_records(batch, limits, at_most=at_most)
 
 
-def check_records(batch: RecordBatch, limits: EngineSettings, *, at_most: int = ANY_SIZE) -> None:
-    """The limits of each record alone, however many there are; at least one."""
+def check_records(
+    batch: RecordBatch, limits: EngineSettings, *, at_most: int = ANY_SIZE, first: int = 0
+) -> None:
+    """The limits of each record alone, however many there are; at least one.
+
+    `first` is what the first of them is counted as.
+    """
     if _are_within(batch, limits, at_most):
         return
     absent = [None] * len(batch)
     metas = batch.metas or [b""] * len(batch)
     columns = zip(batch.tags or absent, batch.nodes or absent, metas, batch.datas, strict=True)
-    for index, (tag, node, meta, data) in enumerate(columns):
+    for index, (tag, node, meta, data) in enumerate(columns, first):
         _check_name(tag, "tag", index, limits.max_tag_bytes)
         _check_name(node, "node", index, limits.max_node_bytes)
         _check_meta(meta, index, limits.max_meta_bytes)

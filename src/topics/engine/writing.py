@@ -25,6 +25,7 @@ from topics.engine.kernel import CONTROL_BYTES, FactSubmission, Kernel
 from topics.engine.leads import leads_of, remembered_of
 from topics.engine.lifecycle import Lifecycle
 from topics.errors import HeadMismatch, Throttled, TopicNotFound
+from topics.storage.frame_prepared import PreparedAppend
 from topics.storage.frames import NO_LEADS, encode_append
 from topics.storage.wal.submission import Submission
 from topics.values import Ack
@@ -106,11 +107,13 @@ class Appender:
         config: Mapping[str, Any] | None = None,
         timing: Timing | None = None,
         wait_for_room: bool = False,
+        prepared: PreparedAppend | None = None,
     ) -> Op[Ack]:
         """Append a batch whole, or raise with nothing done.
 
         Everything that may wait comes first. From the look at the key to the submission nothing
-        waits, so of two writes with one key, or one `expect_head`, only one can pass.
+        waits, so of two writes with one key, or one `expect_head`, only one can pass. That has to
+        be short: of a long batch the frames are `prepared` before.
         """
         waited_ms, created = 0.0, False
         if self._kernel.pace_ms is not None and not wait_for_room:
@@ -133,7 +136,9 @@ class Appender:
         if expect_head is not None and topic.handed_out != expect_head:
             raise HeadMismatch(topic=name, expected=expect_head, head_seq=topic.handed_out)
         nbytes = self._admit(topic, batch)
-        submission = self._stage(topic, batch, nbytes, keys=() if key is None else (key,))
+        submission = self._stage(
+            topic, batch, nbytes, keys=() if key is None else (key,), prepared=prepared
+        )
         if not submission.done:
             yield submission
         if submission.error is not None:
@@ -431,6 +436,7 @@ class Appender:
         *,
         ends: Sequence[int] = (),
         keys: Sequence[str | None] = (),
+        prepared: PreparedAppend | None = None,
     ) -> AppendSubmission:
         kernel = self._kernel
         evicted = kernel.due_eviction(topic) if topic.config.ttl_ms else None
@@ -449,9 +455,13 @@ class Appender:
         if is_logged and (evicted is not None or remembered):
             leads = leads_of(evicted, remembered, first, durable=durable)
             count += len(remembered) + (evicted is not None)
-        frames, run = encode_append(
-            topic.id, first, ts, batch, durable=durable, ends=ends, leads=leads
-        )
+        frames: bytes | memoryview
+        if prepared is None:
+            frames, run = encode_append(
+                topic.id, first, ts, batch, durable=durable, ends=ends, leads=leads
+            )
+        else:
+            frames, run = prepared.finish(topic.id, first, ts, durable=durable, leads=leads)
         submission = AppendSubmission(
             kernel.committer.shard_of(topic.id),
             frames,
