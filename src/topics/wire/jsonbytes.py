@@ -130,7 +130,7 @@ def compact(raw: bytes | bytearray | memoryview, max_depth: int = MAX_DEPTH) -> 
     if type(raw) is not bytes:
         raw = bytes(raw)
     # Shorter texts have no room to open and close that many brackets.
-    if len(raw) > 2 * max_depth and _is_deeper(raw, max_depth):
+    if len(raw) > 2 * max_depth and is_deeper(raw, max_depth):
         raise _too_deep(max_depth)
     try:
         _skim(raw)
@@ -149,7 +149,7 @@ def compact_all(raws: list[Any], max_depth: int = MAX_DEPTH) -> list[bytes]:
     texts: list[bytes] = [raw if type(raw) is bytes else bytes(raw) for raw in raws]
     if not texts:
         return texts
-    if max(map(len, texts)) > 2 * max_depth and any(_is_deeper(raw, max_depth) for raw in texts):
+    if max(map(len, texts)) > 2 * max_depth and any(is_deeper(raw, max_depth) for raw in texts):
         raise _too_deep(max_depth)
     try:
         for _ in map(_skim, texts):
@@ -169,7 +169,7 @@ def _tighten(raw: bytes) -> bytes:
     return raw if tight == raw else tight
 
 
-def _is_deeper(raw: bytes, max_depth: int) -> bool:
+def is_deeper(raw: bytes, max_depth: int) -> bool:
     """Whether containers nest deeper than `max_depth`.
 
     Runs before the text is known to be valid. Up to its first error malformed text nests

@@ -26,7 +26,7 @@ def test_many_brackets_are_counted_like_few(steps: list[str], depth: int, piece:
     deepest = max(accumulate(1 if step == "[" else -1 for step in steps), default=0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jsonbytes, "_MANY_BRACKETS", piece)
-        assert jsonbytes._is_deeper(text, depth) == (deepest > depth)
+        assert jsonbytes.is_deeper(text, depth) == (deepest > depth)
 
 
 @pytest.fixture

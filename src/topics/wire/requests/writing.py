@@ -16,9 +16,8 @@ from typing import TypeVar
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from topics.errors import InvalidRequest
 from topics.wire.decoding import BodyDecoder
-from topics.wire.jsonbytes import MAX_DEPTH, compact
+from topics.wire.jsonbytes import MAX_DEPTH, is_deeper
 from topics.wire.numbers import U64, Body
 from topics.wire.requests.topics import ConfigBody
 
@@ -230,14 +229,10 @@ def _names_size(around: bytes, names: list[str | None]) -> int:
 
 
 def _are_shallow(payloads: list[bytes], *, largest: int) -> bool:
-    """Whether no payload nests too deep; short ones have no room for it."""
+    """Whether no payload, known to be valid, nests too deep; short ones have no room for it."""
     room = 2 * _PAYLOAD_DEPTH
     if largest <= room:
         return True
-    try:
-        for payload in payloads:
-            if len(payload) > room:
-                compact(payload, _PAYLOAD_DEPTH)
-    except InvalidRequest:
-        return False
-    return True
+    return not any(
+        len(payload) > room and is_deeper(payload, _PAYLOAD_DEPTH) for payload in payloads
+    )
