@@ -1,5 +1,7 @@
 """Collecting one request body within its limits, however it arrives."""
 
+from io import BytesIO
+
 from topics.http import refusals
 from topics.http.coding import BadGzip, Inflater, TooMuch
 from topics.http.messages import Response
@@ -25,10 +27,10 @@ class Body:
         self._max_bytes = max_bytes
         self._inflater = Inflater(max_bytes) if gzipped else None
         self._damage: str | None = None
-        # A body in one piece is never copied. Later pieces go into one buffer: a list of very
-        # small chunks would cost many times their size.
+        # A body in one piece is never copied. Later pieces go into one buffer, which becomes the
+        # body as it is: a list of very small chunks would cost many times their size.
         self._first = b""
-        self._rest: bytearray | None = None
+        self._rest: BytesIO | None = None
 
     def feed(self, data: bytes) -> Response | None:
         """Take one piece; a refusal means the rest is not wanted."""
@@ -59,10 +61,11 @@ class Body:
     def _keep(self, data: bytes) -> None:
         self._kept += len(data)
         if self._rest is not None:
-            self._rest += data
+            self._rest.write(data)
         elif self._first:
-            self._rest = bytearray(self._first)
-            self._rest += data
+            self._rest = BytesIO()
+            self._rest.write(self._first)
+            self._rest.write(data)
             self._first = b""
         else:
             self._first = data
@@ -76,7 +79,7 @@ class Body:
                 self._damage = self._damage or str(error)
         if self._damage is not None:
             return refusals.malformed(f"the body is not valid gzip: {self._damage}")
-        return self._first if self._rest is None else bytes(self._rest)
+        return self._first if self._rest is None else self._rest.getvalue()
 
 
 def plan_body(headers: dict[bytes, bytes], *, max_bytes: int) -> Body | Response:

@@ -11,6 +11,7 @@ import binascii
 import time
 from collections import deque
 from collections.abc import Callable
+from io import BytesIO
 
 from wsproto.connection import Connection, ConnectionState, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Event, Ping, TextMessage
@@ -74,7 +75,7 @@ class WebSocket(asyncio.Protocol, Upgrade):
         self._holds = 0
         self._deaf = False
         self._processing = False
-        self._partial = bytearray()  # pieces of an unfinished message; text stays encoded
+        self._partial: BytesIO | None = None  # of an unfinished message; text stays encoded
         self._message_bytes = 0
         self._frame_bytes = 0
         self._written = 0
@@ -144,12 +145,13 @@ class WebSocket(asyncio.Protocol, Upgrade):
             return
         if event.frame_finished:
             self._frame_bytes = 0
+        if self._partial is not None or not event.message_finished:
+            self._partial = self._partial or BytesIO()
+            self._partial.write(encoded)
         if not event.message_finished:
-            self._partial += encoded
             return
-        if self._partial:
-            encoded = bytes(self._partial + encoded)
-            self._partial = bytearray()
+        if self._partial is not None:
+            encoded, self._partial = self._partial.getvalue(), None
         self._message_bytes = 0
         self._deliver(encoded, is_text=isinstance(event, TextMessage))
 
