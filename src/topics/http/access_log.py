@@ -131,7 +131,7 @@ class AccessLog:
                 request.version,
                 status,
                 _tick() - started_ns,
-                len(request.body),
+                request.taken_bytes or len(request.body),
                 key_id,
                 request.peer,
             )

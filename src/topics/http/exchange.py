@@ -93,6 +93,7 @@ class Exchange(ABC):
             return False
         if self._body is not None:
             body = self._body.finish()
+            self._body = None  # it would keep what the application lets go of
             if isinstance(body, Response):
                 self(body)
                 return False
@@ -189,6 +190,7 @@ class Exchange(ABC):
 
     def over(self) -> None:
         """Report the end to the application, once."""
+        self.on_gone = None  # it leads back here
         if self._admitted:
             self._admitted = False
             try:

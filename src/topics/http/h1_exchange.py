@@ -58,7 +58,8 @@ class H1Exchange(Exchange):
         """Whether both ask the same thing of the same target, and need not be done in turn."""
         mine, theirs = self.request, other.request
         same = mine.method == theirs.method and mine.target == theirs.target
-        return same and mine.may_run_ahead and not mine.wants_websocket
+        is_free = mine.may_run_ahead and theirs.may_run_ahead
+        return same and is_free and not mine.wants_websocket
 
     def unread_bytes(self) -> int | None:
         """How much of the body is still to come; None when nobody knows."""

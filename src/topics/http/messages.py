@@ -28,11 +28,12 @@ class Request:
 
     # Defaults live on the class: most requests never set them, and each request is short-lived.
     body: bytes = b""
+    taken_bytes: int = 0  # of a body that was taken off it
     context: Any = None  # the application's own; the transport never looks
     standing: Any = None  # the application's too: what it found out from the head alone
     echo: Headers = ()  # set by the application: what every answer to it carries
     wants_websocket: bool = False
-    may_run_ahead: bool = True  # set by the application: before equal ones have been answered
+    may_run_ahead: bool = True  # set by the application: beside equal ones, before or behind it
     _query: Query | None = None
 
     def __init__(
@@ -64,6 +65,12 @@ class Request:
         request.standing = self.standing
         request._query = self._query
         return request
+
+    def take_body(self) -> bytes:
+        """The body, of which the request keeps only the size: it may take much memory."""
+        body, self.body = self.body, b""
+        self.taken_bytes += len(body)
+        return body
 
     @property
     def segments(self) -> tuple[str, ...]:

@@ -13,14 +13,15 @@ from topics.engine.drafts import check_batch
 from topics.engine.effects import Op
 from topics.engine.reading import Query as ReadQuery
 from topics.engine.writing import Timing
-from topics.errors import Forbidden, TopicsError
+from topics.errors import Forbidden, InvalidRequest, TopicsError
 from topics.http.auth import Scope
 from topics.http.call import Call
 from topics.http.known_pages import KnownPage
 from topics.http.messages import Spliced
 from topics.http.routing import Endpoint, Resource, Routes
 from topics.http.write_turns import Writer, WriteTurns, answer_write
-from topics.values import DeleteResult, Page
+from topics.storage.frame_prepared import PreparedAppend
+from topics.values import Ack, DeleteResult, Page
 from topics.wire import requests, responses
 from topics.wire.predicates import Predicate
 from topics.wire.rendering import Include, render_records, rows_of
@@ -45,13 +46,15 @@ def write(together: WriteTurns, call: Call) -> None:
     """Write with the others of this turn, unless there are conditions."""
     (name,) = call.names
     body = call.json_body()
+    if len(body) > requests.LONG_BODY_BYTES:
+        together.write_before(name)
+        _write_long(call, name)
+        return
     sent = requests.decode_write(body)
     if sent.config is not None:
         sent = _may_configure(call, name, sent, sent.config)
     batch = batch_of(sent.drafts)
-    key = sent.idempotency_key
-    if key is None and b"idempotency-key" in call.request.headers:
-        key = _text_of(call.header(b"idempotency-key"))
+    key = _key_of(call, sent)
     engine = call.engine
     check_batch(batch, engine.kernel.settings, key=key, at_most=len(body))
     return_seqs = call.query.flag("return_seqs", default=True) if call.request.raw_query else True
@@ -73,6 +76,54 @@ def write(together: WriteTurns, call: Call) -> None:
         ),
         partial(answer_write, timing, return_seqs, call),
     )
+
+
+def _write_long(call: Call, name: str) -> None:
+    """Write what takes so long to decode that others have to have their turn meanwhile."""
+    call.request.may_run_ahead = False  # what comes behind it on its connection stays there
+    timing = Timing()
+    return_seqs = call.query.flag("return_seqs", default=True)
+
+    def understood() -> Op[tuple[WriteRequest, RecordBatch, str | None, PreparedAppend]]:
+        lane = call.service.lane
+        body = call.request.take_body()
+        if not body:
+            raise InvalidRequest("the client has gone")
+        sent = yield from lane.slices(requests.decode_write_in_steps(body))
+        if sent.config is not None:
+            sent = _may_configure(call, name, sent, sent.config)
+        batch, key = batch_of(sent.drafts), _key_of(call, sent)
+        limits = call.engine.kernel.settings
+        return sent, batch, key, (yield from lane.prepared(batch, limits, key=key))
+
+    def written() -> Op[Ack]:
+        sent, batch, key, prepared = yield from call.service.lane.alone(understood())
+        return (
+            yield from call.engine.append(
+                name,
+                batch,
+                key=key,
+                expect_head=sent.expect_head,
+                create=sent.create,
+                config=sent.config.fields() if sent.config is not None else None,
+                timing=timing,
+                wait_for_room=sent.disable_backpressure,
+                prepared=prepared,
+            )
+        )
+
+    def forget() -> None:
+        call.request.take_body()
+
+    call.reply.on_gone = forget  # of use while it is in line
+    call.run(written(), partial(answer_write, timing, return_seqs, call))
+
+
+def _key_of(call: Call, sent: WriteRequest) -> str | None:
+    key = sent.idempotency_key
+    if key is None and b"idempotency-key" in call.request.headers:
+        key = _text_of(call.header(b"idempotency-key"))
+    return key
 
 
 def _text_of(header: bytes) -> str:

@@ -17,6 +17,7 @@ from topics.http.access_log import AccessLog
 from topics.http.auth import KeyId, Keyring
 from topics.http.errors import internal
 from topics.http.known_pages import KnownPages
+from topics.http.lane import Lane
 from topics.queue import Queues
 from topics.storage.wal.shard import ShardState
 
@@ -73,6 +74,9 @@ class Service:
     access_log: AccessLog | None = None
     known_pages: KnownPages | None = None
     pressure: Callable[[], float] = lambda: 0.0
+
+    def __post_init__(self) -> None:
+        self.lane = Lane(self.clock)
 
     @property
     def ready_engine(self) -> Engine:

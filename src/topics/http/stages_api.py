@@ -1,7 +1,8 @@
 """Staged writes: keep records aside part by part, then commit an epoch once.
 
-Bodies may be large, so they are decoded on a pool thread. A key has to be allowed every topic of a
-stage, when it is staged and again when it is committed: the two calls may come from different keys.
+Bodies may be large, so they are decoded on a pool thread, and long JSON in slices. A key has to be
+allowed every topic of a stage, when it is staged and again when it is committed: the two calls may
+come from different keys.
 """
 
 from __future__ import annotations
@@ -22,17 +23,25 @@ from topics.wire.requests import StageRequest
 
 def stage(call: Call) -> None:
     is_arrow = call.header(b"content-type").startswith(ARROW_STREAM)
-    body = call.request.body if is_arrow else call.json_body()
+    if not is_arrow:
+        call.json_body()
     app, *numbers = call.names
     epoch, part, attempt = map(path_u64, ("epoch", "part", "attempt"), numbers)
 
-    def decode() -> StageRequest:
-        if is_arrow:
-            return _decode_arrow(body, max_bytes=call.service.limits.max_body_bytes)
-        return requests.decode_stage(body)
+    def decoded() -> Op[StageRequest]:
+        body, lane = call.request.take_body(), call.service.lane
+        if not is_arrow and len(body) > requests.LONG_BODY_BYTES:
+            steps = requests.decode_stage_in_steps(body)
+            return (yield from lane.alone(lane.slices(steps)))
+        if not is_arrow:
+            short: StageRequest = yield Io(lambda: requests.decode_stage(body))
+            return short
+        most = call.service.limits.max_body_bytes
+        columns: StageRequest = yield Io(lambda: _decode_arrow(body, max_bytes=most))
+        return columns
 
     def kept() -> Op[Staged]:
-        sent: StageRequest = yield Io(decode)
+        sent = yield from decoded()
         for topic in dict.fromkeys(sent.topics):
             call.allow_body_name(topic)
         rows = StageRows(sent.topics, batch_of(sent.drafts))

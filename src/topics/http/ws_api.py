@@ -34,6 +34,7 @@ from topics.wire.requests import (
     PublishCommand,
     SubscribeCommand,
     UnsubscribeCommand,
+    WriteRequest,
 )
 from topics.wire.requests.watching import Command
 
@@ -41,6 +42,7 @@ _log = logging.getLogger("topics.http")
 
 T = TypeVar("T")
 GOING_AWAY = 1001
+INTERNAL_ERROR = 1011
 LAST_ANSWER_MS = 3000
 """How long a stopping server waits for the command under way before it says goodbye."""
 
@@ -111,27 +113,59 @@ class Socket:
         self._sink.send(ws.unsupported_message())
 
     def _receive(self, message: bytes) -> None:
+        if len(message) > requests.LONG_BODY_BYTES:
+            self._read_long(message)
+            return
         try:
             command = requests.decode_command(message)
         except InvalidRequest as error:
             self._sink.send(ws.unreadable_command(error))
             return
+        self._obey(command, None)
+
+    def _read_long(self, message: bytes) -> None:
+        """Read a long command with pauses; the next one is read when it has been answered."""
+        self._sink.answer_is_due = True
+        lane = self._service.lane
+
+        def done(
+            read: tuple[Command, WriteRequest | None] | None, error: TopicsError | None
+        ) -> None:
+            self._sink.answer_is_due = False
+            if self._upgrade.closed:
+                return
+            if read is not None:
+                self._obey(*read)
+            elif isinstance(error, InvalidRequest):
+                self._sink.send(ws.unreadable_command(error))
+            else:
+                self._upgrade.close(INTERNAL_ERROR)
+            if self._goodbye is not None and not self._sink.answer_is_due:
+                self._say_goodbye()
+            self._balance()
+
+        steps = requests.decode_command_in_steps(message)
+        self._service.runner.start(lane.alone(lane.slices(steps)), done)
+        if self._sink.answer_is_due:
+            self._balance()
+
+    def _obey(self, command: Command, long_write: WriteRequest | None) -> None:
         try:
-            self._run(command)
+            self._run(command, long_write)
         except TopicsError as error:
             self._fail(command, error)
         except Exception:
             _log.exception("a WebSocket command failed")
             self._fail(command, Internal())
 
-    def _run(self, command: Command) -> None:
+    def _run(self, command: Command, long_write: WriteRequest | None) -> None:
         match command:
             case SubscribeCommand():
                 self._subscribe(command)
             case UnsubscribeCommand():
                 self._unsubscribe(command)
             case PublishCommand():
-                self._publish(command)
+                self._publish(command, long_write)
             case PingCommand():
                 self._sink.send(ws.pong(command.request_id))
 
@@ -191,17 +225,18 @@ class Socket:
             self._feed.unfollow(name)
         self._sink.send(ws.unsubscribed(command.request_id, names))
 
-    def _publish(self, command: PublishCommand) -> None:
+    def _publish(self, command: PublishCommand, long_write: WriteRequest | None) -> None:
         self._need(Scope.WRITE, "write")
         self._allow(command.topic)
-        sent = command.write
+        sent = long_write or command.write
         if sent.config is not None:
             self._need(Scope.ADMIN, "admin")
             if sent.config.dead_letter is not None:
                 self._allow(sent.config.dead_letter)
         engine = self._service.ready_engine
-        batch = batch_of(sent.drafts)
-        check_batch(batch, engine.kernel.settings, key=sent.idempotency_key)
+        batch, limits = batch_of(sent.drafts), engine.kernel.settings
+        if long_write is None:
+            check_batch(batch, limits, key=sent.idempotency_key)
         started_ns, timing = time.perf_counter_ns(), Timing()
 
         def answer(ack: Ack) -> None:
@@ -209,20 +244,27 @@ class Socket:
             message = ws.ack(command.request_id, ack, spent, return_seqs=command.return_seqs)
             self._sink.send(message)
 
-        self._start(
-            command,
-            engine.append(
-                command.topic,
-                batch,
-                key=sent.idempotency_key,
-                expect_head=sent.expect_head,
-                create=sent.create,
-                config=sent.config.fields() if sent.config is not None else None,
-                timing=timing,
-                wait_for_room=sent.disable_backpressure,
-            ),
-            answer,
-        )
+        def written() -> Op[Ack]:
+            prepared, lane = None, self._service.lane
+            if long_write is not None:
+                prepared = yield from lane.alone(
+                    lane.prepared(batch, limits, key=sent.idempotency_key)
+                )
+            return (
+                yield from engine.append(
+                    command.topic,
+                    batch,
+                    key=sent.idempotency_key,
+                    expect_head=sent.expect_head,
+                    create=sent.create,
+                    config=sent.config.fields() if sent.config is not None else None,
+                    timing=timing,
+                    wait_for_room=sent.disable_backpressure,
+                    prepared=prepared,
+                )
+            )
+
+        self._start(command, written(), answer)
 
     def _need(self, scope: Scope, word: str) -> None:
         if not self._principal.may(scope):

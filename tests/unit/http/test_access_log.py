@@ -184,3 +184,15 @@ def test_every_request_without_an_id_gets_one_of_its_own() -> None:
     made = {ids.id_of(Request("GET", b"/", {}, version="2", peer="")) for _ in range(100)}
     assert len(made) == 100
     assert all(is_sane(one) for one in made)
+
+
+def test_a_body_that_was_taken_off_the_request_is_still_counted(tmp_path: Path) -> None:
+    later = Later()
+    log = open_log(tmp_path / "access.log", later)
+    asked = request(body=b"x" * 100)
+    assert asked.take_body() == b"x" * 100
+    assert asked.take_body() == b""
+    log.add(asked, 200, 0, None)
+    later.go_off()
+    (line,) = lines(tmp_path / "access.log")
+    assert line["bytes_in"] == 100

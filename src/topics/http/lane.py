@@ -1,0 +1,68 @@
+"""Long bodies, one at a time and a little of each at a time.
+
+Decoding a body of 64 MiB takes hundreds of milliseconds of the loop. It is done in slices of two,
+with a turn for everybody else between them. Others that are as long wait in line meanwhile: with a
+slice of each in every turn it would be them who keep everybody waiting. And only one of them then
+needs the memory that decoding takes beside the body.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator
+from typing import Final, TypeVar
+
+from topics.core.batch import RecordBatch
+from topics.engine.clock import Clock
+from topics.engine.drafts import check_batch_in_steps
+from topics.engine.effects import PAUSE, Gate, Op
+from topics.engine.settings import EngineSettings
+from topics.storage.frame_prepared import PreparedAppend, prepare_append
+
+T = TypeVar("T")
+SLICE_S: Final = 0.002
+
+
+class Lane:
+    """Who works on a long body, and who waits for that."""
+
+    __slots__ = ("_clock", "_line")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._line: deque[Gate] = deque()  # the first is that of whoever is at work
+
+    def alone(self, work: Op[T]) -> Op[T]:
+        """Do this when all that came before are done with theirs."""
+        place = Gate()
+        self._line.append(place)
+        try:
+            if self._line[0] is not place:
+                yield place
+            return (yield from work)
+        finally:  # also when it is given up while it waits
+            was_first = self._line[0] is place
+            self._line.remove(place)
+            if was_first and self._line:
+                self._line[0].open()
+
+    def prepared(
+        self, batch: RecordBatch, limits: EngineSettings, *, key: str | None
+    ) -> Op[PreparedAppend]:
+        """The frames of a long batch, once its records were found to be within limits."""
+        yield from self.slices(check_batch_in_steps(batch, limits, key=key))
+        return (yield from self.slices(prepare_append(batch)))
+
+    def slices(self, steps: Generator[None, None, T]) -> Op[T]:
+        """Do some steps, let everybody else have a turn, do some more."""
+        now_s = self._clock.monotonic
+        end_s = now_s() + SLICE_S
+        while True:
+            try:
+                next(steps)
+            except StopIteration as finished:
+                answer: T = finished.value
+                return answer
+            if now_s() >= end_s:
+                yield PAUSE
+                end_s = now_s() + SLICE_S
