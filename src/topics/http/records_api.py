@@ -19,7 +19,7 @@ from topics.http.call import Call
 from topics.http.known_pages import KnownPage
 from topics.http.messages import Spliced
 from topics.http.routing import Endpoint, Resource, Routes
-from topics.http.write_turns import Writer, WriteTurns, answer_write
+from topics.http.write_turns import Writer, WriteTurns, answer_write, append_sent
 from topics.storage.frame_prepared import PreparedAppend
 from topics.values import Ack, DeleteResult, Page
 from topics.wire import requests, responses
@@ -64,16 +64,7 @@ def write(together: WriteTurns, call: Call) -> None:
     together.write_before(name)
     timing = Timing()
     call.run(
-        engine.append(
-            name,
-            batch,
-            key=key,
-            expect_head=sent.expect_head,
-            create=sent.create,
-            config=sent.config.fields() if sent.config is not None else None,
-            timing=timing,
-            wait_for_room=sent.disable_backpressure,
-        ),
+        append_sent(engine, name, sent, batch, key=key, timing=timing),
         partial(answer_write, timing, return_seqs, call),
     )
 
@@ -98,17 +89,10 @@ def _write_long(call: Call, name: str) -> None:
 
     def written() -> Op[Ack]:
         sent, batch, key, prepared = yield from call.service.lane.alone(understood())
+        engine = call.engine
         return (
-            yield from call.engine.append(
-                name,
-                batch,
-                key=key,
-                expect_head=sent.expect_head,
-                create=sent.create,
-                config=sent.config.fields() if sent.config is not None else None,
-                timing=timing,
-                wait_for_room=sent.disable_backpressure,
-                prepared=prepared,
+            yield from append_sent(
+                engine, name, sent, batch, key=key, timing=timing, prepared=prepared
             )
         )
 

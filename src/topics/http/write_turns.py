@@ -15,11 +15,14 @@ from functools import partial
 from typing import NamedTuple
 
 from topics.core.batch import RecordBatch
+from topics.engine.effects import Op
+from topics.engine.engine import Engine
 from topics.engine.writing import Timing, acked, landed
 from topics.errors import TopicsError
 from topics.http.call import Call
 from topics.http.errors import internal
 from topics.http.turns import Gathering
+from topics.storage.frame_prepared import PreparedAppend
 from topics.values import Ack
 from topics.wire import responses
 from topics.wire.requests import WriteRequest
@@ -97,9 +100,7 @@ def _write_alone(name: str, writer: Writer) -> None:
         if submission is not None:
             call.run(landed(submission, timing), answer)
             return
-        config = sent.config.fields() if sent.config is not None else None
-        op = engine.append(name, batch, key=key, create=sent.create, config=config, timing=timing)
-        call.run(op, answer)
+        call.run(append_sent(engine, name, sent, batch, key=key, timing=timing), answer)
 
 
 def _write_together(name: str, writers: list[Writer]) -> None:
@@ -124,6 +125,30 @@ def _write_together(name: str, writers: list[Writer]) -> None:
         done(None, error)
     else:
         call.service.begin(op, done)
+
+
+def append_sent(
+    engine: Engine,
+    name: str,
+    sent: WriteRequest,
+    batch: RecordBatch,
+    *,
+    key: str | None,
+    timing: Timing,
+    prepared: PreparedAppend | None = None,
+) -> Op[Ack]:
+    """The append that a write asks for, under the conditions that it makes."""
+    return engine.append(
+        name,
+        batch,
+        key=key,
+        expect_head=sent.expect_head,
+        create=sent.create,
+        config=sent.config.fields() if sent.config is not None else None,
+        timing=timing,
+        wait_for_room=sent.disable_backpressure,
+        prepared=prepared,
+    )
 
 
 def answer_write(timing: Timing, return_seqs: bool, call: Call, ack: Ack) -> None:

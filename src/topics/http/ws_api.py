@@ -26,6 +26,7 @@ from topics.http.call import Call
 from topics.http.messages import Upgrade
 from topics.http.records_api import batch_of
 from topics.http.routing import Endpoint, Resource, Routes
+from topics.http.write_turns import append_sent
 from topics.values import Ack
 from topics.wire import requests, responses, ws
 from topics.wire.rendering import Include
@@ -245,22 +246,13 @@ class Socket:
             self._sink.send(message)
 
         def written() -> Op[Ack]:
+            key, topic = sent.idempotency_key, command.topic
             prepared, lane = None, self._service.lane
             if long_write is not None:
-                prepared = yield from lane.alone(
-                    lane.prepared(batch, limits, key=sent.idempotency_key)
-                )
+                prepared = yield from lane.alone(lane.prepared(batch, limits, key=key))
             return (
-                yield from engine.append(
-                    command.topic,
-                    batch,
-                    key=sent.idempotency_key,
-                    expect_head=sent.expect_head,
-                    create=sent.create,
-                    config=sent.config.fields() if sent.config is not None else None,
-                    timing=timing,
-                    wait_for_room=sent.disable_backpressure,
-                    prepared=prepared,
+                yield from append_sent(
+                    engine, topic, sent, batch, key=key, timing=timing, prepared=prepared
                 )
             )
 
