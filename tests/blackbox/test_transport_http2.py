@@ -434,6 +434,39 @@ def test_bodies_of_one_connection_are_bounded_together() -> None:
         assert peer.finish(3) == (200, b"120000")
 
 
+def test_bodies_of_one_connection_count_until_they_are_answered() -> None:
+    limits = Limits(h2_max_bodies_bytes=300 * KIB)
+    with serving(limits) as served, served.connect() as wire:
+        peer = Peer(wire)
+        peer.ask(1, "/ok")
+        peer.finish(1)  # with it came the real windows
+        peer.ask(3, "/hold", method="POST", end=False)
+        peer.h2.send_data(3, b"{}", end_stream=True)  # waits for something else, and is small
+        for stream_id in (5, 7, 9):
+            peer.ask(stream_id, "/hold", method="POST", end=False)
+            for _ in range(13):
+                peer.h2.send_data(stream_id, b"x" * 10_000)
+            peer.h2.end_stream(stream_id)
+            peer.flush()
+        peer.read_until(lambda: bool(peer.find(StreamReset)))
+        (reset,) = peer.find(StreamReset)
+        assert isinstance(reset, StreamReset)
+        assert (reset.stream_id, reset.error_code) == (9, ErrorCodes.REFUSED_STREAM)
+
+        def answer_all() -> None:
+            for reply in served.app.held:
+                reply(Response(200, b"late"))
+
+        served.do(answer_all)
+        assert [peer.finish(stream_id) for stream_id in (3, 5, 7)] == [(200, b"late")] * 3
+        peer.ask(11, "/size", method="POST", end=False)
+        for _ in range(31):
+            peer.h2.send_data(11, b"x" * 10_000)  # nothing is left of them
+            peer.flush()
+        peer.h2.end_stream(11)
+        assert peer.finish(11) == (200, b"310000")
+
+
 def test_while_many_answers_are_unread_further_requests_wait() -> None:
     with serving(Limits(h2_max_queued_bytes=100_000)) as served, served.connect() as wire:
         peer = Peer(wire, window=200_000)

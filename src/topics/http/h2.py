@@ -9,7 +9,8 @@ frames of one turn of the loop leave in one write.
 
 Body windows are always given back at once, since a body is only useful when it is whole; what
 bounds memory is the sum over the connection (`h2_max_bodies_bytes`), beyond which all streams
-but the oldest are refused. While many answers wait for the peer's windows, further requests
+but the oldest are refused. A long body counts until its request is answered: it may have to
+wait for its turn. While many answers wait for the peer's windows, further requests
 are not run. Frames that cause work without asking anything are nuisance: they
 fill a bucket, and a peer that fills it faster than it leaks is sent away.
 """
@@ -34,6 +35,8 @@ from topics.http.messages import Request, Response
 from topics.http.patience import Patience
 
 _SLICE_BYTES = 4 * 1024
+_LONG_BYTES = 64 * 1024
+"""A body up to this size no longer counts when its request runs: many of them wait for events."""
 _TURN_S = 0.004
 
 _HOLD_OUTPUT, _HOLD_TURN = 1, 2
@@ -220,8 +223,8 @@ class H2Connection(asyncio.Protocol):
             self._reset(exchange, ErrorCodes.NO_ERROR)
 
     def _is_oldest(self, exchange: H2Exchange) -> bool:
-        unfinished = (other for other in self._exchanges.values() if not other.read)
-        return next(unfinished, None) is exchange
+        holding = (other for other in self._exchanges.values() if other.counted or not other.read)
+        return next(holding, None) is exchange
 
     def _on_end(self, event: events.StreamEnded) -> None:
         exchange = self._exchanges.get(event.stream_id)
@@ -241,7 +244,8 @@ class H2Connection(asyncio.Protocol):
         while self._waiting and self._output.has_room():
             exchange = self._waiting.popleft()
             if not exchange.gone:
-                self._uncount(exchange)
+                if exchange.counted <= _LONG_BYTES:
+                    self._uncount(exchange)
                 exchange.run()
 
     def _on_reset(self, event: events.StreamReset) -> None:
@@ -319,6 +323,7 @@ class H2Connection(asyncio.Protocol):
 
     def send_head(self, exchange: H2Exchange, headers: Fields, *, ends: bool) -> None:
         """Send an answer's headers; with `ends` they are all of it."""
+        self._uncount(exchange)
         stream_id = exchange.stream_id
         if self._deaf or not self._try(
             exchange, lambda: self._engine.send_head(stream_id, headers, ends=ends)

@@ -70,7 +70,7 @@ class Limits:
     """Response bytes waiting for the peer's windows before further requests have to wait."""
 
     h2_max_bodies_bytes: int = 128 * MIB
-    """Body bytes of one connection's unfinished requests; only its oldest may go beyond."""
+    """Body bytes of one connection's unanswered requests; only its oldest may go beyond."""
 
     h2_nuisance_burst: int = 2000
     """Frames that make work and achieve nothing (resets, pings, settings) taken in a burst."""
