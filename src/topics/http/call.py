@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from topics.engine.effects import Op
 from topics.engine.engine import Engine
-from topics.errors import Forbidden, TopicsError, UnsupportedMediaType
+from topics.errors import Forbidden, InvalidRequest, TopicsError, UnsupportedMediaType
 from topics.http.auth import Principal
 from topics.http.errors import internal, refusal
 from topics.http.messages import Headers, Reply, Request, Response
@@ -67,6 +67,24 @@ class Call:
         content_type = self.header(b"content-type")
         if not content_type.startswith(_JSON_TYPE):
             raise UnsupportedMediaType(content_type=content_type.decode("latin-1") or "none")
+        return body
+
+    def hold_body(self) -> None:
+        """Keep a long body on the request, where it counts, until its turn to be decoded comes.
+
+        Once the client has gone nobody needs it any more.
+        """
+
+        def forget() -> None:
+            self.request.take_body()
+
+        self.reply.on_gone = forget
+
+    def take_body(self) -> bytes:
+        """The body that was held, off the request; raises when the client has gone meanwhile."""
+        body = self.request.take_body()
+        if not body:
+            raise InvalidRequest("the client has gone")
         return body
 
     def allow_body_name(self, name: str) -> None:

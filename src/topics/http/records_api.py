@@ -13,7 +13,7 @@ from topics.engine.drafts import check_batch
 from topics.engine.effects import Op
 from topics.engine.reading import Query as ReadQuery
 from topics.engine.writing import Timing
-from topics.errors import Forbidden, InvalidRequest, TopicsError
+from topics.errors import Forbidden, TopicsError
 from topics.http.auth import Scope
 from topics.http.call import Call
 from topics.http.known_pages import KnownPage
@@ -77,10 +77,7 @@ def _write_long(call: Call, name: str) -> None:
 
     def understood() -> Op[tuple[WriteRequest, RecordBatch, str | None, PreparedAppend]]:
         lane = call.service.lane
-        body = call.request.take_body()
-        if not body:
-            raise InvalidRequest("the client has gone")
-        sent = yield from lane.slices(requests.decode_write_in_steps(body))
+        sent = yield from lane.slices(requests.decode_write_in_steps(call.take_body()))
         if sent.config is not None:
             sent = _may_configure(call, name, sent, sent.config)
         batch, key = batch_of(sent.drafts), _key_of(call, sent)
@@ -96,10 +93,7 @@ def _write_long(call: Call, name: str) -> None:
             )
         )
 
-    def forget() -> None:
-        call.request.take_body()
-
-    call.reply.on_gone = forget  # of use while it is in line
+    call.hold_body()
     call.run(written(), partial(answer_write, timing, return_seqs, call))
 
 

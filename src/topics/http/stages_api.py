@@ -29,16 +29,21 @@ def stage(call: Call) -> None:
     epoch, part, attempt = map(path_u64, ("epoch", "part", "attempt"), numbers)
 
     def decoded() -> Op[StageRequest]:
-        body, lane = call.request.take_body(), call.service.lane
-        if not is_arrow and len(body) > requests.LONG_BODY_BYTES:
-            steps = requests.decode_stage_in_steps(body)
-            return (yield from lane.alone(lane.slices(steps)))
-        if not is_arrow:
-            short: StageRequest = yield Io(lambda: requests.decode_stage(body))
-            return short
-        most = call.service.limits.max_body_bytes
-        columns: StageRequest = yield Io(lambda: _decode_arrow(body, max_bytes=most))
-        return columns
+        if is_arrow:
+            most = call.service.limits.max_body_bytes
+            columns: StageRequest = yield Io(
+                lambda: _decode_arrow(call.request.body, max_bytes=most)
+            )
+            return columns
+        if len(call.request.body) > requests.LONG_BODY_BYTES:
+            call.hold_body()
+            return (yield from call.service.lane.alone(in_slices()))
+        short: StageRequest = yield Io(lambda: requests.decode_stage(call.request.body))
+        return short
+
+    def in_slices() -> Op[StageRequest]:
+        steps = requests.decode_stage_in_steps(call.take_body())
+        return (yield from call.service.lane.slices(steps))
 
     def kept() -> Op[Staged]:
         sent = yield from decoded()

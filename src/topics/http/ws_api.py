@@ -74,6 +74,7 @@ class Socket:
         self._sink = SocketSink(upgrade, on_change=self._balance)
         self._feed = Feed(self._live, self._sink)
         self._goodbye: Timer | None = None
+        self._in_line = b""  # a long command that waits for its turn to be read
         upgrade.on_text = self._receive
         upgrade.on_binary = self._refuse_binary
         upgrade.on_close = self._closed
@@ -96,6 +97,7 @@ class Socket:
             self._goodbye.cancel()
 
     def _closed(self, code: int) -> None:
+        self._in_line = b""
         self._cancel_goodbye()
         self._feed.close()
         self._live.connections.pop(self, None)
@@ -127,7 +129,14 @@ class Socket:
     def _read_long(self, message: bytes) -> None:
         """Read a long command with pauses; the next one is read when it has been answered."""
         self._sink.answer_is_due = True
+        self._in_line = message
         lane = self._service.lane
+
+        def understood() -> Op[tuple[Command, WriteRequest | None]]:
+            text, self._in_line = self._in_line, b""
+            if not text:
+                raise InvalidRequest("the client has gone")
+            return (yield from lane.slices(requests.decode_command_in_steps(text)))
 
         def done(
             read: tuple[Command, WriteRequest | None] | None, error: TopicsError | None
@@ -145,8 +154,7 @@ class Socket:
                 self._say_goodbye()
             self._balance()
 
-        steps = requests.decode_command_in_steps(message)
-        self._service.runner.start(lane.alone(lane.slices(steps)), done)
+        self._service.runner.start(lane.alone(understood()), done)
         if self._sink.answer_is_due:
             self._balance()
 

@@ -17,6 +17,7 @@ from topics.engine.effects import Op, run
 from topics.engine.reading import Query
 from topics.errors import TopicsError
 from topics.http import lane
+from topics.http.limits import Limits
 from topics.http.messages import Request
 from topics.server.driver import Driver
 from topics.wire import requests
@@ -267,5 +268,46 @@ def test_a_long_stage_is_kept_like_a_short_one() -> None:
         slow.connection.data_received(post("/v0/stages/app/1/commit", parts=[[0, 0]]))
         assert (await until(slow))[0][0] == 200
         assert [data for data in stored(world) if isinstance(data, str)] == LONG
+
+    play(scene)
+
+
+def stage(part: int = 0) -> bytes:
+    records = [{"topic": QUEUE, "data": row} for row in LONG]
+    return post(f"/v0/stages/app/1/{part}/0", records=records)
+
+
+def test_a_stage_whose_client_left_while_in_line_takes_no_memory() -> None:
+    async def scene(world: World) -> None:
+        driven = Driven(world)
+        first, second = world.hire("ab")
+        before = set(map(id, requests_there()))
+        first.append(*LONG)
+        second.connection.data_received(stage())
+        (waiting,) = [
+            x for x in requests_there() if id(x) not in before and b"/stages/" in x.path and x.body
+        ]
+        second.leave()
+        assert not waiting.body
+        await settled(driven)
+        third = world.hire("c")[0]
+        third.connection.data_received(post("/v0/stages/app/1/commit", parts=[[0, 0]]))
+        ((status, _),) = await until(third)
+        assert status == 404, "nothing was kept"
+
+    play(scene)
+
+
+def test_a_connection_with_a_long_stage_in_line_is_not_read_far_ahead() -> None:
+    async def scene(world: World) -> None:
+        world.hub.limits = Limits(max_pipelined_bytes=100_000)
+        Driven(world)
+        first, second = world.hire("ab")
+        first.append(*LONG)
+        for _ in range(2):
+            second.connection.data_received(stage())
+        assert not second.is_reading()
+        assert [status for status, _ in await until(second, 2)] == [200, 200]
+        assert second.is_reading()
 
     play(scene)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Generator
+from typing import cast
 
 import pytest
 from tests.unit.delivery.builders import World
@@ -97,6 +98,30 @@ def test_a_peer_that_leaves_while_it_is_read_is_told_nothing(world: World) -> No
     peer.leave()
     world.runner.release()
     assert peer.told == []
+
+
+def test_what_a_peer_sent_that_left_while_in_line_takes_no_memory(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[bytes] = []
+
+    def noted(message: bytes) -> Generator[None, None, None]:
+        read.append(message)
+        yield
+
+    monkeypatch.setattr(requests, "decode_command_in_steps", noted)
+    peer = connect(world)
+    world.runner.held = True
+    message = bytearray(publish(1))  # of which nobody else has a copy
+    told = memoryview(message)
+    peer.say(cast(bytes, told))
+    del told
+    with pytest.raises(BufferError):
+        message.clear()  # while somebody looks at it
+    peer.leave()
+    message.clear()
+    world.runner.release()
+    assert read == []
 
 
 def test_a_failure_of_our_own_closes_the_connection(
