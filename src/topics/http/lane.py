@@ -4,6 +4,9 @@ Decoding a body of 64 MiB takes hundreds of milliseconds of the loop. It is done
 with a turn for everybody else between them. Others that are as long wait in line meanwhile: with a
 slice of each in every turn it would be them who keep everybody waiting. And only one of them then
 needs the memory that decoding takes beside the body.
+
+The line may be longer than a server that stops has time for. Who is still in it then is refused:
+what it would write comes too late for the log.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from topics.engine.clock import Clock
 from topics.engine.drafts import check_batch_in_steps
 from topics.engine.effects import PAUSE, Gate, Op
 from topics.engine.settings import EngineSettings
+from topics.errors import ShuttingDown
 from topics.storage.frame_prepared import PreparedAppend, prepare_append
 
 T = TypeVar("T")
@@ -26,11 +30,22 @@ SLICE_S: Final = 0.002
 class Lane:
     """Who works on a long body, and who waits for that."""
 
-    __slots__ = ("_clock", "_line")
+    __slots__ = ("_clock", "_is_closed", "_line")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self._is_closed = False
         self._line: deque[Gate] = deque()  # the first is that of whoever is at work
+
+    def __len__(self) -> int:
+        """How many are here, the one at work included."""
+        return len(self._line)
+
+    def close(self) -> None:
+        """Refuse whoever is here, and who comes."""
+        self._is_closed = True
+        for place in tuple(self._line):
+            place.open()
 
     def alone(self, work: Op[T]) -> Op[T]:
         """Do this when all that came before are done with theirs."""
@@ -39,6 +54,7 @@ class Lane:
         try:
             if self._line[0] is not place:
                 yield place
+            self._insist_on_open()
             return (yield from work)
         finally:  # also when it is given up while it waits
             was_first = self._line[0] is place
@@ -65,4 +81,9 @@ class Lane:
                 return answer
             if now_s() >= end_s:
                 yield PAUSE
+                self._insist_on_open()
                 end_s = now_s() + SLICE_S
+
+    def _insist_on_open(self) -> None:
+        if self._is_closed:
+            raise ShuttingDown

@@ -300,6 +300,7 @@ class Server:
                 await self._driver.idle()
         await drained
         self._listener.stop_accepting()
+        self.service.lane.close()
         code = await self._close(engine)
         await self._listener.close()
         if self.service.access_log is not None:

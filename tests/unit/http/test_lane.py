@@ -9,7 +9,7 @@ import pytest
 from topics.core.batch import RecordBatch
 from topics.engine.effects import PAUSE, Gate, Op, Wait, run
 from topics.engine.settings import EngineSettings
-from topics.errors import BatchTooLarge, InvalidRequest
+from topics.errors import BatchTooLarge, InvalidRequest, ShuttingDown
 from topics.http.lane import SLICE_S, Lane
 from topics.storage.frames import encode_append
 from topics.testing import ManualClock
@@ -158,3 +158,22 @@ def test_frames_are_prepared_for_what_is_within_limits() -> None:
     assert (bytes(frames), fact) == encode_append(7, 1, 2, batch, durable=True)
     with pytest.raises(BatchTooLarge):
         run(lane.prepared(batch, EngineSettings(max_batch_records=2), key=None))
+
+
+def test_whoever_is_here_when_it_closes_is_refused() -> None:
+    lane, done = Lane(Ticking(SLICE_S)), list[str]()
+
+    def long() -> Generator[None, None, str]:
+        while True:
+            yield
+
+    begun, waiting = lane.alone(lane.slices(long())), lane.alone(work(done, "b"))
+    assert step(begun) is PAUSE
+    gate = step(waiting)
+    assert waits(gate)
+    lane.close()
+    assert not waits(gate)
+    for op in (waiting, begun, lane.alone(work(done, "c"))):
+        with pytest.raises(ShuttingDown):
+            step(op)
+    assert done == []
