@@ -21,7 +21,7 @@ looks at the tail.
 """
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from typing import NoReturn
 
@@ -278,7 +278,7 @@ class Shard:
             parts = [self._beacon(), *parts]
             count += 1
             offset += BEACON_SIZE
-        pieces = [piece for part in parts for piece in _pieces(memoryview(part))]
+        pieces = [*_pieces(parts)]
         began = self.clock()
         try:
             for piece in pieces:
@@ -572,5 +572,20 @@ class Shard:
             self._sync_file()
 
 
-def _pieces(data: memoryview) -> Iterator[memoryview]:
-    return (data[at : at + PIECE_BYTES] for at in range(0, len(data), PIECE_BYTES))
+def _pieces(parts: Iterable[bytes | memoryview]) -> Iterator[bytes | memoryview]:
+    """Long parts in pieces, short ones joined: each piece gives the interpreter away, and with a
+    piece for each of thousands of submissions whoever writes would wait for it as many times."""
+    short: list[bytes | memoryview] = []
+    size = 0
+    for part in parts:
+        if short and size + len(part) > PIECE_BYTES:
+            yield b"".join(short)
+            short, size = [], 0
+        if len(part) <= PIECE_BYTES:
+            short.append(part)
+            size += len(part)
+        else:
+            whole = memoryview(part)
+            yield from (whole[at : at + PIECE_BYTES] for at in range(0, len(whole), PIECE_BYTES))
+    if short:
+        yield b"".join(short)

@@ -477,6 +477,23 @@ def test_a_long_write_in_several_submissions_tells_each_its_place() -> None:
     assert log.shard.position.offset == end
 
 
+def test_many_short_submissions_that_are_long_together_take_few_calls() -> None:
+    log = Log(SimDisk(), settings=ROOMY)
+    log.append(b"0")
+    short = [log.submission(b'"%d%b"' % (number, b"z" * 5000)) for number in range(1000)]
+    batch = [*short[:400], log.submission(HUGE), *short[400:]]
+    end, writes = log.shard.position.offset + BEACON_SIZE, log.faults.count("pwrite")
+    log.shard.write_batch(batch)
+    size = sum(len(submission.frames) for submission in batch)
+    assert log.faults.count("pwrite") - writes <= size // PIECE_BYTES + 4
+    for submission in batch:
+        assert submission.offset == end
+        source = log.sources.get(submission.source_id)
+        assert source.pread(end, len(submission.frames)) == submission.frames
+        end += len(submission.frames)
+    assert log.shard.position.offset == end
+
+
 def test_a_long_write_that_does_not_fit_goes_to_the_next_file() -> None:
     settings = WalSettings(file_bytes=10 * MIB, cache_bytes=1 << 16)
     log = Log(SimDisk(), settings=settings)
