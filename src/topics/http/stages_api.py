@@ -1,8 +1,8 @@
 """Staged writes: keep records aside part by part, then commit an epoch once.
 
-Bodies may be large, so they are decoded on a pool thread, and long JSON in slices. A key has to be
-allowed every topic of a stage, when it is staged and again when it is committed: the two calls may
-come from different keys.
+Bodies may be large, so they are decoded on a pool thread, and long JSON in slices where it can be
+cut. A key has to be allowed every topic of a stage, when it is staged and again when it is
+committed: the two calls may come from different keys.
 """
 
 from __future__ import annotations
@@ -42,8 +42,11 @@ def stage(call: Call) -> None:
         return short
 
     def in_slices() -> Op[StageRequest]:
-        steps = requests.decode_stage_in_steps(call.take_body())
-        return (yield from call.service.lane.slices(steps))
+        body = call.take_body()
+        sent = yield from call.service.lane.slices(requests.decode_stage_in_steps(body))
+        if sent is None:
+            sent = yield Io(lambda: requests.decode_stage(body))
+        return sent
 
     def kept() -> Op[Staged]:
         sent = yield from decoded()

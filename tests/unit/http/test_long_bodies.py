@@ -21,6 +21,7 @@ from topics.http.limits import Limits
 from topics.http.messages import Request
 from topics.server.driver import Driver
 from topics.wire import requests
+from topics.wire.requests import StageRequest
 
 T = TypeVar("T")
 ROW = "x" * 4000
@@ -39,9 +40,17 @@ def _short_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
 class OnTheSpot(Executor):
     """A pool whose work is done when it has been given."""
 
+    is_at_work = False
+
     def submit(self, fn: Callable[..., T], /, *args: object, **kwargs: object) -> Future[T]:
         done: Future[T] = Future()
-        done.set_result(fn(*args, **kwargs))
+        self.is_at_work = True
+        try:
+            done.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            done.set_exception(error)
+        finally:
+            self.is_at_work = False
         return done
 
 
@@ -49,7 +58,8 @@ class Driven:
     """Runs operations as a server does, turn by turn."""
 
     def __init__(self, world: World) -> None:
-        self.driver = Driver(asyncio.get_running_loop(), OnTheSpot())
+        self.pool = OnTheSpot()
+        self.driver = Driver(asyncio.get_running_loop(), self.pool)
         world.service.runner = self
 
     def start(self, op: Op[T], done: Callable[[T | None, TopicsError | None], None]) -> None:
@@ -272,9 +282,32 @@ def test_a_long_stage_is_kept_like_a_short_one() -> None:
     play(scene)
 
 
-def stage(part: int = 0) -> bytes:
-    records = [{"topic": QUEUE, "data": row} for row in LONG]
-    return post(f"/v0/stages/app/1/{part}/0", records=records)
+def stage(*more: dict[str, object]) -> bytes:
+    records = [*more, *({"topic": QUEUE, "data": row} for row in LONG)]
+    return post("/v0/stages/app/1/0/0", records=records)
+
+
+@pytest.mark.parametrize(
+    ("unlike", "expected"), [({"data": 1, "topic": QUEUE}, 200), ({"data": 1}, 400)]
+)
+def test_a_long_stage_that_cannot_be_cut_is_decoded_aside(
+    unlike: dict[str, object], expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scene(world: World) -> None:
+        driven = Driven(world)
+        (worker,) = world.hire("a")
+        aside, decode = list[bool](), requests.decode_stage
+
+        def noted(body: bytes) -> StageRequest:
+            aside.append(driven.pool.is_at_work)
+            return decode(body)
+
+        monkeypatch.setattr(requests, "decode_stage", noted)
+        worker.connection.data_received(stage(unlike))
+        ((status, _),) = await until(worker)
+        assert (status, aside) == (expected, [True])
+
+    play(scene)
 
 
 def test_a_stage_whose_client_left_while_in_line_takes_no_memory() -> None:

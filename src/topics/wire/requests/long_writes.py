@@ -148,8 +148,10 @@ def decode_command_in_steps(
     return command, _with_all(sent, columns)
 
 
-def decode_stage_in_steps(body: bytes, *, piece_bytes: int = PIECE_BYTES) -> Steps[StageRequest]:
-    """`decode_stage`, in steps."""
+def decode_stage_in_steps(
+    body: bytes, *, piece_bytes: int = PIECE_BYTES
+) -> Steps[StageRequest | None]:
+    """`decode_stage`, in steps; None where only that can tell, which is up to the caller."""
     topics: list[str] = []
     columns = _Columns()
 
@@ -162,5 +164,5 @@ def decode_stage_in_steps(body: bytes, *, piece_bytes: int = PIECE_BYTES) -> Ste
         rest = yield from _each_piece(body, piece_bytes, take)
         _insist_on_place(decode_stage(rest).drafts)
     except (InvalidRequest, Uncuttable):
-        return decode_stage(body)
+        return None
     return StageRequest(topics, columns.drafts())
