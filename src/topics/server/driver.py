@@ -115,6 +115,8 @@ class Driver:
             self._fail(task, failure)
         else:
             self._park(task, wait)
+        finally:
+            del error  # its traceback holds this frame: both, and all they know, would stay
 
     def _park(self, task: _Task, wait: Wait) -> None:
         self.on_wait()
@@ -140,11 +142,14 @@ class Driver:
 
     def _go_on(self, task: _Task, future: Future[Any]) -> None:
         self.on_pool -= task.pool is self._pool
-        error = future.exception()
-        if error is not None:
-            self._throw(task, error)
-        else:
-            self._resume(task, future.result())
+        try:
+            error = future.exception()
+            if error is not None:
+                self._throw(task, error)
+            else:
+                self._resume(task, future.result())
+        finally:
+            del error, future  # as in `_throw`
 
     def _fail(self, task: _Task, error: Exception) -> None:
         if isinstance(error, TopicsError):
