@@ -12,13 +12,14 @@ what it would write comes too late for the log.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from functools import partial
 from typing import Final, TypeVar
 
 from topics.core.batch import RecordBatch
 from topics.engine.clock import Clock
 from topics.engine.drafts import check_batch_in_steps
-from topics.engine.effects import PAUSE, Gate, Op
+from topics.engine.effects import PAUSE, Gate, Io, Op
 from topics.engine.settings import EngineSettings
 from topics.errors import ShuttingDown
 from topics.storage.frame_prepared import PreparedAppend, prepare_append
@@ -61,6 +62,22 @@ class Lane:
             self._line.remove(place)
             if was_first and self._line:
                 self._line[0].open()
+
+    def decoded(
+        self,
+        body: bytes,
+        in_steps: Callable[[bytes], Generator[None, None, T | None]],
+        whole: Callable[[bytes], T],
+    ) -> Op[T]:
+        """What a long body says: read in slices, or on a thread if it has to be read as a whole.
+
+        A thread that reads gives the interpreter up now and then, the loop never would.
+        """
+        found = yield from self.slices(in_steps(body))
+        if found is None:
+            found = yield Io(partial(whole, body))
+            self._insist_on_open()
+        return found
 
     def prepared(
         self, batch: RecordBatch, limits: EngineSettings, *, key: str | None

@@ -76,8 +76,8 @@ def _write_long(call: Call, name: str) -> None:
     return_seqs = call.query.flag("return_seqs", default=True)
 
     def understood() -> Op[tuple[WriteRequest, RecordBatch, str | None, PreparedAppend]]:
-        lane = call.service.lane
-        sent = yield from lane.slices(requests.decode_write_in_steps(call.take_body()))
+        lane, body = call.service.lane, call.take_body()
+        sent = yield from lane.decoded(body, requests.decode_write_in_steps, requests.decode_write)
         if sent.config is not None:
             sent = _may_configure(call, name, sent, sent.config)
         batch, key = batch_of(sent.drafts), _key_of(call, sent)

@@ -42,11 +42,10 @@ def stage(call: Call) -> None:
         return short
 
     def in_slices() -> Op[StageRequest]:
-        body = call.take_body()
-        sent = yield from call.service.lane.slices(requests.decode_stage_in_steps(body))
-        if sent is None:
-            sent = yield Io(lambda: requests.decode_stage(body))
-        return sent
+        lane, body = call.service.lane, call.take_body()
+        return (
+            yield from lane.decoded(body, requests.decode_stage_in_steps, requests.decode_stage)
+        )
 
     def kept() -> Op[Staged]:
         sent = yield from decoded()

@@ -136,7 +136,8 @@ class Socket:
             text, self._in_line = self._in_line, b""
             if not text:
                 raise InvalidRequest("the client has gone")
-            return (yield from lane.slices(requests.decode_command_in_steps(text)))
+            in_steps, whole = requests.decode_command_in_steps, requests.decode_command_and_write
+            return (yield from lane.decoded(text, in_steps, whole))
 
         def done(
             read: tuple[Command, WriteRequest | None] | None, error: TopicsError | None

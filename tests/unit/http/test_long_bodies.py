@@ -310,6 +310,28 @@ def test_a_long_stage_that_cannot_be_cut_is_decoded_aside(
     play(scene)
 
 
+@pytest.mark.parametrize(("first", "expected"), [({"tag": "t", "data": 1}, 200), ({}, 400)])
+def test_a_long_write_that_cannot_be_cut_is_decoded_aside(
+    first: dict[str, object], expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scene(world: World) -> None:
+        driven = Driven(world)
+        (worker,) = world.hire("a")
+        aside, decode = list[bool](), requests.decode_write
+
+        def noted(body: bytes) -> requests.WriteRequest:
+            aside.append(driven.pool.is_at_work)
+            return decode(body)
+
+        monkeypatch.setattr(requests, "decode_write", noted)
+        records = [first, *({"data": row} for row in LONG)]
+        worker.connection.data_received(post(f"/v0/topics/{QUEUE}", records=records))
+        ((status, _),) = await until(worker)
+        assert (status, aside) == (expected, [True])
+
+    play(scene)
+
+
 def test_a_stage_whose_client_left_while_in_line_takes_no_memory() -> None:
     async def scene(world: World) -> None:
         driven = Driven(world)

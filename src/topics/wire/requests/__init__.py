@@ -6,6 +6,7 @@ the words of the rest of the program. The OpenAPI document is made from the same
 
 from topics.wire.requests.long_writes import (
     LONG_BODY_BYTES,
+    decode_command_and_write,
     decode_command_in_steps,
     decode_stage_in_steps,
     decode_write_in_steps,
@@ -95,6 +96,7 @@ __all__ = [
     "decode_ack",
     "decode_claim",
     "decode_command",
+    "decode_command_and_write",
     "decode_command_in_steps",
     "decode_commit",
     "decode_config",

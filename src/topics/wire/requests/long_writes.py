@@ -1,8 +1,8 @@
 """Long bodies with records, decoded in steps: others can have their turn between two of them.
 
 The body is cut between records (`cutting`), and each piece goes through the very decoder that
-bodies of its size go through. Whatever is wrong with a piece, or keeps the body from being cut,
-sends the whole body through that decoder, for the same answer and the same error.
+bodies of its size go through. Where something is wrong with a piece, or keeps the body from being
+cut, the answer is None: the whole body has to go through that decoder, and what that says counts.
 """
 
 from __future__ import annotations
@@ -107,8 +107,10 @@ def _insist_on_place(rest: Drafts) -> None:
         raise Uncuttable
 
 
-def decode_write_in_steps(body: bytes, *, piece_bytes: int = PIECE_BYTES) -> Steps[WriteRequest]:
-    """`decode_write`, in steps."""
+def decode_write_in_steps(
+    body: bytes, *, piece_bytes: int = PIECE_BYTES
+) -> Steps[WriteRequest | None]:
+    """`decode_write`, in steps; None where only that can tell."""
     columns = _Columns(REFUSED_RECORDS)
     try:
         rest = yield from _each_piece(
@@ -117,7 +119,7 @@ def decode_write_in_steps(body: bytes, *, piece_bytes: int = PIECE_BYTES) -> Ste
         sent = decode_write(rest)
         _insist_on_place(sent.drafts)
     except (InvalidRequest, Uncuttable):
-        return decode_write(body)
+        return None
     if columns.is_refused:
         return WriteRequest(columns.drafts())
     return _with_all(sent, columns)
@@ -130,8 +132,8 @@ def _with_all(sent: WriteRequest, columns: _Columns) -> WriteRequest:
 
 def decode_command_in_steps(
     message: bytes, *, piece_bytes: int = PIECE_BYTES
-) -> Steps[tuple[Command, WriteRequest | None]]:
-    """`decode_command`, in steps; of a publish also what it writes."""
+) -> Steps[tuple[Command, WriteRequest | None] | None]:
+    """`decode_command_and_write`, in steps; None where only that can tell."""
     columns = _Columns(REFUSED_RECORDS)
     try:
         rest = yield from _each_piece(
@@ -143,15 +145,20 @@ def decode_command_in_steps(
         sent = command.write
         _insist_on_place(sent.drafts)
     except (InvalidRequest, Uncuttable):
-        command = decode_command(message)
-        return command, command.write if isinstance(command, PublishCommand) else None
+        return None
     return command, _with_all(sent, columns)
+
+
+def decode_command_and_write(message: bytes) -> tuple[Command, WriteRequest | None]:
+    """A command and, of a publish, what it writes."""
+    command = decode_command(message)
+    return command, command.write if isinstance(command, PublishCommand) else None
 
 
 def decode_stage_in_steps(
     body: bytes, *, piece_bytes: int = PIECE_BYTES
 ) -> Steps[StageRequest | None]:
-    """`decode_stage`, in steps; None where only that can tell, which is up to the caller."""
+    """`decode_stage`, in steps; None where only that can tell."""
     topics: list[str] = []
     columns = _Columns()
 
