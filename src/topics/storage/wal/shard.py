@@ -253,12 +253,7 @@ class Shard:
                 self._put_rest(data, start, written)
         except OSError as error:
             self._write_failed(error)
-        self._wrote_at_ns = ended = self.clock()
-        self.wrote_ns = ended - began
-        crashpoint("wal.after_write")
-        if self._ring is not None:
-            self._ring.put(data)
-        self._move_tail(start + len(data), count, began)
+        self._take_over((data,), start + len(data), count, began)
         return offset
 
     def _write_long(self, parts: Sequence[bytes | memoryview], count: int) -> int:
@@ -286,17 +281,19 @@ class Shard:
                 end += len(piece)
         except OSError as error:
             self._write_failed(error)
-        self._wrote_at_ns = ended = self.clock()
-        self.wrote_ns = ended - began
+        self._take_over(pieces, end, count, began)
+        return offset
+
+    def _take_over(
+        self, pieces: Sequence[bytes | memoryview], end: int, count: int, began_ns: int
+    ) -> None:
+        """Count on what was written; the order of steps is explained in the module."""
+        self._wrote_at_ns = ended_ns = self.clock()
+        self.wrote_ns = ended_ns - began_ns
         crashpoint("wal.after_write")
         if self._ring is not None:
             for piece in pieces:
                 self._ring.put(piece)
-        self._move_tail(end, count, began)
-        return offset
-
-    def _move_tail(self, end: int, count: int, began_ns: int) -> None:
-        """Take over what was written; the order of steps is explained in the module."""
         self._tail = end
         self.lfn += count
         self._batches += 1
