@@ -142,8 +142,8 @@ class Driver:
 
     def _go_on(self, task: _Task, future: Future[Any]) -> None:
         self.on_pool -= task.pool is self._pool
+        error = future.exception()
         try:
-            error = future.exception()
             if error is not None:
                 self._throw(task, error)
             else:

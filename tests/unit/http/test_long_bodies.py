@@ -21,7 +21,6 @@ from topics.http.limits import Limits
 from topics.http.messages import Request
 from topics.server.driver import Driver
 from topics.wire import requests
-from topics.wire.requests import StageRequest
 
 T = TypeVar("T")
 ROW = "x" * 4000
@@ -287,45 +286,34 @@ def stage(*more: dict[str, object]) -> bytes:
     return post("/v0/stages/app/1/0/0", records=records)
 
 
+def write(first: dict[str, object]) -> bytes:
+    return post(f"/v0/topics/{QUEUE}", records=[first, *({"data": row} for row in LONG)])
+
+
 @pytest.mark.parametrize(
-    ("unlike", "expected"), [({"data": 1, "topic": QUEUE}, 200), ({"data": 1}, 400)]
+    ("decoder", "asked", "expected"),
+    [
+        ("decode_stage", stage({"data": 1, "topic": QUEUE}), 200),
+        ("decode_stage", stage({"data": 1}), 400),
+        ("decode_write", write({"tag": "t", "data": 1}), 200),
+        ("decode_write", write({}), 400),
+    ],
+    ids=["stage", "wrong stage", "write", "wrong write"],
 )
-def test_a_long_stage_that_cannot_be_cut_is_decoded_aside(
-    unlike: dict[str, object], expected: int, monkeypatch: pytest.MonkeyPatch
+def test_a_long_body_that_cannot_be_cut_is_decoded_aside(
+    decoder: str, asked: bytes, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scene(world: World) -> None:
         driven = Driven(world)
         (worker,) = world.hire("a")
-        aside, decode = list[bool](), requests.decode_stage
+        aside, decode = list[bool](), getattr(requests, decoder)
 
-        def noted(body: bytes) -> StageRequest:
+        def noted(body: bytes) -> object:
             aside.append(driven.pool.is_at_work)
             return decode(body)
 
-        monkeypatch.setattr(requests, "decode_stage", noted)
-        worker.connection.data_received(stage(unlike))
-        ((status, _),) = await until(worker)
-        assert (status, aside) == (expected, [True])
-
-    play(scene)
-
-
-@pytest.mark.parametrize(("first", "expected"), [({"tag": "t", "data": 1}, 200), ({}, 400)])
-def test_a_long_write_that_cannot_be_cut_is_decoded_aside(
-    first: dict[str, object], expected: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def scene(world: World) -> None:
-        driven = Driven(world)
-        (worker,) = world.hire("a")
-        aside, decode = list[bool](), requests.decode_write
-
-        def noted(body: bytes) -> requests.WriteRequest:
-            aside.append(driven.pool.is_at_work)
-            return decode(body)
-
-        monkeypatch.setattr(requests, "decode_write", noted)
-        records = [first, *({"data": row} for row in LONG)]
-        worker.connection.data_received(post(f"/v0/topics/{QUEUE}", records=records))
+        monkeypatch.setattr(requests, decoder, noted)
+        worker.connection.data_received(asked)
         ((status, _),) = await until(worker)
         assert (status, aside) == (expected, [True])
 
