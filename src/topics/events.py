@@ -1,11 +1,12 @@
 """What a live read can say besides records and tombstones; the same from every door.
 
-`follow` yields records and tombstones of one topic as they are, and `Resumed`. `watch` yields
+`follow` yields records and tombstones of one topic as they are, and nothing else. `watch` yields
 events, each with the topic it is about.
 """
 
 from collections.abc import Mapping
 
+from topics.errors import TopicNotFound
 from topics.values import Record, Tombstone, Value
 
 
@@ -75,3 +76,17 @@ class Resumed(Value, frozen=True):
 
 
 Event = Arrived | Lost | CaughtUp | TopicDropped | Resumed
+
+
+def item_of(event: Event) -> Record | Tombstone | None:
+    """What `follow` yields for an event; None for one that only `watch` tells.
+
+    Raises `TopicNotFound` when the topic was dropped.
+    """
+    if isinstance(event, Arrived):
+        return event.record
+    if isinstance(event, Lost):
+        return event.tombstone
+    if isinstance(event, TopicDropped):
+        raise TopicNotFound(event.topic)
+    return None

@@ -33,7 +33,7 @@ import topics
 from topics import errors
 from topics.events import Arrived, CaughtUp, Lost, Resumed, TopicDropped
 from topics.testing import LiveServer
-from topics.values import Record, Tombstone
+from topics.values import Tombstone
 
 Open = Callable[..., Door]
 
@@ -66,13 +66,13 @@ def test_streams_survive_kills_of_the_server_without_a_gap_or_a_repeat(
 
     def read(kind: Kind) -> None:
         got, resumed = seen[kind]
-        for item in logs[kind].follow("killed", transport=kind[1]):
+        for event in logs[kind].watch(["killed"], transport=kind[1]):
             with moved:
-                if isinstance(item, Resumed):
-                    resumed.append(item)
-                else:
-                    assert isinstance(item, Record), item
-                    got.append(item.data)
+                if isinstance(event, Resumed):
+                    resumed.append(event)
+                elif not isinstance(event, CaughtUp):
+                    assert isinstance(event, Arrived), event
+                    got.append(event.record.data)
                 moved.notify_all()
             if len(resumed) >= 2 and len(got) >= 100:
                 return
@@ -148,12 +148,12 @@ def proxy(server: LiveServer) -> Iterator[Proxy]:
     between.close()
 
 
-def until_record(items: Any) -> list[Any]:  # noqa: ANN401 - of either shell
+def until_record(events: Any) -> list[Any]:  # noqa: ANN401 - of either shell
     """Up to the next record; before it a stream may be resumed more than once."""
-    found = [next(items)]
-    while isinstance(found[-1], Resumed):
-        found.append(next(items))
-    return found
+    found = [next(events)]
+    while not isinstance(found[-1], Arrived):
+        found.append(next(events))
+    return [event for event in found if not isinstance(event, CaughtUp)]
 
 
 def test_half_open_streams_are_noticed_and_resumed(
@@ -161,20 +161,20 @@ def test_half_open_streams_are_noticed_and_resumed(
 ) -> None:
     direct = opened("sync", server.url)
     direct.append("cut", {"data": 1})
-    follows = [
-        opened(shell, proxy.url, heartbeat=1.0).follow("cut", transport=transport)
+    watches = [
+        opened(shell, proxy.url, heartbeat=1.0).watch(["cut"], transport=transport)
         for shell, transport in KINDS
     ]
-    assert [until_record(items)[-1].data for items in follows] == [1] * 4
+    assert [until_record(events)[-1].record.data for events in watches] == [1] * 4
     proxy.cut()
     direct.append("cut", {"data": 2})  # swallowed by connections that look alive
-    found = all_at_once([partial(until_record, items) for items in follows])
-    for resumed, *_, record in found:
+    found = all_at_once([partial(until_record, events) for events in watches])
+    for resumed, *_, arrived in found:
         assert isinstance(resumed, Resumed)
         assert "silent" in resumed.reason
-        assert record.data == 2
-    for items in follows:
-        items.close()
+        assert arrived.record.data == 2
+    for events in watches:
+        events.close()
 
 
 @BOTH

@@ -9,7 +9,7 @@ import click
 from topics.cli._exit import OK
 from topics.cli._options import Where, as_json_option, on_a_log, topic_argument
 from topics.cli._types import SEQ, moment_option, time_option
-from topics.events import Resumed
+from topics.events import Resumed, item_of
 from topics.values import Record, Tombstone
 
 if TYPE_CHECKING:
@@ -169,13 +169,11 @@ def _last(items: list[Record | Tombstone], *, too_many: int) -> list[Record | To
     return []
 
 
-def _print(printer: Lines, topic: str, item: Record | Tombstone | Resumed) -> None:
+def _print(printer: Lines, topic: str, item: Record | Tombstone) -> None:
     if isinstance(item, Record):
         printer.records(topic, [item])
-    elif isinstance(item, Tombstone):
-        printer.tombstone(topic, item)
     else:
-        printer.event(item)
+        printer.tombstone(topic, item)
 
 
 def _follow(
@@ -188,6 +186,10 @@ def _follow(
     not_node: tuple[str, ...],
     wait: float | None,
 ) -> None:
-    for item in log.follow(topic, after=after, node=not_node, match=match, wait=wait):
-        _print(printer, topic, item)
+    for event in log.watch({topic: after}, node=not_node, match=match, wait=wait):
+        item = item_of(event)
+        if item is not None:
+            _print(printer, topic, item)
+        elif isinstance(event, Resumed):
+            printer.event(event)
         printer.flush()

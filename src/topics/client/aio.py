@@ -18,8 +18,7 @@ from topics.client._following import Following
 from topics.client._names import DEFAULT_NODE, starts_of
 from topics.client._retry import DEFAULT_RETRIES
 from topics.client.aio_http import MAX_CONNECTIONS, AsyncHttp
-from topics.errors import TopicNotFound
-from topics.events import Arrived, Event, Lost, Resumed, TopicDropped
+from topics.events import Event, item_of
 from topics.values import (
     Ack,
     Acked,
@@ -204,23 +203,18 @@ class AsyncRemoteLog:
         match: str | Sequence[str] | None = None,
         wait: float | None = None,
         transport: Transport = "sse",
-    ) -> AsyncGenerator[Record | Tombstone | Resumed, None]:
+    ) -> AsyncGenerator[Record | Tombstone, None]:
         """Records and tombstones from `after` on, live; None begins at the head.
 
         Ends after `wait` seconds without anything new; None waits for ever. A lost connection is
-        made again, and said with `Resumed`; nothing is skipped and nothing comes twice.
+        made again; nothing is skipped and nothing comes twice. `watch` also tells when that was.
         """
         following = self._following({topic: after}, node=node, match=match, limit=limit)
         async with aclosing(self._events(following, wait, transport)) as events:
             async for event in events:
-                if isinstance(event, Arrived):
-                    yield event.record
-                elif isinstance(event, Lost):
-                    yield event.tombstone
-                elif isinstance(event, Resumed):
-                    yield event
-                elif isinstance(event, TopicDropped):
-                    raise TopicNotFound(topic)
+                item = item_of(event)
+                if item is not None:
+                    yield item
 
     async def watch(
         self,

@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 
-from topics.client._position import Start, after_loss, first_position
+from topics.client._position import Start, after_event, first_position
 from topics.client.aio import AsyncRemoteLog
-from topics.errors import NotFound, TopicNotFound
-from topics.events import Arrived, CaughtUp, Lost, Resumed, TopicDropped
+from topics.errors import NotFound
+from topics.events import item_of
 from topics.values import CursorState, Page, Record, Tombstone
 
 
@@ -56,13 +56,16 @@ class AsyncConsumer:
         """Go on after `seq` instead. Nothing is committed by it."""
         self._position = seq
 
-    def __aiter__(self) -> AsyncIterator[Record | Tombstone | Resumed]:
+    def __aiter__(self) -> AsyncIterator[Record | Tombstone]:
         return self.follow()
 
     async def follow(
         self, *, wait: float | None = None
-    ) -> AsyncGenerator[Record | Tombstone | Resumed, None]:
-        """Items from the position on, live; ends after `wait` seconds without anything new."""
+    ) -> AsyncGenerator[Record | Tombstone, None]:
+        """Records and tombstones from the position on, live, through restarts of the server.
+
+        Ends after `wait` seconds without anything new; None waits for ever.
+        """
         events = self._log.watch(
             {self.topic: await self.where()},
             limit=self._limit,
@@ -72,18 +75,10 @@ class AsyncConsumer:
         )
         async with aclosing(events):
             async for event in events:
-                if isinstance(event, Arrived):
-                    self._position = event.record.seq
-                    yield event.record
-                elif isinstance(event, Lost):
-                    self._position = after_loss(event.tombstone)
-                    yield event.tombstone
-                elif isinstance(event, CaughtUp):
-                    self._position = event.head_seq
-                elif isinstance(event, TopicDropped):
-                    raise TopicNotFound(self.topic)
-                else:
-                    yield event
+                self._position = after_event(event, self._position)
+                item = item_of(event)
+                if item is not None:
+                    yield item
 
     async def read(self, *, limit: int | None = None, wait: float = 0.0) -> Page:
         """One page from the position on; the position moves behind it."""

@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from topics.client._position import Start, after_loss, first_position
+from topics.client._position import Start, after_event, first_position
 from topics.client._protocols import AnyLog
-from topics.errors import NotFound, TopicNotFound
-from topics.events import Arrived, CaughtUp, Lost, Resumed, TopicDropped
+from topics.errors import NotFound
+from topics.events import item_of
 from topics.values import CursorState, Page, Record, Tombstone
 
 
@@ -57,11 +57,14 @@ class Consumer:
         """Go on after `seq` instead. Nothing is committed by it."""
         self._position = seq
 
-    def __iter__(self) -> Iterator[Record | Tombstone | Resumed]:
+    def __iter__(self) -> Iterator[Record | Tombstone]:
         return self.follow()
 
-    def follow(self, *, wait: float | None = None) -> Iterator[Record | Tombstone | Resumed]:
-        """Items from the position on, live; ends after `wait` seconds without anything new."""
+    def follow(self, *, wait: float | None = None) -> Iterator[Record | Tombstone]:
+        """Records and tombstones from the position on, live, through restarts of the server.
+
+        Ends after `wait` seconds without anything new; None waits for ever.
+        """
         for event in self._log.watch(
             {self.topic: self.position},
             limit=self._limit,
@@ -69,18 +72,10 @@ class Consumer:
             match=self._match,
             wait=wait,
         ):
-            if isinstance(event, Arrived):
-                self._position = event.record.seq
-                yield event.record
-            elif isinstance(event, Lost):
-                self._position = after_loss(event.tombstone)
-                yield event.tombstone
-            elif isinstance(event, CaughtUp):
-                self._position = event.head_seq
-            elif isinstance(event, TopicDropped):
-                raise TopicNotFound(self.topic)
-            else:
-                yield event
+            self._position = after_event(event, self._position)
+            item = item_of(event)
+            if item is not None:
+                yield item
 
     def read(self, *, limit: int | None = None, wait: float = 0.0) -> Page:
         """One page from the position on; the position moves behind it."""

@@ -18,8 +18,7 @@ from topics.client._following import Following
 from topics.client._names import DEFAULT_NODE, starts_of
 from topics.client._retry import DEFAULT_RETRIES
 from topics.client.sync_http import MAX_CONNECTIONS, Http
-from topics.errors import TopicNotFound
-from topics.events import Arrived, Event, Lost, Resumed, TopicDropped
+from topics.events import Event, item_of
 from topics.values import (
     Ack,
     Acked,
@@ -204,22 +203,17 @@ class RemoteLog:
         match: str | Sequence[str] | None = None,
         wait: float | None = None,
         transport: Transport = "sse",
-    ) -> Iterator[Record | Tombstone | Resumed]:
+    ) -> Iterator[Record | Tombstone]:
         """Records and tombstones from `after` on, live; None begins at the head.
 
         Ends after `wait` seconds without anything new; None waits for ever. A lost connection is
-        made again, and said with `Resumed`; nothing is skipped and nothing comes twice.
+        made again; nothing is skipped and nothing comes twice. `watch` also tells when that was.
         """
         following = self._following({topic: after}, node=node, match=match, limit=limit)
         for event in self._events(following, wait, transport):
-            if isinstance(event, Arrived):
-                yield event.record
-            elif isinstance(event, Lost):
-                yield event.tombstone
-            elif isinstance(event, Resumed):
-                yield event
-            elif isinstance(event, TopicDropped):
-                raise TopicNotFound(topic)
+            item = item_of(event)
+            if item is not None:
+                yield item
 
     def watch(
         self,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from topics.errors import InvalidRequest, TopicNotFound
-from topics.events import Arrived, CaughtUp, Event, Lost, TopicDropped
+from topics.events import Arrived, CaughtUp, Event, Lost, TopicDropped, item_of
 from topics.values import Record, Tombstone
 
 if TYPE_CHECKING:
@@ -25,12 +25,9 @@ def follow(
 ) -> Iterator[Record | Tombstone]:
     """See `Log.follow`."""
     for event in events(log, {topic: after}, limit=limit, node=node, match=match, wait=wait):
-        if isinstance(event, Arrived):
-            yield event.record
-        elif isinstance(event, Lost):
-            yield event.tombstone
-        elif isinstance(event, TopicDropped):
-            raise TopicNotFound(topic)
+        item = item_of(event)
+        if item is not None:
+            yield item
 
 
 def events(
