@@ -90,6 +90,17 @@ class InvalidRequest(TopicsError):
         super().__init__(message, detail=detail)
 
 
+class MisspeltField(InvalidRequest):
+    """A request object has a field that is almost a known one, and ignoring it could do harm."""
+
+    def __init__(self, field: str, *, did_you_mean: str) -> None:
+        super().__init__(
+            f"unknown field {field!r}; did you mean {did_you_mean!r}? "
+            "Nothing was done; correct the name, or begin it with x_ if you mean another field"
+        )
+        self.detail = {"field": field, "did_you_mean": did_you_mean}
+
+
 class BatchTooLarge(TopicsError):
     """Too many records in one write, or too many seqs in one queue call: give exactly one."""
 

@@ -94,6 +94,15 @@ def test_a_bad_selector_is_refused_even_on_an_absent_topic(
     assert api.state(topic)["count"] == len(TAGS)
 
 
+def test_a_misspelt_filter_does_not_widen_a_delete(api: Api, topic: str) -> None:
+    fill(api, topic)
+    answer = api.post(f"/v0/topics/{topic}/delete", {"before_seq": 99, "mtach": "room:4"})
+    meant = {"field": "mtach", "did_you_mean": "match"}
+    assert refused(answer) == Refusal(400, "invalid_request", meant)
+    assert api.state(topic)["count"] == len(TAGS)
+    delete(api, topic, before_seq=1, x_match="mine")
+
+
 def test_records_that_come_later_live(api: Api, topic: str) -> None:
     fill(api, topic)
     delete(api, topic, match="room:*", before_seq=2**63)

@@ -226,6 +226,17 @@ def test_a_refused_command_names_its_id_and_its_code(
     assert client.ask(op="ping")["op"] == "pong"
 
 
+@pytest.mark.parametrize("size", [1, 2_200_000])
+def test_a_misspelt_field_is_refused_with_the_name_that_was_meant(
+    client: Client, size: int
+) -> None:
+    records = [{"data": "x" * 1_000}] * (size // 1_000 or 1)
+    error = client.ask(op="publish", topic="ws.typo", records=records, expct_head=0, request_id=7)
+    assert (error["op"], error["request_id"], error["code"]) == ("error", 7, "invalid_request")
+    assert error["detail"] == {"field": "expct_head", "did_you_mean": "expect_head"}
+    assert client.ask(op="subscribe", topic="ws.typo")["code"] == "topic_not_found"
+
+
 def test_a_head_mismatch_tells_the_head(client: Client) -> None:
     client.ask(op="publish", topic="ws.head", records=[{"data": 1}])
     error = client.ask(op="publish", topic="ws.head", records=[{"data": 1}], expect_head=9)

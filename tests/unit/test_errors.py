@@ -18,6 +18,7 @@ from topics.errors import (
     LogFailed,
     LogFull,
     MethodNotAllowed,
+    MisspeltField,
     NotAcceptable,
     NotAQueue,
     NotFound,
@@ -47,6 +48,11 @@ from topics.errors import (
 EXAMPLES: list[tuple[TopicsError, str, dict[str, object] | None]] = [
     (InvalidRequest("tag is too long"), "invalid_request", None),
     (InvalidRequest("bad name", dead_letter=".x"), "invalid_request", {"dead_letter": ".x"}),
+    (
+        MisspeltField("mtach", did_you_mean="match"),
+        "invalid_request",
+        {"field": "mtach", "did_you_mean": "match"},
+    ),
     (BatchTooLarge(records=10001, maximum=10000), "batch_too_large", None),
     (BatchTooLarge(seqs=1001, maximum=1000), "batch_too_large", {"seqs": 1001, "max": 1000}),
     (RecordTooLarge(size_bytes=9, max_bytes=8), "record_too_large", None),

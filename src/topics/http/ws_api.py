@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from msgspec import UNSET
+
 from topics.delivery.feed import Feed
 from topics.delivery.pages import Options
 from topics.delivery.socket import SocketSink
@@ -20,7 +22,7 @@ from topics.delivery.turns import Timer
 from topics.engine.drafts import check_batch
 from topics.engine.effects import Op
 from topics.engine.writing import Timing
-from topics.errors import Forbidden, Internal, InvalidRequest, TopicsError
+from topics.errors import Forbidden, Internal, InvalidRequest, MisspeltField, TopicsError
 from topics.http.auth import Scope
 from topics.http.call import Call
 from topics.http.messages import Upgrade
@@ -122,22 +124,35 @@ class Socket:
         try:
             command = requests.decode_command(message)
         except InvalidRequest as error:
-            self._sink.send(ws.unreadable_command(error))
+            self._refuse(error, requests.request_id_of(message))
             return
         self._obey(command, None)
+
+    def _refuse(self, error: InvalidRequest, request_id: ws.RequestId) -> None:
+        """Answer a command that could not be decoded; only a misspelt one has a readable id."""
+        if isinstance(error, MisspeltField):
+            self._sink.send(ws.command_failed(request_id, error))
+        else:
+            self._sink.send(ws.unreadable_command(error))
 
     def _read_long(self, message: bytes) -> None:
         """Read a long command with pauses; the next one is read when it has been answered."""
         self._sink.answer_is_due = True
         self._in_line = message
         lane = self._service.lane
+        request_id: ws.RequestId = UNSET
 
         def understood() -> Op[tuple[Command, WriteRequest | None]]:
             text, self._in_line = self._in_line, b""
             if not text:
                 raise InvalidRequest("the client has gone")
             in_steps, whole = requests.decode_command_in_steps, requests.decode_command_and_write
-            return (yield from lane.decoded(text, in_steps, whole))
+            try:
+                return (yield from lane.decoded(text, in_steps, whole))
+            except MisspeltField:
+                nonlocal request_id
+                request_id = requests.request_id_of(text)
+                raise
 
         def done(
             read: tuple[Command, WriteRequest | None] | None, error: TopicsError | None
@@ -148,7 +163,7 @@ class Socket:
             if read is not None:
                 self._obey(*read)
             elif isinstance(error, InvalidRequest):
-                self._sink.send(ws.unreadable_command(error))
+                self._refuse(error, request_id)
             else:
                 self._upgrade.close(INTERNAL_ERROR)
             if self._goodbye is not None and not self._sink.answer_is_due:

@@ -4,7 +4,7 @@ Every body goes through the same three steps:
 
     the text     UTF-8, grammar, nesting, whitespace           jsonbytes.compact
     the types    fields, ranges, nulls, enums; no coercion     msgspec, from the struct
-    the names    no known field twice in one object            repeats
+    the names    no known field twice, none misspelt           field_names
 
 and whatever is wrong becomes `InvalidRequest`, naming the field and what it may hold. Fields
 nobody knows are ignored, so that newer clients can talk to older servers.
@@ -25,8 +25,8 @@ import msgspec
 from msgspec import inspect
 
 from topics.errors import InvalidRequest
+from topics.wire.field_names import Known, known_fields, refuse_misspelt, refuse_wrong_names
 from topics.wire.jsonbytes import LONG_BYTES, compact
-from topics.wire.repeats import known_fields, refuse_repeats
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -72,8 +72,10 @@ class BodyDecoder(Generic[T]):
         try:
             value = self.parse(raw)
         except msgspec.ValidationError as error:
+            # A misspelt field often shows as a missing one first.
+            refuse_misspelt(raw, self._known_for(raw))
             raise InvalidRequest(self._explain(str(error))) from error
-        refuse_repeats(raw, self._known[type(value)])
+        refuse_wrong_names(raw, self._known[type(value)])
         return value
 
     def _decode_plain(self, body: bytes) -> T | None:
@@ -83,6 +85,14 @@ class BodyDecoder(Generic[T]):
         except (msgspec.MsgspecError, UnicodeDecodeError):
             return None
         return value if len(_encode(value)) == len(body) else None
+
+    def _known_for(self, raw: bytes) -> Known:
+        """The fields of the object that `raw`, which does not fit its type, was meant to be."""
+        (struct, *others) = self._known
+        if others:
+            tag = _tag_in(raw, str(struct.__struct_config__.tag_field))
+            struct = next((s for s in self._known if s.__struct_config__.tag == tag), struct)
+        return self._known[struct]
 
     def _explain(self, problem: str) -> str:
         """The parser's complaint with the field in front, and the choices if there are some."""
@@ -102,6 +112,17 @@ def refuse_excess(body: bytes) -> None:
         body.count(b",") > MAX_VALUES or body.count(b"{") + body.count(b"[") > MAX_CONTAINERS
     ):
         raise InvalidRequest("the body has far more parts than this call takes; send fewer")
+
+
+def _tag_in(raw: bytes, field: str) -> object:
+    """What the member `field` of an object says; None if there is no such object or member."""
+    try:
+        return msgspec.json.decode(_members(raw).get(field, b"null"))
+    except msgspec.ValidationError:
+        return None
+
+
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def _holds_payload(kind: inspect.Type) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from topics.errors import HeadMismatch, Throttled, TopicsError
+from topics.errors import HeadMismatch, MisspeltField, Throttled, TopicsError
 from topics.values import Ack, Tombstone
 from topics.wire.responses import ack_members, message_of
 from topics.wire.shapes import StreamStart
@@ -91,6 +91,8 @@ def command_failed(request_id: RequestId, error: TopicsError) -> bytes:
         members["retry_after_ms"] = error.retry_after_ms
     elif isinstance(error, HeadMismatch) and error.detail is not None:
         members["head_seq"] = error.detail["head_seq"]
+    elif isinstance(error, MisspeltField):
+        members["detail"] = error.detail
     return _reply("error", request_id, b",%b" % _encode(members)[1:-1])
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topics.errors import InvalidRequest
-from topics.wire import decoding, jsonbytes, repeats, requests
+from topics.wire import decoding, field_names, jsonbytes, requests
 
 COMMAND: dict[str, Any] = {"op": "subscribe", "topic": "a"}
 
@@ -32,7 +32,7 @@ def test_many_brackets_are_counted_like_few(steps: list[str], depth: int, piece:
 @pytest.fixture
 def _all_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """However short a body is, it counts as long."""
-    monkeypatch.setattr(repeats, "LONG_BYTES", 0)
+    monkeypatch.setattr(field_names, "LONG_BYTES", 0)
     monkeypatch.setattr(decoding, "LONG_BYTES", 0)
 
 
@@ -60,7 +60,7 @@ def test_a_field_twice_is_found_in_a_long_body_too(body: bytes, repeated: str | 
 def test_an_object_with_very_many_members_is_refused(
     key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(repeats, "MAX_MEMBERS", 50)
+    monkeypatch.setattr(field_names, "MAX_MEMBERS", 50)
 
     def write(others: int) -> bytes:
         unknown = ",".join(f'"{key % n if "%" in key else key}":1' for n in range(others))

@@ -54,6 +54,7 @@ from topics.wire.requests.watching import (
     WatchBody,
     decode_command,
     decode_watch,
+    request_id_of,
 )
 from topics.wire.requests.writing import (
     Drafts,
@@ -114,4 +115,5 @@ __all__ = [
     "decode_watch",
     "decode_write",
     "decode_write_in_steps",
+    "request_id_of",
 ]

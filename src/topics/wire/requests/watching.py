@@ -2,7 +2,8 @@
 
 A bad command is answered on a socket that stays open. Two kinds of bad differ there: what
 `decode_command` refuses could not be read, so nothing of it can be echoed; what `starts`, `names`
-or `predicate` refuse was read but cannot be done.
+or `predicate` refuse was read but cannot be done. A misspelt field is of the second kind although
+`decode_command` refuses it: `request_id_of` finds the id to echo.
 """
 
 from __future__ import annotations
@@ -138,9 +139,10 @@ class PingCommand(Body, tag_field="op", tag="ping"):
 
 
 Command = SubscribeCommand | UnsubscribeCommand | PublishCommand | PingCommand
+COMMANDS = (SubscribeCommand, UnsubscribeCommand, PublishCommand, PingCommand)
 
 _watch = BodyDecoder(WatchBody)
-_command = BodyDecoder[Command](SubscribeCommand, UnsubscribeCommand, PublishCommand, PingCommand)
+_command = BodyDecoder[Command](*COMMANDS)
 
 
 def decode_watch(body: bytes) -> WatchBody:
@@ -161,9 +163,18 @@ def decode_command(message: str | bytes) -> Command:
 
 class _Op(msgspec.Struct):
     op: str = ""
+    request_id: Raw | UnsetType = UNSET
 
 
 _peek = msgspec.json.Decoder(_Op).decode
+
+
+def request_id_of(message: bytes) -> Raw | UnsetType:
+    """The id of a command that was refused for a misspelt field, as it was spelled."""
+    try:
+        return _peek(message).request_id
+    except (msgspec.MsgspecError, RecursionError):
+        return UNSET
 
 
 def _carries_payload(text: bytes) -> bool:

@@ -1,8 +1,8 @@
-"""Finding a field that a request object names twice.
+"""Finding a field that a request object names twice, or misspells.
 
 The parser keeps the last of two members with one name, so one typo could silently undo another.
-A field we know must therefore come once; fields we do not know are none of our business, and
-neither is anything inside `data` and `meta`.
+A known field must therefore come once. Unknown fields are ignored unless they are misspellings of
+known ones (`near_misses`). Nothing inside `data` and `meta` is looked at.
 
 Which objects have which fields is read off the types the parser decodes into. Two looks at an
 object, the second rarely needed:
@@ -16,6 +16,7 @@ where an object has more members than anybody means.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
@@ -24,6 +25,7 @@ from msgspec import Raw, inspect
 
 from topics.errors import InvalidRequest
 from topics.wire.jsonbytes import LONG_BYTES
+from topics.wire.near_misses import NearMisses
 
 Nesting = Literal["object", "list", "map"]
 
@@ -66,19 +68,30 @@ def _nested(kind: inspect.Type) -> Iterator[tuple[Nesting, Known]]:
             yield "map", _of_struct(value)
 
 
-def refuse_repeats(raw: bytes, known: Known) -> None:
-    """Raise if an object in `raw` repeats a field; `raw` is compact and has passed its type."""
+def refuse_wrong_names(raw: bytes, known: Known) -> None:
+    """Raise if an object in `raw` repeats or misspells a field; `raw` is compact and typed."""
+    _refuse_in(raw, known, NearMisses())
+
+
+def refuse_misspelt(raw: bytes, known: Known) -> None:
+    """Raise if an object in compact `raw`, whatever the types of its members, misspells a field."""
+    with contextlib.suppress(msgspec.ValidationError):
+        _refuse_in(raw, known, NearMisses())
+
+
+def _refuse_in(raw: bytes, known: Known, near_misses: NearMisses) -> None:
     if len(raw) > LONG_BYTES:
         members = _refuse_exactly(raw, known)
     else:
         members = _members(raw)
         if _spelled_size(members) != len(raw):
             _refuse_exactly(raw, known)
+    near_misses.refuse(members, known.names)
     for name, (nesting, inner) in known.nested.items():
         value = bytes(members.get(name, b""))
         if value[:1] in (b"{", b"["):
             for part in _OBJECTS[nesting](value):
-                refuse_repeats(bytes(part), inner)
+                _refuse_in(bytes(part), inner, near_misses)
 
 
 class _Spelled:
