@@ -16,7 +16,7 @@ def due_to_caps(kernel: Kernel, topic: Topic, *, count: int, nbytes: int) -> Evi
     if not topic.counts_volatile or not kernel.is_logged(topic):
         return None
     coming = topic.handed_out - topic.head + count
-    floor = topic.cap_floor(topic.config, count=coming, nbytes=nbytes)
+    floor = topic.cap_floor(topic.config, count=coming, nbytes=topic.pending_bytes + nbytes)
     if floor <= topic.cap_hi:
         return None
     ts = max(kernel.clock.now_ms(), topic.last_ts)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from topics.core.catalog import Catalog
-from topics.core.facts import Evicted, Fact, LeaseChanged
+from topics.core.facts import CheckpointMarked, Evicted, Fact, LeaseChanged
 from topics.core.topic import Topic
 from topics.engine.arenas import Arenas
 from topics.engine.clock import Clock
@@ -28,6 +28,10 @@ from topics.storage.wal.submission import Submission
 
 CONTROL_BYTES = 1024
 """About the size of frames that carry no records."""
+
+
+BARRIER_ID = 0
+"""A mark that belongs to no checkpoint."""
 
 
 class FactSubmission(Submission):
@@ -128,6 +132,16 @@ class Kernel:
         for submission, dest_id in tuple(self.passes.items()):
             if dest_id == topic.id and not submission.done:
                 yield submission
+
+    def all_applied(self, topic: Topic) -> Op[None]:
+        """Wait for all that is on its way to a topic whose section is closed.
+
+        The log answers in order, so a frame that changes nothing is answered behind all of it.
+        """
+        if not self.committer.in_flight(self.committer.shard_of(topic.id)):
+            return
+        mark = CheckpointMarked(self.clock.now_ms(), BARRIER_ID, ())
+        yield from self.commit([mark], topic_id=topic.id, durable=False)
 
     def commit(self, facts: Sequence[Fact], *, topic_id: int, durable: bool) -> Op[Submission]:
         """Log facts as one submission, wait for it, and apply them; raises when the log refused."""

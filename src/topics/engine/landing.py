@@ -35,7 +35,7 @@ from topics.core.topic import Topic
 from topics.engine.arenas import Arenas
 from topics.engine.caps import due_to_caps
 from topics.engine.effects import Gate, Op
-from topics.engine.kernel import CONTROL_BYTES, Kernel
+from topics.engine.kernel import BARRIER_ID, CONTROL_BYTES, Kernel
 from topics.engine.lifecycle import Lifecycle
 from topics.errors import Internal, InvalidRequest, LogFailed, Throttled
 from topics.storage.crashpoints import crashpoint
@@ -45,8 +45,6 @@ from topics.storage.wal.submission import Submission
 
 PIECE_BYTES = 4 << 20
 """About how many bytes of records go into the log at once."""
-BARRIER_ID = 0
-"""A mark that belongs to no checkpoint."""
 
 
 class Commit(msgspec.Struct, frozen=True):

@@ -110,6 +110,9 @@ class Lifecycle:
         try:
             if topic.id not in kernel.catalog.by_id:
                 return False
+            # The facts tell how far the topic is and what its caps take, for a place in the log
+            # behind what is on its way.
+            yield from kernel.all_applied(topic)
             facts = self._update_facts(topic, config)
             if kernel.in_memory:
                 kernel.apply(facts)
@@ -160,8 +163,10 @@ class Lifecycle:
         kernel, name = self._kernel, topic.name
         if topic.id not in kernel.catalog.by_id:
             return Dropped(name, False, [])  # somebody else was first
-        if if_empty and topic.count:
-            raise TopicNotEmpty(name, count=topic.count)
+        if if_empty:
+            yield from kernel.all_applied(topic)
+            if topic.count:
+                raise TopicNotEmpty(name, count=topic.count)
         routers = kernel.catalog.routers
         removed = [routers.by_name[router] for router in routers.touching(topic.id)]
         ts = max(kernel.clock.now_ms(), topic.last_ts)

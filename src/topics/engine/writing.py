@@ -372,7 +372,7 @@ class Appender:
     def _admit(self, topic: Topic, batch: RecordBatch) -> int:
         """Refuse what does not fit; returns the bytes that caps and quota have to count."""
         limit = self._kernel.settings.max_total_bytes
-        if topic.config.discard == "old" and not limit:
+        if topic.config.discard == "old" and not limit and not len(topic.volatile):
             return 0
         nbytes = batch.nbytes
         topic.admit(len(batch), nbytes)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.unit.queue.builders import HeldLog, VirtualLoop
+
 from topics.core.facts import Fact
 from topics.core.topic import Topic
 from topics.embedded.log import Log
@@ -66,3 +68,22 @@ class Store:
 
     def seqs(self, name: str) -> list[int]:
         return [record.seq for record in self.log.read(name, limit=1000).records]
+
+
+@dataclass
+class Held(Store):
+    """The same on a log that can keep what it is given, and a loop that goes on meanwhile."""
+
+    tasks: VirtualLoop = field(init=False)
+    held: HeldLog = field(init=False)
+
+    def hold(self) -> None:
+        self.tasks = VirtualLoop(self.clock)
+        self.held = HeldLog(self.kernel.committer)
+        self.kernel.committer = self.held
+        self.held.is_holding = True
+
+    def let_go(self) -> None:
+        while self.held.held:
+            self.held.let_go()
+            self.tasks.settle()

@@ -4,9 +4,10 @@ import errno
 from collections.abc import Callable
 
 import pytest
-from tests.unit.engine.builders import Store
+from tests.unit.engine.builders import Held, Store
 
-from topics.errors import HeadMismatch, Internal
+from topics.core.batch import RecordBatch
+from topics.errors import HeadMismatch, Internal, TopicNotEmpty
 from topics.storage.crashpoints import installed
 from topics.testing import FaultFs, SimDisk
 
@@ -231,3 +232,122 @@ def test_a_refused_write_takes_nothing_while_an_ephemeral_life_counts(durability
     store.kill()
     assert store.log.state("a").earliest_seq >= 2
     assert store.log.audit("a").adds_up
+
+
+# A change of class while copies are on their way
+
+
+def copies_under_way(*, new_class: str, **caps: int) -> Held:
+    """A router pass is in the log's queue when its ephemeral destination is configured."""
+    store = Held()
+    store.log.create("b", durability="ephemeral", **caps)
+    store.log.route("r", source="a", dest="b")
+    store.append("b", 0)
+    store.append("a", 1, 2)
+    store.hold()
+    engine = store.log._engine
+    store.tasks.begin(engine.forwarder.catch_up(store.topic("b")))
+    changing = store.tasks.begin(engine.put("b", {"durability": new_class, **caps}))
+    store.let_go()
+    assert changing.is_over
+    store.held.is_holding = False
+    return store
+
+
+@pytest.mark.parametrize("durability", ["memory", "disk", "fsync"])
+def test_cl07_copies_on_their_way_through_a_change_of_class_are_announced_as_lost(
+    durability: str,
+) -> None:
+    store = copies_under_way(new_class=durability)
+    assert store.seqs("b") == [1, 2, 3]
+    store.kill()
+    page = store.log.read("b")
+    assert page.tombstone is not None, "shown once, and gone: nobody is left in the dark"
+    assert (page.tombstone.gap_from, page.tombstone.gap_to) == (1, 3)
+
+
+@pytest.mark.parametrize("durability", ["memory", "disk", "fsync"])
+def test_cl07_a_write_behind_such_a_change_does_not_keep_the_next_start_from_opening(
+    durability: str,
+) -> None:
+    store = copies_under_way(new_class=durability)
+    store.append("b", 3)
+    store.kill()
+    assert store.seqs("b") == [4]
+    assert store.log.audit("b").adds_up
+
+
+@pytest.mark.parametrize("caps", [{"cap_records": 2}, {"cap_bytes": 2}])
+def test_cl07_what_a_cap_took_for_copies_on_their_way_stays_gone(caps: dict[str, int]) -> None:
+    store = copies_under_way(new_class="fsync", **caps)
+    before = store.log.audit("b")
+    assert (before.live, before.evict_floor) == (2, 2)
+    store.append("b", 3)
+    assert store.log.audit("b").evict_floor == 3
+    store.kill()
+    assert store.log.audit("b").evict_floor == 3
+
+
+@pytest.mark.parametrize("is_copied", [False, True])
+def test_cl07_a_tighter_cap_counts_what_is_on_its_way_beside_an_ephemeral_life(
+    is_copied: bool,
+) -> None:
+    """Only memory has the records of that life: replay cannot count them."""
+    store = Held()
+    store.log.create("b", durability="fsync")
+    store.append("b", *range(3))
+    store.log.create("b", durability="ephemeral")
+    store.append("b", *range(3))
+    store.log.create("b", durability="fsync")
+    store.log.route("r", source="a", dest="b")
+    store.append("a", *range(2))
+    store.hold()
+    engine = store.log._engine
+    if is_copied:
+        store.tasks.begin(engine.forwarder.catch_up(store.topic("b")))
+    else:
+        store.tasks.begin(engine.append("b", RecordBatch([b"6", b"7"])))
+    changing = store.tasks.begin(engine.put("b", {"durability": "fsync", "cap_records": 6}))
+    store.let_go()
+    assert changing.is_over
+    store.held.is_holding = False
+    assert store.log.audit("b").evict_floor == 3
+    store.kill()
+    assert store.log.audit("b").evict_floor == 3
+    assert store.seqs("b") == [3], "up to the run of seqs that only memory had"
+
+
+@pytest.mark.parametrize("caps", [{"cap_records": 10}, {"cap_bytes": 10}])
+def test_cl07_writes_under_way_together_take_what_a_cap_takes_and_no_less_after_a_kill(
+    caps: dict[str, int],
+) -> None:
+    store = Held()
+    for durability in ("fsync", "ephemeral", "fsync"):
+        store.log.create("b", durability=durability, **caps)
+        if durability == "fsync":
+            store.append("b", *range(3))
+        else:
+            store.append("b", 9)
+    store.hold()
+    engine = store.log._engine
+    for _ in range(3):
+        store.tasks.begin(engine.append("b", RecordBatch([b"1", b"2"])))
+    store.let_go()
+    store.held.is_holding = False
+    assert store.log.audit("b").evict_floor == 4
+    store.kill()
+    assert store.log.audit("b").evict_floor == 4
+    assert store.log.audit("b").adds_up
+
+
+def test_a_topic_to_which_a_write_is_on_its_way_is_not_dropped_as_an_empty_one() -> None:
+    store = Held()
+    store.log.create("b", durability="fsync")
+    store.hold()
+    engine = store.log._engine
+    writing = store.tasks.begin(engine.append("b", RecordBatch([b"1"])))
+    dropping = store.tasks.begin(engine.drop("b", if_empty=True))
+    store.let_go()
+    assert writing.result.first_seq == 1
+    with pytest.raises(TopicNotEmpty):
+        _ = dropping.result

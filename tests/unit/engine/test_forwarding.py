@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from itertools import count, pairwise
 from typing import Any
 
 import pytest
-from tests.unit.engine.builders import Store
-from tests.unit.queue.builders import HeldLog, VirtualLoop
+from tests.unit.engine.builders import Held, Store
 
 from topics.core.batch import RecordBatch
 from topics.engine.effects import Op, fulfil, resumed, run
@@ -349,25 +347,6 @@ def test_a_copy_as_long_as_what_the_log_has_of_its_pass_is_found_between_direct_
 
 
 # Under way
-
-
-@dataclass
-class Held(Store):
-    """The same on a log that can keep what it is given, and a loop that goes on meanwhile."""
-
-    tasks: VirtualLoop = field(init=False)
-    held: HeldLog = field(init=False)
-
-    def hold(self) -> None:
-        self.tasks = VirtualLoop(self.clock)
-        self.held = HeldLog(self.kernel.committer)
-        self.kernel.committer = self.held
-        self.held.is_holding = True
-
-    def let_go(self) -> None:
-        while self.held.held:
-            self.held.let_go()
-            self.tasks.settle()
 
 
 def write(store: Store, name: str, value: int) -> Op[Any]:

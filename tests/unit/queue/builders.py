@@ -130,6 +130,9 @@ class HeldLog:
         for submission in held:
             self._inner.submit(submission)
 
+    def in_flight(self, shard: int) -> int:
+        return sum(submission.shard == shard for submission in self.held)
+
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the log has
         return getattr(self._inner, name)
 
