@@ -71,6 +71,7 @@ class Landing(msgspec.Struct):
     fact: StageCommitted
     topics: list[Topic]
     pieces: list[Piece]
+    nbytes: int  # of all records; counted as on their way until they are shown
     lfn: int = 0  # of the commit point
     is_certain: bool = True  # False: only a restart can tell whether the point was reached
 
@@ -115,12 +116,19 @@ class Lander:
         sections = self._kernel.sections
         topics, gate = yield from self._close(batches)
         try:
-            yield from self._admit(topics, batches)
+            nbytes = yield from self._admit(topics, batches)
+        except BaseException:
+            sections.open(gate)
+            raise
+        # Held from here on: other commits and writes are judged while this one waits.
+        self._kernel.catalog.pending_bytes += nbytes
+        try:
             yield from self._barrier(topics, batches)
             crashpoint("stage.barrier")
-            landing = self._plan(commit, topics, batches)
+            landing = self._plan(commit, topics, batches, nbytes)
             frames = _encode_point(landing)
         except BaseException:
+            self._kernel.catalog.pending_bytes -= nbytes
             sections.open(gate)
             raise
         sections.begin_landing(gate)
@@ -168,8 +176,8 @@ class Lander:
             raise Throttled("max_topics", maximum=limit)
         yield from self._admit(present, batches)
 
-    def _admit(self, topics: Sequence[Topic], batches: Mapping[str, RecordBatch]) -> Op[None]:
-        """What a write to each of the topics would have to pass."""
+    def _admit(self, topics: Sequence[Topic], batches: Mapping[str, RecordBatch]) -> Op[int]:
+        """What a write to each of the topics would have to pass; returns the bytes of all."""
         kernel = self._kernel
         if kernel.log_is_too_long:
             raise kernel.backlog()
@@ -180,10 +188,12 @@ class Lander:
         for topic in topics:
             batch = batches[topic.name]
             topic.admit(len(batch), batch.nbytes)
+        nbytes = sum(batch.nbytes for batch in batches.values())
         limit = kernel.settings.max_total_bytes
         held = kernel.catalog.bytes + kernel.catalog.pending_bytes
-        if limit and held + sum(batch.nbytes for batch in batches.values()) > limit:
+        if limit and held + nbytes > limit:
             raise Throttled("max_total_bytes", maximum=limit)
+        return nbytes
 
     def _barrier(self, topics: Sequence[Topic], batches: Mapping[str, RecordBatch]) -> Op[None]:
         kernel = self._kernel
@@ -210,7 +220,11 @@ class Lander:
                 raise submission.error
 
     def _plan(
-        self, commit: Commit, topics: list[Topic], batches: Mapping[str, RecordBatch]
+        self,
+        commit: Commit,
+        topics: list[Topic],
+        batches: Mapping[str, RecordBatch],
+        nbytes: int,
     ) -> Landing:
         """Give out the seqs. Behind the barrier nothing is on its way to these topics."""
         now_ms = self._kernel.clock.now_ms()
@@ -234,14 +248,14 @@ class Lander:
             tuple(given),
             msgspec.json.encode(answer),
         )
-        return Landing(fact, topics, pieces)
+        return Landing(fact, topics, pieces, nbytes)
 
     # The point
 
     def _point(self, landing: Landing, frames: bytes, gate: Gate) -> Op[None]:
         kernel = self._kernel
         if kernel.committer.state(0) is ShardState.FAILED:
-            self._call_off(gate)
+            self._call_off(landing, gate)
             raise LogFailed(shard=0, reason="it failed before this commit")
         submission = Submission(0, frames, 1, durable=True, on_done=self._note)
         kernel.committer.submit(submission)
@@ -252,7 +266,7 @@ class Lander:
             landing.is_certain = False
             raise self._strand(landing, gate, error) from error
         if error is not None:  # not one byte of it was kept
-            self._call_off(gate)
+            self._call_off(landing, gate)
             raise error
         landing.lfn = submission.last_lfn
 
@@ -260,7 +274,8 @@ class Lander:
         if submission.error is None:
             self._kernel.applied[submission.shard] = submission.last_lfn
 
-    def _call_off(self, gate: Gate) -> None:
+    def _call_off(self, landing: Landing, gate: Gate) -> None:
+        self._kernel.catalog.pending_bytes -= landing.nbytes
         self._kernel.sections.end_landing(gate)
         self._kernel.sections.open(gate)
 
@@ -358,6 +373,7 @@ class Lander:
         for piece in landing.pieces:
             assert piece.run is not None
             kernel.catalog.apply(piece.run, generation=kernel.generation)
+        kernel.catalog.pending_bytes -= landing.nbytes
         kernel.catalog.apply(landing.fact, generation=kernel.generation)
         for topic in landing.topics:
             kernel.dirty.add(topic.id)

@@ -11,7 +11,7 @@ import pytest
 import topics
 from topics.embedded import Log
 from topics.embedded.drafts import batch_of, stage_rows_of
-from topics.engine.effects import Gate, Io, Op
+from topics.engine.effects import Gate, Io, Op, run
 from topics.engine.engine import Engine
 from topics.engine.landing import PIECE_BYTES
 from topics.engine.opening import Opening, open_engine
@@ -414,8 +414,14 @@ class Loop:
 
 @pytest.fixture
 def loop() -> Loop:
+    return held_loop()
+
+
+def held_loop(**settings: Any) -> Loop:  # noqa: ANN401 - EngineSettings checks them
     opening = Opening(
-        EngineSettings(cache_bytes=64 << 10), ManualClock(), make_committer=HeldCommitter
+        EngineSettings(cache_bytes=64 << 10, **settings),
+        ManualClock(),
+        make_committer=HeldCommitter,
     )
     engine = open_engine(SimDisk(), "/data", opening)
     log = Log(engine)
@@ -476,6 +482,37 @@ def test_commits_of_two_apps_over_the_same_topics_take_turns(loop: Loop) -> None
     for topic in "tu":
         assert loop.answers["one"].topics[topic].first_seq == 2
         assert loop.answers["two"].topics[topic].first_seq == 3
+
+
+def test_commits_and_writes_side_by_side_stay_within_the_limit_on_all_bytes() -> None:
+    loop = held_loop(max_total_bytes=8)  # 2 of them are there already
+    engine = loop.engine
+    run(engine.stage("third", 1, 0, 0, stage_rows_of([row("v", "123")])))
+    loop.start("one", engine.commit("etl", 1, [(0, 0)]))  # 2
+    loop.start("two", engine.commit("third", 1, [(0, 0)]))  # 5
+    loop.start("write", engine.append("w", batch_of({"data": "123"}, None)))
+    loop.finish()
+    assert loop.answers["one"].topics["t"].count == 1
+    refused = [loop.answers[name] for name in ("two", "write")]
+    assert [error.code for error in refused if isinstance(error, Throttled)] == ["throttled"] * 2
+    assert engine.kernel.catalog.pending_bytes == 0
+    assert engine.kernel.catalog.bytes == 4
+
+
+@pytest.mark.parametrize("answered", [0, 1])
+def test_a_commit_that_fails_before_its_point_gives_its_bytes_back(answered: int) -> None:
+    loop = held_loop(wal_shards=1)
+    loop.start("commit", loop.engine.commit("etl", 1, [(0, 0)]))
+    for _ in range(answered):  # the barrier of the only shard
+        loop.committer.answer_next()
+        loop.run()
+    assert loop.engine.kernel.catalog.pending_bytes == 2
+    refused = loop.committer.held.pop(0)
+    refused.error, refused.done = Internal("nothing was written"), True
+    refused.on_done(refused)
+    loop.run()
+    assert isinstance(loop.answers["commit"], Internal)
+    assert loop.engine.kernel.catalog.pending_bytes == 0
 
 
 def test_a_second_commit_of_an_epoch_waits_for_the_first_and_repeats_its_answer(
