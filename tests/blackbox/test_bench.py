@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.programs import debian_program
 
-from topics.bench import queues, routers, server
+from topics.bench import queues, routers, server, stalls
 
 TINY = ["--scale", "0.00001", "--quick", "--json"]
 
@@ -52,3 +52,12 @@ def test_fan_out_writes_a_payload_once(tmp_path: Path, capsys: pytest.CaptureFix
     found = results(routers.main, "latency,fan-out", tmp_path, capsys)
     (payloads,) = [r["value"] for r in found if r["unit"] == "payloads"]
     assert payloads < 2, "a hundred destinations, one payload"
+
+
+def test_the_wait_of_a_neighbour_is_measured_beside_large_requests(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = results(stalls.main, "position,flips,recovery,stages,stop", tmp_path, capsys)
+    waits = [result for result in found if result["goal"]]
+    assert {result["goal"]["value"] for result in waits} == {50}
+    assert all(result["value"] > 0 for result in waits)

@@ -78,9 +78,10 @@ class Served(Child):
 
 @contextmanager
 def served(directory: Path, **settings: str) -> Iterator[Served]:
-    """A fresh server, ready; ended and waited for afterwards."""
+    """A server, ready; ended and waited for afterwards. What an earlier one left is there again."""
     port_file = directory / "port"
-    (directory / "cold").mkdir()
+    port_file.unlink(missing_ok=True)
+    (directory / "cold").mkdir(exist_ok=True)
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("TOPICS_")}
     env: Mapping[str, str] = {
         **inherited,

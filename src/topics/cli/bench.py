@@ -12,6 +12,7 @@ BENCHES = {
     "queues": ("topics.bench.queues", "Claiming and acking jobs, over HTTP and embedded."),
     "routers": ("topics.bench.routers", "Forwarding from topic to topic."),
     "server": ("topics.bench.server", "CPU and latency of a real server."),
+    "stalls": ("topics.bench.stalls", "The longest wait beside large requests."),
     "spark": ("topics.bench.spark", "Topics in Spark beside Spark's own formats."),
 }
 

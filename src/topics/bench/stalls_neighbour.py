@@ -1,0 +1,56 @@
+"""A neighbour in a process of its own: how long a small request waits beside what others ask for.
+
+    python -m topics.bench.stalls_neighbour ADDRESS
+
+Writes one record every few milliseconds, each after the answer to the last, until it is told to
+end. Prints JSON: the longest wait for an answer, the median wait, and how many requests there were.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import select
+import statistics
+import sys
+import time
+
+from topics.bench.bench import payload
+from topics.bench.server_process import HEADERS
+
+TOPIC = "neighbour"
+EVERY_S = 0.003
+PATIENCE_S = 600.0
+
+
+def tick(address: str) -> dict[str, float]:
+    """Write until a line comes in."""
+    host, _, port = address.rpartition(":")
+    connection = http.client.HTTPConnection(host, int(port), timeout=PATIENCE_S)
+    body = json.dumps({"records": [{"data": payload()}]})
+    waits_ms: list[float] = []
+    _write(connection, body)  # makes the topic
+    print("ready", flush=True)
+    while not select.select([sys.stdin], [], [], EVERY_S)[0]:
+        began = time.perf_counter()
+        _write(connection, body)
+        waits_ms.append((time.perf_counter() - began) * 1000)
+    sys.stdin.readline()
+    connection.close()
+    return {
+        "longest_ms": max(waits_ms, default=0.0),
+        "median_ms": statistics.median(waits_ms) if waits_ms else 0.0,
+        "requests": len(waits_ms),
+    }
+
+
+def _write(connection: http.client.HTTPConnection, body: str) -> None:
+    connection.request("POST", f"/v0/topics/{TOPIC}?return_seqs=false", body, HEADERS)
+    answer = connection.getresponse()
+    text = answer.read()
+    if answer.status >= 400:
+        raise RuntimeError(text.decode())
+
+
+if __name__ == "__main__":
+    print(json.dumps(tick(sys.argv[1])), flush=True)
