@@ -10,7 +10,7 @@ from topics.core.topic import Topic
 from topics.engine.effects import Op
 from topics.engine.kernel import CONTROL_BYTES, Kernel
 from topics.engine.tagging import TagLoader
-from topics.errors import Internal, InvalidRequest, NotFound, Throttled, TopicNotFound
+from topics.errors import Internal, InvalidRequest, NotFound, Throttled
 from topics.storage.crashpoints import crashpoint
 from topics.storage.frames import encode
 from topics.storage.wal.submission import Submission
@@ -96,9 +96,13 @@ class Deleter:
         return removed_by(submission)
 
     def begin_seqs(self, topic: Topic, seqs: tuple[int, ...]) -> Op[DeleteSubmission | None]:
-        """Begin to remove them once the topic takes writes; None when none of them lives."""
+        """Begin to remove them once the topic takes writes; None when none of them lives.
+
+        Raises `TopicNotFound` when the topic was dropped by then.
+        """
         if topic.id in self._kernel.sections.barred:
             yield from self._kernel.sections.enter(topic.id)
+        self._kernel.require(topic)
         return self.submit_seqs(topic, seqs) if any(map(topic.is_live, seqs)) else None
 
     def submit_seqs(self, topic: Topic, seqs: tuple[int, ...]) -> DeleteSubmission:
@@ -171,8 +175,7 @@ class Cursors:
         if created and len(topic.cursors) + self._coming(topic) >= MAX_CURSORS:
             raise Throttled("max_cursors", maximum=MAX_CURSORS)
         moved = yield from self._move(topic, cursor, seq, present=True)
-        if kernel.topic(name) is not topic:
-            raise TopicNotFound(name)  # dropped, and made anew
+        kernel.require(topic)
         yield from kernel.retain(topic)
         return created, self._state(topic, cursor, (moved.seq, moved.ts))
 
@@ -181,6 +184,7 @@ class Cursors:
         if not self._will_be_there(topic, cursor):
             return False
         yield from self._move(topic, cursor, 0, present=False)
+        self._kernel.require(topic)
         return True
 
     def _will_be_there(self, topic: Topic, cursor: str) -> bool:

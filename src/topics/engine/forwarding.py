@@ -75,6 +75,16 @@ class Forwarder:
         self._busy: dict[str, Gate] = {}
         self._shared: dict[int, Stretch] = {}  # by source id
         self._signed = SignedCopies(reader)
+        kernel.on_dropped.append(self._forget)
+
+    def _forget(self, topic_id: int) -> None:
+        """A topic was dropped, and its routers with it."""
+        self._shared.pop(topic_id, None)
+        self._signed.forget(lambda router: topic_id in (router.source_id, router.dest_id))
+
+    def forget(self, gone: Router) -> None:
+        """A router was dropped."""
+        self._signed.forget(lambda router: router is gone)
 
     # Driving
 

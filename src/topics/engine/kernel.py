@@ -81,6 +81,7 @@ class Kernel:
         self.catch_up: Callable[[Topic], Op[None]] = _nothing_feeds
         self.chores: list[Callable[[], Op[None]]] = []  # small work due at every poll
         self.dirty: set[int] = set()  # topics with records or state no checkpoint holds
+        self.on_dropped: list[Callable[[int], None]] = []  # told of the id of a dropped topic
 
     @property
     def in_memory(self) -> bool:
@@ -91,6 +92,15 @@ class Kernel:
         if found is None:
             raise TopicNotFound(name)
         return found
+
+    def is_there(self, topic: Topic) -> bool:
+        """Whether a topic that was there before a wait was not dropped meanwhile."""
+        return self.catalog.by_id.get(topic.id) is topic
+
+    def require(self, topic: Topic) -> None:
+        """Refuse to go on with a topic that was dropped during a wait."""
+        if not self.is_there(topic):
+            raise TopicNotFound(topic.name)
 
     def backlog(self) -> Throttled:
         """The refusal of a call that must log while the log cannot keep up."""
@@ -265,6 +275,8 @@ class Kernel:
 
     def lose_expired(self, topic: Topic, fact: Evicted) -> None:
         """Show a loss that the log does not know of yet; the clock would derive it again."""
+        if not self.is_there(topic):
+            return  # its bytes were taken off the total when it was dropped
         before = topic.bytes
         topic.lose(ttl_hi=fact.ttl_hi, cap_hi=0)
         self.catalog.bytes += topic.bytes - before

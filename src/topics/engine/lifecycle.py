@@ -176,6 +176,9 @@ class Lifecycle:
         else:
             yield from kernel.commit([dropped], topic_id=topic.id, durable=True)
             crashpoint("topic.frame")
+        for forget in kernel.on_dropped:
+            forget(topic.id)
+        if not kernel.in_memory:
             yield from self._clear(
                 topic, [RouterDropped(ts, r.name, r.source_id, r.dest_id) for r in removed]
             )

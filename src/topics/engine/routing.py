@@ -183,4 +183,5 @@ class Routing:
             return False
         now_ms = self._kernel.clock.now_ms()
         yield from self._commit(RouterDropped(now_ms, name, router.source_id, router.dest_id))
+        self._forwarder.forget(router)
         return True

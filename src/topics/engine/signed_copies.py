@@ -8,6 +8,8 @@ router's own copies not at all.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from topics.core.derive import key_in, router_key
 from topics.core.facts import Forwarded
 from topics.core.routers import Router
@@ -71,9 +73,9 @@ class SignedCopies:
         if known is not None and known.through == fact.dest_first - 1:
             known.through = head
 
-    def forget(self, name: str) -> None:
-        """The router is gone."""
-        self._known.pop(name, None)
+    def forget(self, gone: Callable[[Router], bool]) -> None:
+        """Routers are gone."""
+        self._known = {name: known for name, known in self._known.items() if not gone(known.router)}
 
 
 def _note(known: _Known, prefix: str, meta: bytes, seq: int) -> None:

@@ -95,6 +95,7 @@ class Appender:
         self._half_used: dict[int, int] = {}  # topic id -> the seq at which more is reserved
         self._reserving: dict[int, Submission] = {}  # topic id -> the reservation under way
         self._keys_under_way: dict[tuple[int, str], AppendSubmission] = {}
+        kernel.on_dropped.append(self._forget)
 
     def append(
         self,
@@ -411,6 +412,11 @@ class Appender:
         (fact,) = submission.facts
         assert isinstance(fact, HeadReserved)
         self._reserving.pop(fact.topic_id, None)
+
+    def _forget(self, topic_id: int) -> None:
+        """The topic was dropped."""
+        self._blocks.pop(topic_id, None)
+        self._half_used.pop(topic_id, None)
 
     def _reserve_ahead(self, topic: Topic) -> None:
         """Half of what was reserved is used: ask for more before somebody has to wait for it."""

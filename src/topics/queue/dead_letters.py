@@ -31,6 +31,11 @@ class DeadLetters:
         self._kernel = engine.kernel
         self._at_once: dict[int, int] = {}  # queue id -> letters to try next, after a refusal
         self._redriving: dict[int, Gate] = {}
+        self._kernel.on_dropped.append(self._forget)
+
+    def _forget(self, topic_id: int) -> None:
+        """The topic was dropped."""
+        self._at_once.pop(topic_id, None)
 
     def bury(self, topic: Topic) -> Op[None]:
         """Move spent jobs. What cannot be moved now stays, undelivered, until the next claim.
@@ -43,7 +48,9 @@ class DeadLetters:
             most = self._at_once.pop(topic.id, LETTERS_AT_ONCE)
             seqs = [leases.spent.popleft() for _ in range(min(most, len(leases.spent)))]
             records = yield from self._readable(topic, seqs)
-            if (yield from self._move(topic, records)):
+            moved = yield from self._move(topic, records)
+            self._kernel.require(topic)
+            if moved:
                 if most < LETTERS_AT_ONCE:
                     self._at_once[topic.id] = most * 2
                 continue

@@ -205,7 +205,7 @@ class Queues:
             jobs, unreadable = yield from self._fetcher.fetch(topic, claimers)
         except TopicsError as error:
             if len(claimers) == 1:
-                self._give_back(topic, claimers[0])
+                self.release(topic, claimers[0].held)
                 return [error]
             outcomes: list[Claimed | TopicsError] = []
             for claimer in claimers:  # what one of them needs must not keep the others from theirs
@@ -215,14 +215,10 @@ class Queues:
             self._release(topic, unreadable, self._kernel.clock.now_ms() + RETRY_UNREADABLE_MS)
         for at, claimer in enumerate(claimers):
             if claimer.is_gone:
-                self._give_back(topic, claimer)
+                self.release(topic, claimer.held)
                 jobs[at] = NO_JOBS
         ready = self.counts(topic)[0]
         return [Claimed(topic.name, found, ready) for found in jobs]
-
-    def _give_back(self, topic: Topic, claimer: Claimer) -> None:
-        if self._kernel.catalog.by_id.get(topic.id) is topic:
-            self.release(topic, claimer.held)
 
     # Finishing, giving back, prolonging
 
@@ -360,7 +356,8 @@ class Queues:
 
     def release(self, topic: Topic, held: Mapping[int, int]) -> None:
         """Give back leases, by seq and lease id, whose holder has gone; stale ones stay."""
-        self._release(topic, held, None)
+        if self._kernel.is_there(topic):
+            self._release(topic, held, None)
 
     def _release(self, topic: Topic, held: Mapping[int, int], ready_at: int | None) -> None:
         leases = topic.leases

@@ -1,8 +1,9 @@
 """A topic that was dropped leaves the log in peace."""
 
 import pytest
-from tests.unit.engine.builders import Store
+from tests.unit.engine.builders import Held, Store
 
+from topics.errors import TopicNotFound
 from topics.storage.crashpoints import installed
 from topics.testing import PowerOff
 
@@ -78,3 +79,70 @@ def test_checkpoints_alone_remove_the_files_of_a_dropped_topic() -> None:
     for _ in range(2):  # and no other upkeep
         store.log.checkpoint()
     assert store.disk.listdir("/data/topics") == ["00000002"]
+
+
+def test_a_cursor_that_is_moved_or_dropped_beside_its_topic_is_not_found() -> None:
+    store = Held()
+    store.append("a", 1, 2, 3)
+    store.log.set_cursor("a", "etl", 2)
+    store.hold()
+    engine = store.log._engine
+    dropping = store.tasks.begin(engine.drop("a"))
+    moving = store.tasks.begin(engine.cursors.put("a", "etl", 3))
+    removing = store.tasks.begin(engine.cursors.drop("a", "etl"))
+    store.let_go()
+    assert dropping.result.deleted
+    for task in (moving, removing):
+        assert isinstance(task.error, TopicNotFound)
+
+
+def test_a_delete_that_waited_for_a_drop_leaves_the_bytes_of_others_alone() -> None:
+    store = Held()
+    store.append("kept", "x" * 100)
+    store.append("a", 1, 2, 3)
+    left = store.topic("kept").bytes
+    store.hold()
+    engine, topic = store.log._engine, store.topic("a")
+    dropping = store.tasks.begin(engine.drop("a"))
+    deleting = store.tasks.begin(engine.delete_seqs(topic, [1, 2]))
+    store.let_go()
+    assert dropping.result.deleted
+    assert isinstance(deleting.error, TopicNotFound)
+    assert store.kernel.catalog.bytes == left
+
+
+def test_a_loss_that_comes_to_light_behind_a_drop_is_not_counted() -> None:
+    store = Held()
+    store.log.create("a", durability="ephemeral", ttl_ms=1000)
+    store.append("a", 1, 2, 3)
+    topic = store.topic("a")
+    store.clock.advance(2000)
+    loss = store.kernel.due_eviction(topic)
+    assert loss is not None
+    store.log.drop("a")
+    store.kernel.lose_expired(topic, loss)
+    assert store.kernel.catalog.bytes == 0
+
+
+def test_nothing_is_remembered_of_topics_and_routers_that_were_dropped() -> None:
+    store = Store()
+    log, engine = store.log, store.log._engine
+    appender, forwarder = engine._appender, engine.forwarder
+    for _ in range(3):
+        log.create("a", durability="disk")
+        store.append("a", *range(300))
+        log.route("one", source="a", dest="b", exactly_once=True)
+        log.route("two", source="a", dest="c", exactly_once=True)
+        store.append("a", *range(300))
+        engine.forward()
+        assert appender._blocks
+        assert appender._half_used
+        assert set(forwarder._signed._known) == {"one", "two"}
+        log.drop_router("two")
+        assert set(forwarder._signed._known) == {"one"}
+        for name in "abc":
+            log.drop(name)
+        assert not appender._blocks
+        assert not appender._half_used
+        assert not forwarder._shared
+        assert not forwarder._signed._known

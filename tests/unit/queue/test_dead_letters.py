@@ -233,3 +233,46 @@ def test_a_redrive_is_refused_without_a_known_place_for_letters() -> None:
         run(shop.queues.redrive("log"))
     with pytest.raises(TopicNotFound):
         run(shop.queues.redrive("absent"))
+
+
+def test_a_queue_dropped_while_its_letters_move_is_not_found_and_forgotten() -> None:
+    shop = shop_with(durability="fsync")
+    shop.append(4)
+    spend(shop, 4)
+    shop.log.is_holding = True
+    claiming = shop.claiming()  # it moves the spent jobs first
+    dropping = shop.loop.begin(shop.engine.drop(QUEUE))
+    while shop.log.held:
+        shop.log.let_go()
+        shop.loop.settle()
+    assert dropping.result.deleted
+    assert isinstance(claiming.error, TopicNotFound)
+    assert not shop.queues._letters._at_once
+
+
+def test_nothing_is_remembered_of_a_dropped_queue_whose_letters_found_no_room() -> None:
+    shop = shop_with()
+    shop.put(LETTERS, cap_records=1, discard="reject")
+    shop.append(1, name=LETTERS)
+    shop.append(2)
+    spend(shop, 2)
+    assert shop.claim() == []
+    assert shop.queues._letters._at_once
+    run(shop.engine.drop(QUEUE))
+    assert not shop.queues._letters._at_once
+
+
+def test_letters_dropped_beside_a_redrive_are_not_found_and_none_is_counted_twice() -> None:
+    shop = shop_with(durability="fsync")
+    shop.append(1)
+    spend(shop, 1)
+    assert shop.claim() == []
+    shop.log.is_holding = True
+    redriving = shop.loop.begin(shop.queues.redrive(QUEUE))
+    dropping = shop.loop.begin(shop.engine.drop(LETTERS))
+    while shop.log.held:
+        shop.log.let_go()
+        shop.loop.settle()
+    assert dropping.result.deleted
+    assert isinstance(redriving.error, TopicNotFound)
+    assert shop.engine.kernel.catalog.bytes == shop.topic.bytes

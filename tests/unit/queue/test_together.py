@@ -201,6 +201,23 @@ def test_acks_whose_jobs_are_all_gone_after_such_a_wait_skip_them(shop: Shop) ->
     assert results(acking.result) == [(0, [1]), (0, [2])]
 
 
+def test_acks_beside_a_drop_of_their_queue_are_refused_and_take_no_bytes(durable: Shop) -> None:
+    durable.append(3, name="kept")
+    left = durable.engine.kernel.catalog.bytes
+    durable.append(3)
+    durable.claim("a", 2)
+    durable.claim("b", 1)
+    durable.log.is_holding = True
+    dropping = durable.loop.begin(durable.engine.drop(QUEUE))
+    acking = durable.loop.begin(durable.queues.ack_all(QUEUE, [named("a", 1, 2), named("b", 3)]))
+    durable.log.is_holding = False
+    durable.log.let_go()
+    durable.loop.settle()
+    assert dropping.result.deleted
+    assert all(isinstance(outcome, TopicNotFound) for outcome in acking.result)
+    assert durable.engine.kernel.catalog.bytes == left
+
+
 def test_finished_leases_of_every_ack_leave_their_trace(durable: Shop) -> None:
     durable.append(4)
     durable.claim("a", 2)
