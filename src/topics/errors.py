@@ -32,6 +32,9 @@ Detail = dict[str, Any]
 CAP_RETRY_AFTER_MS = 1000
 """How long to wait after hitting a resource cap; nobody can know when room appears."""
 
+_SHOWN_CHARS = 200
+"""Of what a stranger sent, in a message."""
+
 RefusalReason = Literal[
     "format",
     "metadata_lost",
@@ -209,6 +212,26 @@ class Forbidden(TopicsError):
             message = f"the name prefixes of the API key do not allow this call{subject}"
         detail = None if topic is None else {"topic": topic}
         super().__init__(f"{message}; use another key", detail=detail)
+
+    @classmethod
+    def foreign_host(cls, host: str) -> Self:
+        """Without keys a server answers only to names that no web page can make its own."""
+        return cls._made(
+            f'this server has no API keys and does not answer to the host "{host[:_SHOWN_CHARS]}"; '
+            "use localhost or an IP address, list the host in TOPICS_ALLOWED_HOSTS, "
+            "or set TOPICS_API_KEYS",
+            {"reason": "foreign_host"},
+        )
+
+    @classmethod
+    def foreign_origin(cls, origin: str | None) -> Self:
+        """A web page of another origin asks, and nobody has listed that origin."""
+        page = "of another site" if origin is None else f'of the origin "{origin[:_SHOWN_CHARS]}"'
+        return cls._made(
+            f"this server does not answer web pages {page}; "
+            "list the origin in TOPICS_CORS_ORIGINS to allow it",
+            {"reason": "foreign_origin"},
+        )
 
 
 class MethodNotAllowed(TopicsError):

@@ -109,7 +109,8 @@ class Api:
 
     def _check(self, answer: httpx.Response) -> None:
         assert answer.http_version == self.version
-        assert not [name for name in answer.headers if name.startswith("access-control")]
+        if "TOPICS_CORS_ORIGINS" not in self.server.env:
+            assert not [name for name in answer.headers if name.startswith("access-control")]
         assert answer.headers["x-request-id"]
         kind = answer.headers.get("content-type", "")
         if answer.request.method != "HEAD" and kind == JSON_TYPE:
@@ -182,7 +183,8 @@ def plain(
     """One request whose target goes out exactly as it is given."""
     connection = http.client.HTTPConnection(server.host, server.port, timeout=_PATIENCE_S)
     try:
-        connection.putrequest(method, target, skip_accept_encoding=True)
+        has_host = "host" in (headers or {})
+        connection.putrequest(method, target, skip_host=has_host, skip_accept_encoding=True)
         for name, value in (headers or {}).items():
             connection.putheader(name, value)
         if body is not None:
@@ -197,7 +199,9 @@ def plain(
 def burst(server: ServerProcess, method: str, paths: Sequence[str], body: object) -> None:
     """The same request to many paths, in a row on one connection; each has to succeed."""
     text = _content(body) or b""
-    head = f"HTTP/1.1\r\nhost: t\r\ncontent-type: {JSON_TYPE}\r\ncontent-length: {len(text)}"
+    head = (
+        f"HTTP/1.1\r\nhost: localhost\r\ncontent-type: {JSON_TYPE}\r\ncontent-length: {len(text)}"
+    )
     with socket.create_connection((server.host, server.port), timeout=_PATIENCE_S) as sock:
         for start in range(0, len(paths), 50):
             some = paths[start : start + 50]

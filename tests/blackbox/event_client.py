@@ -148,5 +148,5 @@ def stalled_socket(server: ServerProcess, path: str) -> socket.socket:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
     sock.settimeout(PATIENCE_S)
     sock.connect((server.host, server.port))
-    sock.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    sock.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
     return sock

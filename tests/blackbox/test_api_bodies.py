@@ -136,7 +136,7 @@ def test_a_chunked_body_is_measured_too(shared_server: ServerProcess) -> None:
 
 
 def _chunked(server: ServerProcess, path: str, headers: dict[str, str], sent: bytes) -> int:
-    lines = [f"POST {path} HTTP/1.1", "host: x", *(f"{n}: {v}" for n, v in headers.items())]
+    lines = [f"POST {path} HTTP/1.1", "host: localhost", *(f"{n}: {v}" for n, v in headers.items())]
     with socket.create_connection((server.host, server.port), timeout=PATIENCE_S) as peer:
         peer.sendall("\r\n".join(lines).encode() + b"\r\n\r\n" + sent)
         return int(peer.recv(65536).split(b" ", 2)[1])
@@ -220,7 +220,7 @@ def test_a_key_is_asked_for_before_the_path_is_looked_up(
 def test_a_refused_upload_need_not_be_sent(shared_server: ServerProcess) -> None:
     """Whoever waits for 100 Continue is told no before the first byte of the body."""
     head = (
-        b"POST /v0/topics/t HTTP/1.1\r\nhost: x\r\ncontent-length: 4000\r\n"
+        b"POST /v0/topics/t HTTP/1.1\r\nhost: localhost\r\ncontent-length: 4000\r\n"
         b"expect: 100-continue\r\n%b\r\n"
     )
     for more, status in ((b"", b"401"), (b"authorization: Bearer boss\r\n", b"100")):

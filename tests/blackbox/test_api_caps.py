@@ -142,7 +142,7 @@ def test_requests_in_flight_are_capped_per_key(
     boss.make("t")
     body = b'{"wait_ms":30000}'
     request = (
-        b"POST /v0/topics/t/diff HTTP/1.1\r\nhost: x\r\nauthorization: Bearer second\r\n"
+        b"POST /v0/topics/t/diff HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer second\r\n"
         b"content-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
     )
     hers, third = connect(shared_server, key="second"), connect(shared_server, key="third")

@@ -21,20 +21,20 @@ from tests.blackbox.event_client import watch
 
 BODY = b'{"records":[{"data":{"some":"thing"},"tag":"t"}]}'
 WRITE = (
-    b"POST /v0/topics/t HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    b"POST /v0/topics/t HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     b"Content-Length: %d\r\n\r\n%b" % (len(BODY), BODY)
 )
 CHUNKED = (
-    b"POST /v0/topics/t HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    b"POST /v0/topics/t HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     b"Transfer-Encoding: chunked\r\n\r\n10\r\n%b\r\n%x\r\n%b\r\n0\r\n\r\n"
     % (BODY[:16], len(BODY) - 16, BODY[16:])
 )
 POLL = (
-    b"POST /v0/topics/quiet/diff HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    b"POST /v0/topics/quiet/diff HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     b'Content-Length: 17\r\n\r\n{"wait_ms":30000}'
 )
 UPGRADE = (
-    b"GET /v0/ws HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: websocket\r\n"
+    b"GET /v0/ws HTTP/1.1\r\nHost: localhost\r\nConnection: upgrade\r\nUpgrade: websocket\r\n"
     b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: %b\r\n\r\n" % base64.b64encode(b"k" * 16)
 )
 
@@ -55,7 +55,7 @@ def h2_write() -> bytes:
         (":method", "POST"),
         (":path", "/v0/topics/t"),
         (":scheme", "http"),
-        (":authority", "x"),
+        (":authority", "localhost"),
         ("content-type", "application/json"),
     ]
     connection.send_headers(1, headers)
@@ -66,7 +66,7 @@ def h2_write() -> bytes:
 
 def follow(server: ServerProcess) -> bytes:
     path = watch(server, "quiet")["stream_url"]
-    return f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+    return f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +148,7 @@ def test_a_write_cut_short_is_never_half_done(shared_server: ServerProcess, sett
     wanted = [{"data": number} for number in range(5)]
     body = json.dumps({"records": wanted}).encode()
     head = (
-        b"POST /v0/topics/whole HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        b"POST /v0/topics/whole HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         b"Content-Length: %d\r\n\r\n" % len(body)
     )
     for cut in range(0, len(head) + len(body), 5):

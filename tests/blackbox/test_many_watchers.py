@@ -90,7 +90,7 @@ class Watcher(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
-        transport.write(f"GET {self._path} HTTP/1.1\r\nhost: t\r\n\r\n".encode())
+        transport.write(f"GET {self._path} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
 
     def data_received(self, data: bytes) -> None:
         # Only what lies around a frame's beginning is kept; the rest of it are x's.
@@ -116,7 +116,7 @@ class Watcher(asyncio.Protocol):
 def make_sessions(server: ServerProcess, count: int) -> list[str]:
     """Addresses of so many streams on topic t, asked for in a row on one connection."""
     body = json.dumps({"topics": {"t": {"tail": True}}})
-    head = "POST /v0/watch HTTP/1.1\r\nhost: t\r\ncontent-type: application/json\r\n"
+    head = "POST /v0/watch HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
     request = f"{head}content-length: {len(body)}\r\n\r\n{body}".encode()
     found: list[bytes] = []
     with socket.create_connection((server.host, server.port), timeout=PATIENCE_S) as sock:
@@ -203,7 +203,7 @@ def test_ten_thousand_idle_connections_cost_little_and_hold_nobody_up(
                 sock.connect((server.host, server.port))
                 connections.append(sock)
                 if number % 2:
-                    sock.sendall(b"GET /v0/health HTTP/1.1\r\nhost: t\r\n\r\n")
+                    sock.sendall(b"GET /v0/health HTTP/1.1\r\nhost: localhost\r\n\r\n")
             write(server, "t", 1)
             assert httpx.get(f"{server.url}/v0/ready", timeout=PATIENCE_S).status_code == 200
             for sock in connections[1::500]:

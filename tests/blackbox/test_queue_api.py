@@ -223,7 +223,7 @@ def hang_up(server: ServerProcess, queue: str) -> None:
     body = b'{"node":"gone","max":5}'
     with socket.create_connection((server.host, server.port)) as connection:
         connection.sendall(
-            b"POST /v0/topics/%b/claim HTTP/1.1\r\nHost: x\r\n"
+            b"POST /v0/topics/%b/claim HTTP/1.1\r\nHost: localhost\r\n"
             b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%b"
             % (queue.encode(), len(body), body)
         )

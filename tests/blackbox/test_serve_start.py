@@ -232,7 +232,7 @@ def test_pr12_a_running_request_finishes_while_new_ones_are_refused(server: Serv
     body = b'{"records":[{"data":"late"}]}'
     with socket.create_connection((server.host, server.port), timeout=PATIENCE_S) as running:
         running.sendall(
-            b"POST /v0/topics/t HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+            b"POST /v0/topics/t HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
             b"content-length: %d\r\n\r\n%b" % (len(body), body[:10])
         )
         wait_until(

@@ -72,7 +72,7 @@ def serial_of(connection: ssl.SSLSocket, scratch: Path) -> int:
 
 
 def get(connection: ssl.SSLSocket, path: str) -> bytes:
-    connection.sendall(f"GET {path} HTTP/1.1\r\nhost: x\r\n\r\n".encode())
+    connection.sendall(f"GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
     answer = b""
     while b"\r\n\r\n" not in answer or not answer.endswith(b"}"):
         received = connection.recv(65536)
@@ -110,7 +110,7 @@ def test_curl_speaks_both_versions(tls_server: ServerProcess) -> None:
 
 def test_plain_text_gets_nothing_on_a_tls_port(tls_server: ServerProcess) -> None:
     with socket.create_connection((tls_server.host, tls_server.port), timeout=PATIENCE_S) as plain:
-        plain.sendall(b"GET /v0/health HTTP/1.1\r\nhost: x\r\n\r\n")
+        plain.sendall(b"GET /v0/health HTTP/1.1\r\nhost: localhost\r\n\r\n")
         with suppress(ConnectionResetError):
             assert b"HTTP/1.1 200" not in plain.recv(1000)
 

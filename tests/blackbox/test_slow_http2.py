@@ -32,7 +32,12 @@ class Reader:
 
     def open(self, path: str) -> int:
         stream_id = self._h2.get_next_available_stream_id()
-        head = [(":method", "GET"), (":path", path), (":scheme", "http"), (":authority", "t")]
+        head = [
+            (":method", "GET"),
+            (":path", path),
+            (":scheme", "http"),
+            (":authority", "localhost"),
+        ]
         self._h2.send_headers(stream_id, head, end_stream=True)
         self.received[stream_id] = bytearray()
         self.flush()

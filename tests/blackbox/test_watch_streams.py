@@ -233,7 +233,7 @@ def test_a_long_poll_is_answered_by_an_append(shared: ServerProcess) -> None:
     body = b'{"wait_ms":20000}'
     with socket.create_connection((shared.host, shared.port), timeout=PATIENCE_S) as sock:
         sock.sendall(
-            b"POST /v0/topics/polled/diff HTTP/1.1\r\nHost: x\r\n"
+            b"POST /v0/topics/polled/diff HTTP/1.1\r\nHost: localhost\r\n"
             b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
         )
         write(shared, "polled", "news")

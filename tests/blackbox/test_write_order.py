@@ -35,7 +35,7 @@ def first_seqs(server: ServerProcess, topic: str, sizes: Sequence[int]) -> list[
 def a_write(topic: str, size: int, **more: object) -> bytes:
     body = json.dumps({"records": [{"data": 1}] * size, **more})
     return (
-        f"POST /v0/topics/{topic} HTTP/1.1\r\nhost: t\r\ncontent-type: application/json\r\n"
+        f"POST /v0/topics/{topic} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
         f"content-length: {len(body)}\r\n\r\n{body}"
     ).encode()
 

@@ -28,7 +28,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def page(browser: Browser, server: ServerProcess) -> Iterator[Page]:
-    """A page of the server's own origin: the API sends no CORS headers, so it has to be."""
+    """A page of the server's own origin: no other may use the API unless it is listed."""
     context = browser.new_context(base_url=server.url)
     opened = context.new_page()
     opened.set_default_timeout(120_000)

@@ -126,7 +126,7 @@ def call(random: Random) -> tuple[str, str, bytes]:
 def request(random: Random) -> bytes:
     """An HTTP/1.1 request with a body that may or may not be what its headers say."""
     method, target, body = call(random)
-    headers = ["Host: x"]
+    headers = ["Host: localhost"]
     if body:
         headers.append("Content-Type: application/json")
         if random.random() < 0.2:
@@ -187,7 +187,7 @@ def _h2_request(
         (":method", method),
         (":path", target),
         (":scheme", "http"),
-        (":authority", "x"),
+        (":authority", "localhost"),
         ("content-type", "application/json"),
     ]
     if random.random() < 0.15:
@@ -222,7 +222,7 @@ def _h2_noise(random: Random, stream: int) -> bytes:
 
 
 UPGRADE = (
-    b"GET /v0/ws HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    b"GET /v0/ws HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
     b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: %b\r\n\r\n" % base64.b64encode(b"k" * 16)
 )
 

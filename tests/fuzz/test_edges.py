@@ -77,7 +77,11 @@ def json_bodies(random: Random) -> bytes:
     for _ in range(random.randrange(1, 6)):
         method, path, needed = random.choice(grammar.CALLS)
         body = grammar.document(random, needed or ())
-        headers = ["Host: x", "Content-Type: application/json", f"Content-Length: {len(body)}"]
+        headers = [
+            "Host: localhost",
+            "Content-Type: application/json",
+            f"Content-Length: {len(body)}",
+        ]
         sent += grammar.head(method, path.format(*random.choices("tqn", k=2)), headers) + body
     return sent
 

@@ -82,7 +82,7 @@ def hello_h2(path: str) -> bytes:
     connection.local_settings = h2.settings.Settings(initial_values={window: WIDE_OPEN})
     connection.initiate_connection()
     connection.increment_flow_control_window(WIDE_OPEN - 65_535)
-    head = [(":method", "GET"), (":path", path), (":scheme", "http"), (":authority", "bench")]
+    head = [(":method", "GET"), (":path", path), (":scheme", "http"), (":authority", "localhost")]
     connection.send_headers(1, [*head, ("authorization", f"Bearer {KEY}")], end_stream=True)
     return connection.data_to_send()
 

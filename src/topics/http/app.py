@@ -1,7 +1,7 @@
 """The application: authenticate, judge, dispatch. Every request passes the same checks in order.
 
-authentication, readiness, in-flight cap, path, scope, name prefix; then the transport reads the
-body within its limits, and the handler sees to the content type and the rest.
+origin, authentication, readiness, in-flight cap, path, scope, name prefix; then the transport reads
+the body within its limits, and the handler sees to the content type and the rest.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from topics.http.access_log import ID_HEADER, RequestIds
 from topics.http.auth import ANYONE, Keyring, Principal, Scope, bearer_token, stream_token
 from topics.http.call import Call
 from topics.http.errors import internal, refusal
-from topics.http.messages import Reply, Request, Response
+from topics.http.fence import PREFLIGHT, is_preflight, refusal_of
+from topics.http.messages import Headers, Reply, Request, Response
 from topics.http.routing import Endpoint, Resource, Routes
 from topics.http.service import Service
 
@@ -27,7 +28,7 @@ from topics.http.service import Service
 class _Standing:
     """What a request's head says about it; the same for all that come with the same head."""
 
-    __slots__ = ("endpoint", "is_always", "keyring", "names", "principal")
+    __slots__ = ("endpoint", "headers", "is_always", "keyring", "names", "principal")
 
     def __init__(
         self,
@@ -36,6 +37,7 @@ class _Standing:
         names: tuple[str, ...],
         keyring: Keyring,
         *,
+        headers: Headers,
         is_always: bool,
     ) -> None:
         self.endpoint = endpoint
@@ -44,6 +46,8 @@ class _Standing:
         self.names = names
         self.keyring = keyring
         """Whose word this is."""
+        self.headers = headers
+        """What every answer carries because of the origin."""
         self.is_always = is_always
         """Answered while recovering and draining too."""
 
@@ -113,6 +117,8 @@ class App:
         standing: _Standing | None = request.standing
         if standing is None or standing.keyring is not service.keyring:
             standing = self._judge(request)
+        elif standing.headers:
+            request.echo += standing.headers
         if (service.engine is None or service.draining) and not standing.is_always:
             _ = service.ready_engine  # raises what is the matter
         endpoint, principal = standing.endpoint, standing.principal
@@ -126,7 +132,7 @@ class App:
         return _Admitted(endpoint, principal, standing.names, started_ns)
 
     def _judge(self, request: Request) -> _Standing:
-        """What the head alone decides; an unknown key is refused here, before all else."""
+        """What the head alone decides; a foreign page or an unknown key is refused here."""
         resource: Resource | None = None
         names: tuple[str, ...] = ()
         flaw: TopicsError | None = None
@@ -134,6 +140,15 @@ class App:
             resource, names = self._routes.find_path(request.path)
         except TopicsError as error:
             flaw = error  # told to those who may ask
+        keyring = self._service.keyring
+        verdict = self._service.fence.judge(request, has_keys=keyring.enabled)
+        headers = verdict.headers
+        request.echo += headers
+        if verdict.foreign is not None and not (resource is not None and resource.is_probe):
+            raise refusal_of(request, verdict.foreign)
+        if verdict.is_listed and is_preflight(request):
+            # Browsers ask this without a key, and cannot go on without an answer.
+            return _Standing(_ON_PREFLIGHT, ANYONE, (), keyring, headers=headers, is_always=True)
         principal = self._authenticate(request, resource)
         endpoint: Endpoint | TopicsError
         try:
@@ -144,7 +159,8 @@ class App:
             endpoint,
             principal,
             names,
-            self._service.keyring,
+            keyring,
+            headers=headers,
             is_always=resource is not None and resource.always,
         )
 
@@ -186,6 +202,9 @@ class App:
             path = request.path.decode("latin-1")
             raise MethodNotAllowed(request.method, path=path, allowed=tuple(resource.methods))
         return endpoint
+
+
+_ON_PREFLIGHT = Endpoint(lambda call: call.reply(PREFLIGHT))
 
 
 NOBODY = Principal(key_id=0, scopes=Scope(0))

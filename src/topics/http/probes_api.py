@@ -40,9 +40,13 @@ def openapi(call: Call) -> None:
 
 
 def register(routes: Routes, *, probe_auth: bool) -> None:
-    for path in ("/v0/health", "/healthz"):
-        routes.add(path, Resource({"GET": Endpoint(health)}, open=not probe_auth, always=True))
-    for path in ("/v0/ready", "/readyz"):
-        routes.add(path, Resource({"GET": Endpoint(ready)}, open=not probe_auth, always=True))
+    for handler, paths in (
+        (health, ("/v0/health", "/healthz")),
+        (ready, ("/v0/ready", "/readyz")),
+    ):
+        for path in paths:
+            methods = {"GET": Endpoint(handler)}
+            probe = Resource(methods, open=not probe_auth, always=True, is_probe=True)
+            routes.add(path, probe)
     routes.add("/v0/metrics", Resource({"GET": Endpoint(metrics, Scope.READ)}, always=True))
     routes.add("/v0/openapi.json", Resource({"GET": Endpoint(openapi)}, open=True, always=True))

@@ -44,6 +44,8 @@ class Resource:
     """Answered without a key and at any time: probes and the API description."""
     always: bool = False
     """Answered while recovering and draining too."""
+    is_probe: bool = False
+    """Answered to everybody, whatever name or page it was asked by: it tells and does nothing."""
 
 
 @dataclass

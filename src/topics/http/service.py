@@ -16,6 +16,7 @@ from topics.errors import NotReady, ShuttingDown, Throttled, TopicsError
 from topics.http.access_log import AccessLog
 from topics.http.auth import KeyId, Keyring
 from topics.http.errors import internal
+from topics.http.fence import Fence
 from topics.http.known_pages import KnownPages
 from topics.http.lane import Lane
 from topics.queue import Queues
@@ -56,6 +57,7 @@ class Service:
     keyring: Keyring
     limits: HttpLimits
     runner: Runner
+    fence: Fence = field(default_factory=Fence)
     probe_auth: bool = False
     engine: Engine | None = None
     shards: int = 1

@@ -46,6 +46,8 @@ class ServerConfig:
     port_file: str | None
     tls: TlsFiles | None
     keyring: Keyring
+    allowed_hosts: str | None
+    cors_origins: str | None
     probe_auth: bool
     data_dir: str
     engine: EngineSettings
@@ -93,6 +95,8 @@ def load(
         port_file=values["port_file"],
         tls=_tls_files(given, values["tls_cert"], values["tls_key"]),
         keyring=keyring,
+        allowed_hosts=values["allowed_hosts"],
+        cors_origins=values["cors_origins"],
         probe_auth=values["probe_auth"],
         data_dir=values["data_dir"],
         engine=engine,

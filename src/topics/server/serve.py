@@ -29,6 +29,7 @@ from topics.engine.engine import Engine
 from topics.engine.opening import Opening, open_entered
 from topics.errors import Internal, InvalidSetting, LogFailed, RefusedToOpen, TopicsError
 from topics.http.access_log import AccessLog
+from topics.http.fence import Fence
 from topics.http.limits import Limits, head_bytes
 from topics.http.listener import Listener, load_certificate, tls_context
 from topics.http.service import HttpLimits, Service
@@ -79,6 +80,7 @@ class Server:
             version=version("topics"),
             clock=self._clock,
             keyring=config.keyring,
+            fence=Fence(hosts=_listed(config.allowed_hosts), origins=_listed(config.cors_origins)),
             limits=HttpLimits(
                 max_watch_sessions=config.max_watch_sessions,
                 max_sse_connections=config.max_sse_connections,
@@ -336,6 +338,10 @@ class Server:
             self._driver.drain()
             engine.release()
         return 0
+
+
+def _listed(text: str | None) -> list[str]:
+    return [] if text is None else text.split(",")
 
 
 def most_connections(open_files: int) -> int:

@@ -17,6 +17,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from topics.engine.settings import RANGES, EngineSettings
+from topics.wire.origins import parse_authority, parse_origin
 
 Value: TypeAlias = str | int | bool | None
 
@@ -108,7 +109,33 @@ class Word:
         return text
 
 
-Kind: TypeAlias = Whole | Limit | Switch | Text | Word
+@dataclass(frozen=True, slots=True)
+class Hosts:
+    """Host names, a list."""
+
+    allowed: str = "host names joined by ',', without scheme, port or path"
+
+    def parse(self, text: str) -> str:
+        found = [parse_authority(entry) for entry in text.split(",")]
+        if any(host is None or host.port is not None for host in found):
+            raise BadValue
+        return ",".join(host.host for host in found if host is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Origins:
+    """Origins of web pages, a list."""
+
+    allowed: str = "origins such as https://app.example.com joined by ',', without path"
+
+    def parse(self, text: str) -> str:
+        found = [parse_origin(entry) for entry in text.split(",")]
+        if None in found:
+            raise BadValue
+        return ",".join(origin.text for origin in found if origin is not None)
+
+
+Kind: TypeAlias = Whole | Limit | Switch | Text | Word | Hosts | Origins
 
 
 def _whole(text: str) -> int:
@@ -204,6 +231,18 @@ SETTINGS: Final = (
         "API keys; better given as a variable, for other users can see flags",
     ),
     _switch("allow_insecure_no_auth", "Allow a public bind without API keys"),
+    Setting(
+        "allowed_hosts",
+        Hosts(),
+        None,
+        "Host names a server without keys answers to, besides localhost and IP addresses",
+    ),
+    Setting(
+        "cors_origins",
+        Origins(),
+        None,
+        "Origins whose web pages may use the server, besides its own; unset = none",
+    ),
     _switch("probe_auth", "Let health and readiness probes need a key too"),
     Setting(
         "max_body_bytes",

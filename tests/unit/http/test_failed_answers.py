@@ -28,7 +28,12 @@ class Peer(HandFed):
         self.connection = H2Connection(hub, self, "")
         library = Library(H2Configuration())
         library.initiate_connection()
-        head = [(":method", "GET"), (":path", path), (":scheme", "http"), (":authority", "x")]
+        head = [
+            (":method", "GET"),
+            (":path", path),
+            (":scheme", "http"),
+            (":authority", "localhost"),
+        ]
         library.send_headers(1, head, end_stream=True)
         self._request = library.data_to_send()
 
@@ -95,7 +100,7 @@ def test_it_is_closed_when_a_compressed_answer_fails_later(
         assert a.answer[0] == 200
         failure = Failure(monkeypatch, H1Exchange)
         a.connection.data_received(
-            f"GET /v0/topics/{QUEUE}/records HTTP/1.1\r\nhost: t\r\n"
+            f"GET /v0/topics/{QUEUE}/records HTTP/1.1\r\nhost: localhost\r\n"
             "accept-encoding: gzip\r\n\r\n".encode()
         )
         await asyncio.wait_for(failure.happened.wait(), 60)

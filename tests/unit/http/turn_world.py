@@ -90,7 +90,9 @@ def request(what: str, **body: object) -> bytes:
 
 def post(path: str, **body: object) -> bytes:
     text = json.dumps(body).encode()
-    fields = f"host: t\r\ncontent-type: application/json\r\ncontent-length: {len(text)}\r\n\r\n"
+    fields = (
+        f"host: localhost\r\ncontent-type: application/json\r\ncontent-length: {len(text)}\r\n\r\n"
+    )
     return f"POST {path} HTTP/1.1\r\n{fields}".encode() + text
 
 

@@ -54,6 +54,8 @@ def test_every_setting_there_should_be_is_there() -> None:
         "PORT_FILE",
         "API_KEYS",
         "ALLOW_INSECURE_NO_AUTH",
+        "ALLOWED_HOSTS",
+        "CORS_ORIGINS",
         "PROBE_AUTH",
         "MAX_BODY_BYTES",
         "DATA_DIR",
@@ -310,6 +312,34 @@ def test_a_path_is_taken_as_it_is(name: str) -> None:
 def test_an_empty_text_is_no_value(name: str) -> None:
     setting = BY_NAME[name]
     assert refusal({setting.variable: ""}).setting == setting.variable
+
+
+def test_hosts_and_origins_are_kept_in_the_one_spelling_that_is_compared() -> None:
+    loaded = config(
+        {
+            "TOPICS_ALLOWED_HOSTS": "Topics.Example.com., box ,10.0.0.7",
+            "TOPICS_CORS_ORIGINS": "https://App.example.com:443, http://localhost:3000,app://x",
+        }
+    )
+    assert loaded.allowed_hosts == "topics.example.com,box,10.0.0.7"
+    assert loaded.cors_origins == "https://app.example.com,http://localhost:3000,app://x"
+
+
+@pytest.mark.parametrize("text", ["", "a,,b", "a:80", "http://a", "a/b", "*.a", "a b", "u@a", "ü"])
+def test_what_is_no_list_of_hosts_stops_the_start(text: str) -> None:
+    error = refusal({"TOPICS_ALLOWED_HOSTS": text})
+    assert error.setting == "TOPICS_ALLOWED_HOSTS"
+    assert "without scheme, port or path" in str(error)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "*", "null", "app.example.com", "https://a/", "https://a/b", "https://*.a", "https://a,"],
+)
+def test_what_is_no_list_of_origins_stops_the_start(text: str) -> None:
+    error = refusal({"TOPICS_CORS_ORIGINS": text})
+    assert error.setting == "TOPICS_CORS_ORIGINS"
+    assert "https://app.example.com" in str(error)
 
 
 def test_tls_needs_both_files_or_neither() -> None:

@@ -16,7 +16,7 @@ from topics.wire import requests
 
 ROW = b'{"data":"' + b"x" * 100 + b'"}'
 BODY = b'{"records":[%b]}' % b",".join([ROW] * 5000)
-HEAD = b"POST /v0/topics/%b HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+HEAD = b"POST /v0/topics/%b HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
 
 
 @pytest.fixture(autouse=True)
