@@ -132,3 +132,47 @@ def _moved(log: Log) -> bool:
     except PowerOff:
         return False
     return True
+
+
+def sharded_chain(disk: SimDisk) -> Log:
+    """Topics a and b, c for whoever copies from b, each on a shard of its own; none is synced."""
+    log = opened(disk.mount(), wal_shards=4, disk_sync_ms=60_000)
+    shards: list[int] = []
+    while len(shards) < 3:
+        name = "abc"[len(shards)]
+        log.create(name, durability="disk")
+        kernel = log._engine.kernel
+        shard = kernel.committer.shard_of(kernel.catalog.by_name[name].id)
+        if shard in (0, *shards):  # changes of routers go to shard 0, and sync it
+            log.drop(name)
+        else:
+            shards.append(shard)
+    log.sync()
+    log.route("ab", source="a", dest="b")
+    log.append("a", [{"data": n} for n in (1, 2)])
+    assert seen(log, "b") == ([1, 2], [])
+    return log
+
+
+def test_cl13_a_durable_copy_outlives_the_power_though_an_earlier_router_is_gone() -> None:
+    """Where a record was first written is known by its copies, whoever made them."""
+    disk = SimDisk()
+    log = sharded_chain(disk)
+    log.create("c", durability="fsync")
+    log.route("bc", source="b", dest="c")
+    log.append("a", {"data": 3})
+    assert seen(log, "b")[0] == [1, 2, 3]
+    log.drop_router("ab")
+    assert seen(log, "c") == ([3], [])
+    disk.crash(1, "none")
+    log = opened(disk.mount(), wal_shards=4)
+    assert seen(log, "c")[0] == [3], "shown by an fsync topic: there for good"
+
+
+def test_cl13_copies_are_durable_once_their_topic_is_one_that_syncs() -> None:
+    disk = SimDisk()
+    log = sharded_chain(disk)
+    log.create("b", durability="fsync")
+    disk.crash(1, "none")
+    log = opened(disk.mount(), wal_shards=4)
+    assert seen(log, "b")[0] == [1, 2]

@@ -9,13 +9,14 @@ timer looks, as often as the log syncs by itself.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 
 from topics.core.topic import Topic
 from topics.delivery.changes import Listener
 from topics.delivery.turns import Timers, Turns
 from topics.engine.kernel import Kernel
 
-Marks = tuple[tuple[int, int], ...]
+Marks = Mapping[int, int]
 """Per shard the frame that has to be synced."""
 
 MAX_WAITING = 1024
@@ -80,26 +81,16 @@ class SyncedHeads:
             self._look_later()
 
     def _marks(self, topic: Topic) -> Marks:
-        kernel = self._kernel
-        if not kernel.is_logged(topic):
-            return ()
-        if kernel.catalog.routers.into(topic.id):
-            # A copy is as safe as what it was copied from, on whatever shard that is.
-            return tuple(kernel.applied.items())
-        shard = kernel.committer.shard_of(topic.id)
-        return ((shard, kernel.applied.get(shard, 0)),)
+        """A copy is as safe as what it was copied from, on whatever shard that is."""
+        return self._kernel.marks_of(topic) if self._kernel.is_logged(topic) else {}
 
     def _settle(self, followed: _Followed) -> bool:
         """Take over what was synced meanwhile; whether the head moved."""
         before = followed.head
         waiting = followed.waiting
-        while waiting and self._is_synced(waiting[0][0]):
+        while waiting and self._kernel.is_synced(waiting[0][0]):
             followed.head = waiting.popleft()[1]
         return followed.head != before
-
-    def _is_synced(self, marks: Marks) -> bool:
-        synced = self._kernel.committer.synced
-        return all(synced(shard).lfn >= lfn for shard, lfn in marks)
 
     def _look_later(self) -> None:
         if not self._looking:

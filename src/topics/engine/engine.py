@@ -50,7 +50,7 @@ class Engine:
         self.warnings = list(warnings)  # what recovery noticed and lived with
         self.read_only = read_only
         self._leave = leave
-        self.lifecycle = Lifecycle(kernel, arenas)
+        self.lifecycle = Lifecycle(kernel)
         self._appender = Appender(kernel, self.lifecycle, arenas)
         self._deleter = Deleter(kernel)
         self._reader = Reader(kernel)

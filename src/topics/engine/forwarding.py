@@ -19,13 +19,12 @@ then, and replay would not find them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 from topics.core.facts import Appended, Evicted, Forwarded, SeqSkipped
 from topics.core.routers import Router
 from topics.core.topic import Topic
 from topics.engine.caps import due_to_caps
-from topics.engine.effects import Gate, Io, Op
+from topics.engine.effects import Gate, Op
 from topics.engine.heads import RESERVING
 from topics.engine.kernel import CONTROL_BYTES, Kernel
 from topics.engine.passes import (
@@ -169,9 +168,9 @@ class Forwarder:
             if stretch is None or not stretch.still_holds(source):
                 stretch = yield from self._stretch(router, source, stretch)
                 continue
-            if self._rests_on_unsynced(stretch):
-                for shard in stretch.marks:
-                    yield Io(partial(self._kernel.committer.sync, shard))
+            durable = dest.config.durability == "fsync"
+            if durable and not self._kernel.is_synced(stretch.marks):
+                yield from self._kernel.sync_marks(stretch.marks)
                 continue
             plan = self._plan(router, source, dest, stretch)
             if plan.cursor == router.cursor:
@@ -180,9 +179,10 @@ class Forwarder:
                 yield from self._reserve(dest, dest.handed_out + plan.count)
                 continue
             if (loss := self._due_to_caps(dest, plan)) is not None:
-                durable = dest.config.durability == "fsync"
                 yield from self._kernel.commit([loss], topic_id=dest.id, durable=durable)
                 continue
+            if plan.copied:
+                self._kernel.note_copies(dest, stretch.marks)
             return (yield from self._log(router, source, dest, plan))
         return False
 
@@ -228,10 +228,6 @@ class Forwarder:
 
     # What there is to copy
 
-    def _rests_on_unsynced(self, stretch: Stretch) -> bool:
-        synced = self._kernel.committer.synced
-        return any(synced(shard).lfn < lfn for shard, lfn in stretch.marks.items())
-
     def _stretch(self, router: Router, source: Topic, stale: Stretch | None) -> Op[Stretch]:
         """What the source has behind the cursor: one run of lost seqs, or live records."""
         first = router.cursor + 1
@@ -245,21 +241,11 @@ class Forwarder:
         if shared is None or shared.first != first or not shared.still_holds(source):
             shared = yield from self._fetch(source, first, end)
             self._share(source, shared)
-        dest = self._kernel.catalog.by_id.get(router.dest_id)
-        if dest is None or dest.config.durability != "fsync":
-            return shared
-        return Stretch(
-            shared.first,
-            shared.end,
-            shared.stamp,
-            is_lost=shared.is_lost,
-            originals=shared.originals,
-            marks=self._marks(source),
-        )
+        return shared
 
     def _fetch(self, source: Topic, first: int, end: int) -> Op[Stretch]:
         """Live records of a range, as far as they make a pass; rot counts as loss."""
-        stretch = Stretch(first, end, stamp_of(source))
+        stretch = Stretch(first, end, stamp_of(source), marks=self._kernel.marks_of(source))
         found, size = stretch.originals, 0
         for lo, hi in list(source.extents(first, end)):
             at = lo
@@ -286,18 +272,6 @@ class Forwarder:
             self._shared[source.id] = stretch
             if len(self._shared) > MAX_SHARED:
                 del self._shared[next(iter(self._shared))]
-
-    def _marks(self, source: Topic) -> dict[int, int]:
-        """Frames that must be synced before a durable copy may name records of this source.
-
-        A copy at the source itself rests on its own original, on whatever shard that is.
-        """
-        kernel = self._kernel
-        if kernel.in_memory:
-            return {}
-        topics = {source.id, *(router.source_id for router in self._upstream(source.id))}
-        shards = {kernel.committer.shard_of(topic_id) for topic_id in topics}
-        return {shard: kernel.applied.get(shard, 0) for shard in shards}
 
     # Through the log
 

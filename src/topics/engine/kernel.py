@@ -7,14 +7,15 @@ state and in the order of the log, so the order of publishing needs no lock and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from topics.core.catalog import Catalog
 from topics.core.facts import CheckpointMarked, Evicted, Fact, LeaseChanged
 from topics.core.topic import Topic
 from topics.engine.arenas import Arenas
 from topics.engine.clock import Clock
-from topics.engine.effects import Gate, Op
+from topics.engine.effects import Gate, Io, Op
 from topics.engine.sections import Sections
 from topics.engine.settings import EngineSettings
 from topics.errors import Throttled, TopicNotFound
@@ -76,6 +77,9 @@ class Kernel:
         self.arenas = arenas
         self.standstill: Gate | None = None  # a checkpoint is capturing: no pass may begin
         self.passes: dict[Submission, int] = {}  # router passes on their way, and to which topic
+        # By topic the frames of other shards on which its copies may rest, as long as they are not
+        # synced: whether a copy survives a power cut is up to its original.
+        self._rests: dict[int, dict[int, int]] = {}
         # Copies made by routers that no checkpoint has put into segments yet.
         self.derived_bytes = 0 if segments is None else arenas.total
         self.catch_up: Callable[[Topic], Op[None]] = _nothing_feeds
@@ -142,6 +146,40 @@ class Kernel:
         for submission, dest_id in tuple(self.passes.items()):
             if dest_id == topic.id and not submission.done:
                 yield submission
+
+    def marks_of(self, topic: Topic) -> dict[int, int]:
+        """Per shard the last frame on which the records of a topic may rest."""
+        if self.in_memory:
+            return {}
+        shard, synced = self.committer.shard_of(topic.id), self.committer.synced
+        rests = self._rests.get(topic.id, {}).items()
+        marks = {other: lfn for other, lfn in rests if synced(other).lfn < lfn}
+        return marks | {shard: self.applied.get(shard, 0)}
+
+    def note_copies(self, dest: Topic, marks: Mapping[int, int]) -> None:
+        """Copies that rest on these frames are about to come to a topic.
+
+        That is noted with the copies, because routers may be gone before anybody asks.
+        """
+        rests = self._rests.setdefault(dest.id, {})
+        for shard, lfn in marks.items():
+            rests[shard] = max(lfn, rests.get(shard, 0))
+
+    def is_synced(self, marks: Mapping[int, int]) -> bool:
+        """Whether these frames, one of each shard, are durable."""
+        return all(self.committer.synced(shard).lfn >= lfn for shard, lfn in marks.items())
+
+    def sync_marks(self, marks: Mapping[int, int]) -> Op[None]:
+        """Make frames durable that may not be yet."""
+        for shard, lfn in marks.items():
+            if self.committer.synced(shard).lfn < lfn:
+                yield Io(partial(self.committer.sync, shard))
+
+    def forget(self, topic: Topic) -> None:
+        """A topic is gone, and with it what is kept beside its state."""
+        self.arenas.forget(topic.id)
+        self.dirty.discard(topic.id)
+        self._rests.pop(topic.id, None)
 
     def all_applied(self, topic: Topic) -> Op[None]:
         """Wait for all that is on its way to a topic whose section is closed.

@@ -17,7 +17,6 @@ from topics.core.facts import (
     TopicDropped,
 )
 from topics.core.topic import SEQ_BASE, Topic
-from topics.engine.arenas import Arenas
 from topics.engine.effects import Op, stepwise
 from topics.engine.heads import EPHEMERAL_BLOCK
 from topics.engine.kernel import CONTROL_BYTES, FactSubmission, Kernel
@@ -30,9 +29,8 @@ FIRST_CEILING = {"disk": 256, "ephemeral": EPHEMERAL_BLOCK}
 
 
 class Lifecycle:
-    def __init__(self, kernel: Kernel, arenas: Arenas) -> None:
+    def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
-        self._arenas = arenas
         self.being_created: dict[str, FactSubmission] = {}
         """By name what makes a topic that nobody sees yet."""
         if not kernel.in_memory:
@@ -113,6 +111,8 @@ class Lifecycle:
             # The facts tell how far the topic is and what its caps take, for a place in the log
             # behind what is on its way.
             yield from kernel.all_applied(topic)
+            if config.durability == "fsync" != topic.config.durability:
+                yield from kernel.sync_marks(kernel.marks_of(topic))
             facts = self._update_facts(topic, config)
             if kernel.in_memory:
                 kernel.apply(facts)
@@ -182,8 +182,7 @@ class Lifecycle:
             yield from self._clear(
                 topic, [RouterDropped(ts, r.name, r.source_id, r.dest_id) for r in removed]
             )
-        self._arenas.forget(topic.id)
-        kernel.dirty.discard(topic.id)
+        kernel.forget(topic)
         kernel.changed(topic)
         return Dropped(name, True, [router.name for router in removed])
 

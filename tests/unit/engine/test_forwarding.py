@@ -327,6 +327,19 @@ def test_a_durable_copy_does_not_outlive_its_original_in_a_power_cut() -> None:
     assert datas(store, "c") == [1], "shown by an fsync topic: there for good"
 
 
+def test_copies_are_known_to_rest_on_their_originals_until_those_are_synced() -> None:
+    store = Store(settings={"wal_shards": 3, "disk_sync_ms": 60_000})
+    chain(store, "a", "b", "c", durability="disk")
+    store.append("a", 1)
+    assert datas(store, "c") == [1]
+    shards = [store.kernel.committer.shard_of(store.topic(name).id) for name in "abc"]
+    assert len(set(shards)) > 1
+    store.log.drop_router("a->b")
+    assert store.kernel.marks_of(store.topic("c")).keys() == set(shards)
+    store.log.sync()
+    assert store.kernel.marks_of(store.topic("c")).keys() == {shards[2]}
+
+
 def test_a_copy_as_long_as_what_the_log_has_of_its_pass_is_found_between_direct_writes(
     store: Store,
 ) -> None:
@@ -445,6 +458,25 @@ def test_a_checkpoint_waits_for_passes_and_passes_wait_for_it() -> None:
     store.kill()
     assert datas(store, "b") == [1, 2]
     assert store.log.read("b").tombstone is None
+
+
+def test_a_pass_that_waits_while_its_destination_becomes_one_that_syncs_syncs_its_source() -> None:
+    store = Held(settings={"wal_shards": 3, "disk_sync_ms": 60_000})
+    chain(store, "a", "b", durability="disk")
+    shard_of = store.kernel.committer.shard_of
+    assert shard_of(store.topic("a").id) != shard_of(store.topic("b").id)
+    store.append("a", *range(300))  # more than the seqs that b has reserved
+    store.hold()
+    engine = store.log._engine
+    passing = store.tasks.begin(engine.forwarder.catch_up(store.topic("b")))
+    changing = store.tasks.begin(engine.put("b", {"durability": "fsync"}))
+    store.let_go()
+    assert passing.is_over
+    assert changing.is_over
+    store.held.is_holding = False
+    assert store.topic("b").head == 300
+    store.lose_power()
+    assert datas(store, "b") == [*range(300)]
 
 
 def test_copies_that_go_while_a_checkpoint_writes_them_do_not_stop_it() -> None:
