@@ -395,7 +395,11 @@ class Log:
             self._engine.checkpoint()
 
     def close(self) -> None:
-        """Checkpoint, sync and let go of the directory. A second call does nothing."""
+        """Checkpoint, sync and let go of the directory. A second call does nothing.
+
+        A checkpoint that takes longer than `stop_checkpoint_ms` (15 s) is given up: the log has
+        everything, and the next `open` reads it.
+        """
         self._stop.set()
         if self._helper is not None and self._helper is not threading.current_thread():
             self._helper.join()

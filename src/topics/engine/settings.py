@@ -36,6 +36,7 @@ RANGES: dict[str, tuple[int, int]] = {
     "cache_bytes": (64 * KIB, 1 << 40),
     "checkpoint_bytes": (64 * KIB, 1 << 40),
     "checkpoint_ms": (1, 1 << 40),
+    "stop_checkpoint_ms": (0, 3_600_000),
 }
 
 
@@ -68,6 +69,7 @@ class EngineSettings(msgspec.Struct, frozen=True):
     cache_bytes: int = 64 * MIB
     checkpoint_bytes: int = 64 * MIB
     checkpoint_ms: int = 60_000
+    stop_checkpoint_ms: int = 15_000  # what a stop has for its last checkpoint
 
     def __post_init__(self) -> None:
         for name, (lowest, highest) in RANGES.items():

@@ -2,17 +2,25 @@
 
 One lane: these never run at the same time, so they cannot race each other. Whoever drives it
 decides how long it may run now; it pauses and goes on later where it stopped.
+
+A stop has only so much time for all of it. What is under way by then is given up, as after an
+error: the log has everything, and the exact heads that a stop leaves behind are written all the
+same.
 """
 
 from __future__ import annotations
 
+import logging
+
 from topics.core.facts import CheckpointMarked, ClosedCleanly, Fact
 from topics.engine.checkpoint import Checkpointer
-from topics.engine.effects import PAUSE, Op, Pause, fulfil, run
+from topics.engine.effects import PAUSE, Io, Op, Pause, fulfil, run
 from topics.engine.kernel import Kernel
 from topics.engine.relocation import relocate_old
 from topics.engine.settings import GIB
 from topics.errors import Internal, LogFull
+
+_log = logging.getLogger("topics.engine")
 
 POLL_MS = 5000
 BACKOFF_MAX_MS = 60_000
@@ -35,6 +43,8 @@ class Upkeep:
         self._fenced: dict[int, int] = {}  # per shard: the last frame when `sync` was called
         self.failures = 0
         self.last_error: Exception | None = None
+        self._stop_at: float | None = None  # by the monotonic clock: own work ends there
+        self.gave_up = False  # a stop left its checkpoint out
 
     @property
     def is_due(self) -> bool:
@@ -56,7 +66,7 @@ class Upkeep:
         self._next_poll_ms = now_ms + POLL_MS
         checkpoint = self._wants_checkpoint(now_ms)
         if checkpoint or self._kernel.chores or self._kernel.settings.cold_dir is not None:
-            return self._guarded(self._due(checkpoint=checkpoint))
+            return self._bounded(self._guarded(self._due(checkpoint=checkpoint)))
         return None
 
     def _due(self, *, checkpoint: bool) -> Op[None]:
@@ -77,6 +87,41 @@ class Upkeep:
         except (OSError, EOFError, MemoryError, Internal) as error:
             self._failed(error)
         self._judge_backlog()
+
+    def stop_within(self, limit_ms: int) -> None:
+        """From now on there is so much time left, for what is under way and the last checkpoint."""
+        end = self._kernel.clock.monotonic() + limit_ms / 1000
+        self._stop_at = end if self._stop_at is None else min(end, self._stop_at)
+
+    def _bounded(self, work: Op[None]) -> Op[None]:
+        """Work that a stop gives up once its time is over, before the next step or file call."""
+        value: object = None
+        error: Exception | None = None
+        while True:
+            try:
+                wait = work.send(value) if error is None else work.throw(error)
+            except StopIteration:
+                return
+            value = error = None
+            if isinstance(wait, Pause | Io) and self._is_out_of_time():
+                work.close()
+                self._give_up()
+                return
+            try:
+                value = yield wait
+            except Exception as failure:  # the work knows which failures it can live with
+                error = failure
+
+    def _is_out_of_time(self) -> bool:
+        return self._stop_at is not None and self._kernel.clock.monotonic() >= self._stop_at
+
+    def _give_up(self) -> None:
+        if self._kernel.dirty or self._kernel.must_checkpoint:
+            self.gave_up = True
+            _log.warning(
+                "no time left for the last checkpoint; nothing is lost, the log has everything "
+                "and the next start reads it"
+            )
 
     def _wants_checkpoint(self, now_ms: int) -> bool:
         written = self.bytes_written() - self._bytes_at_checkpoint[0]
@@ -162,6 +207,7 @@ class Upkeep:
 
     def close(self) -> None:
         """Stop cleanly; raises when acked bytes may not be durable."""
+        self.stop_within(self._kernel.settings.stop_checkpoint_ms)
         while self._work is not None:
             self._step()
         run(self.closing())
@@ -170,9 +216,7 @@ class Upkeep:
     def closing(self) -> Op[None]:
         """Last checkpoint, then exact heads on every shard: the last frames before the end."""
         kernel = self._kernel
-        yield from self._guarded(self._do_chores())
-        if kernel.dirty or kernel.must_checkpoint:
-            yield from self._guarded(self.checkpoint())
+        yield from self._bounded(self._last_work())
         heads: list[list[tuple[int, int]]] = [[] for _ in range(self._shards)]
         for topic in kernel.catalog:
             heads[kernel.committer.shard_of(topic.id)].append((topic.id, topic.head))
@@ -181,3 +225,8 @@ class Upkeep:
             submission = kernel.submit_to(shard, facts, durable=True)
             if not submission.done:
                 yield submission
+
+    def _last_work(self) -> Op[None]:
+        yield from self._guarded(self._do_chores())
+        if self._kernel.dirty or self._kernel.must_checkpoint:
+            yield from self._guarded(self.checkpoint())

@@ -18,6 +18,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -111,6 +112,7 @@ class Server:
         self._pump: Pump | None = None
         self._routers: RouterPump | None = None
         self.stopping = asyncio.Event()
+        self.hurried = asyncio.Event()
 
     async def run(self) -> int:
         """Serve until told to stop; returns the exit code."""
@@ -181,11 +183,20 @@ class Server:
 
     def _stop(self) -> None:
         if self.stopping.is_set():
-            _log.info(
-                "already shutting down; SIGKILL breaks no promise, but the next start is longer"
-            )
+            self._hurry()
         self.service.draining = True
         self.stopping.set()
+
+    def _hurry(self) -> None:
+        """Asked again: wait for nobody and leave the last checkpoint out."""
+        if self.hurried.is_set():
+            _log.info("already shutting down as fast as the disk allows; SIGKILL breaks no promise")
+            return
+        _log.info("shutting down at once, without the last checkpoint; the log has everything")
+        self.hurried.set()
+        engine = self.service.engine
+        if engine is not None and engine.upkeep is not None:
+            engine.upkeep.stop_within(0)
 
     def _reload_tls(self) -> None:
         tls = self._config.tls
@@ -296,11 +307,7 @@ class Server:
             self._pump.stop()
         if self._routers is not None:
             self._routers.stop()
-        drained = asyncio.create_task(self._listener.drain(DRAIN_SECONDS))
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(DRAIN_SECONDS):
-                await self._driver.idle()
-        await drained
+        await self._serve_the_rest()
         self._listener.stop_accepting()
         self.service.lane.close()
         code = await self._close(engine)
@@ -312,9 +319,23 @@ class Server:
         _log.info("stopped")
         return code
 
+    async def _serve_the_rest(self) -> None:
+        """Running requests finish, unless that takes too long or somebody is in a hurry."""
+        served = asyncio.create_task(self._served())
+        hurried = asyncio.create_task(self.hurried.wait())
+        tasks: set[asyncio.Task[Any]] = {served, hurried}
+        await asyncio.wait(tasks, timeout=DRAIN_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _served(self) -> None:
+        await asyncio.gather(self._listener.drain(DRAIN_SECONDS), self._driver.idle())
+
     async def _finish_own_work(self) -> None:
         """Clients are waited for within bounds, our own work to its end: the last checkpoint must
-        not meet another one, nor a pass that still moves a router."""
+        not meet another one, nor a pass that still moves a router. A checkpoint under way gives
+        itself up when the time of the stop is over."""
         if self._routers is not None:
             await self._routers.join()
         if self._maintaining:
@@ -323,6 +344,7 @@ class Server:
     async def _close(self, engine: Engine) -> int:
         assert engine.upkeep is not None
         _log.info("clients have been served; writing the last checkpoint")
+        engine.upkeep.stop_within(engine.kernel.settings.stop_checkpoint_ms)
         await self._finish_own_work()
         closed = self._loop.create_future()
         self._driver.start(

@@ -261,6 +261,7 @@ SETTINGS: Final = (
     _engine_number("hot_retain_segments", "Newest sealed segments of a topic that stay hot"),
     _engine_number("hot_retain_bytes", "Bytes of a topic that stay hot, if less; 0 = any"),
     _engine_number("disk_sync_ms", "How long written log bytes may wait for their sync"),
+    _engine_number("stop_checkpoint_ms", "How long a stop may spend on its last checkpoint"),
     Setting(
         "wal_repair",
         Word("salvage"),

@@ -67,6 +67,7 @@ def test_every_setting_there_should_be_is_there() -> None:
         "HOT_RETAIN_SEGMENTS",
         "HOT_RETAIN_BYTES",
         "DISK_SYNC_MS",
+        "STOP_CHECKPOINT_MS",
         "WAL_REPAIR",
         "UNSAFE_NO_DIR_FSYNC",
         "MAX_TOPICS",
