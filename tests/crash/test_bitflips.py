@@ -17,7 +17,8 @@ from tests.crash.stores import DATA_DIR, Contents, closed_store, contents, opene
 
 from topics.embedded import Log
 from topics.errors import RefusedToOpen
-from topics.testing import SimDisk
+from topics.storage.segments.codec import ENTRY_SIZE
+from topics.testing import ManualClock, SimDisk
 
 ZEROS_TRIED = 3
 """How many bytes of the zeros behind a log's end are flipped: they are all alike."""
@@ -196,7 +197,7 @@ def test_opening_for_writing_after_a_flip_neither_loses_nor_invents(
 
 
 def test_a_flip_in_a_growing_index_hides_no_record_from_a_delete() -> None:
-    """No hash covers the index of a segment that still grows."""
+    """No recorded hash covers the index of a segment that still grows."""
     disk = closed_store()
     before = contents(viewed(disk))
     paths = set(disk.paths())
@@ -208,6 +209,35 @@ def test_a_flip_in_a_growing_index_hides_no_record_from_a_delete() -> None:
             twin.flip(path, offset, bit_for(offset))
             with opened(twin) as log:
                 deletes_by_tag(log, before)
+
+
+def test_a_flip_in_a_growing_index_neither_expires_a_record_nor_gives_it_more_time() -> None:
+    """Every bit of an entry, and one of every byte of the others: offset, length, time, flags,
+    delete byte and length of names. What time and tag a record has is not the index's to say."""
+    disk, clock = SimDisk(), ManualClock()
+    with opened(disk, clock=clock) as log:
+        log.create("a", ttl_ms=60_000)
+        for data in range(5):
+            log.append("a", {"data": data, "tag": "t" if data % 2 else None})
+            clock.advance(10_000)
+    disk.settle()
+    (path,) = [path for path in disk.paths() if path.endswith(".idx")]
+    left = [seq for seq in range(1, 6) if (seq - 1) * 10_000 + 60_000 >= 75_000]
+    clock.advance(25_000)
+    now_ms, size = clock.now_ms(), len(disk.peek(path))
+    whole = [(2 * ENTRY_SIZE + at, 1 << bit) for at in range(ENTRY_SIZE) for bit in range(8)]
+    for offset, mask in whole + [(at, bit_for(at)) for at in range(size)]:
+        twin = disk.clone()
+        twin.flip(path, offset, mask)
+        for _ in range(2):  # what was repaired is right, too
+            with opened(twin, clock=ManualClock(now_ms)) as log:
+                shown = contents(log)["a"]
+                what = (
+                    f"bit {mask:#x} of byte {offset % ENTRY_SIZE} of entry {offset // ENTRY_SIZE}"
+                )
+                assert sorted(shown.records) == left, what
+                (loss,) = shown.tombstones
+                assert (loss.gap_from, loss.gap_to, loss.reason) == (1, left[0] - 1, "ttl"), what
 
 
 def test_a_file_cut_short_is_refused_harmless_or_announced(

@@ -40,7 +40,7 @@ class ActiveSegment(msgspec.Struct, frozen=True, gc=False):
     """The one segment of a topic that still grows; always hot.
 
     Only the first four fields are kept in a snapshot. `SegmentStore.restore_active` finds the
-    others again.
+    others again. `idx_h` is what a sealed segment has under that name.
     """
 
     first: int
@@ -50,6 +50,7 @@ class ActiveSegment(msgspec.Struct, frozen=True, gc=False):
     min_ts: int
     max_ts: int
     created_ms: int  # for the age limit
+    idx_h: int | None = None  # None: not known yet
 
     @property
     def count(self) -> int:

@@ -21,13 +21,15 @@ from __future__ import annotations
 import errno
 from collections.abc import Generator
 from enum import Enum
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+import msgspec
 
 from topics.storage import layout
 from topics.storage.fs import File, Fs
 from topics.storage.handles import Handles
-from topics.storage.segments import codec, postings, tagfile
+from topics.storage.segments import codec, growing, postings, tagfile
 from topics.storage.segments.codec import Idx
 from topics.storage.segments.intact import intact_frames
 from topics.storage.segments.lru import ByteLru
@@ -250,6 +252,10 @@ class SegmentStore:
             idx = Idx(raw)
             if _is_believable(idx, seg):
                 return idx
+        return self._rebuilt(topic_id, seg)
+
+    def _rebuilt(self, topic_id: int, seg: AnySegment) -> Idx:
+        """The index as `.data` has it; the one on disk is to be repaired."""
         self.repairs[topic_id, seg.first] = seg
         data = self.read(topic_id, seg, 0, seg.data_len)
         return codec.rebuild_idx(data, topic_id=topic_id, first_seq=seg.first, count=seg.count)
@@ -257,12 +263,24 @@ class SegmentStore:
     def restore_active(
         self, topic_id: int, *, first: int, last: int, data_len: int, idx_len: int
     ) -> ActiveSegment:
-        """The active segment a snapshot recorded, its times read back from the index."""
+        """The active segment a snapshot recorded, its times read back from the index.
+
+        The snapshot has no hash of that index, so it is held against the records.
+        """
         bare = ActiveSegment(first, last, data_len, idx_len, min_ts=0, max_ts=0, created_ms=0)
         idx = self.idx(topic_id, bare)
+        if (topic_id, first) not in self.repairs and not growing.agrees(
+            idx,
+            partial(self.read, topic_id, bare),
+            topic_id=topic_id,
+            first=first,
+            data_len=data_len,
+        ):
+            idx = self._rebuilt(topic_id, bare)
+            self._idx.put((topic_id, first), idx, idx_len)
         min_ts, max_ts = idx.ts(0), idx.ts(idx.count - 1)
-        return ActiveSegment(
-            first, last, data_len, idx_len, min_ts=min_ts, max_ts=max_ts, created_ms=min_ts
+        return msgspec.structs.replace(
+            bare, min_ts=min_ts, max_ts=max_ts, created_ms=min_ts, idx_h=codec.idx_hash(idx)
         )
 
     # Bytes
@@ -378,8 +396,8 @@ class SegmentStore:
 
 
 def _is_believable(idx: Idx, seg: AnySegment) -> bool:
-    """A sealed index has its hash; of a growing one only the arithmetic can be checked."""
-    if isinstance(seg, Segment):
+    """An index has its hash; one that was just found growing has only its arithmetic."""
+    if seg.idx_h is not None:
         return codec.idx_hash(idx) == seg.idx_h
     return codec.is_sound(idx, seg.data_len)
 

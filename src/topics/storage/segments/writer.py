@@ -232,7 +232,10 @@ class _Appender:
         self._sealed: list[Segment] = []
 
     def result(self) -> Written:
-        return Written(self._topic_id, self._sealed, self._active, self._pair)
+        active = self._active
+        if active is not None and active.idx_h is None:
+            active = msgspec.structs.replace(active, idx_h=codec.idx_hash(self._whole_idx()))
+        return Written(self._topic_id, self._sealed, active, self._pair)
 
     def close(self) -> None:
         if self._pair is not None:
@@ -288,6 +291,7 @@ class _Appender:
             data_len=active.data_len + len(data),
             idx_len=active.idx_len + len(entries),
             max_ts=Idx(entries[-codec.ENTRY_SIZE :]).ts(0),
+            idx_h=None,
         )
 
     def _open_pair(self, active: ActiveSegment) -> _Pair:
