@@ -23,9 +23,13 @@ from tests.crash.stage_stores import (
     seen,
 )
 
+from topics.core.facts import CheckpointMarked
 from topics.embedded import Log
+from topics.engine import effects
+from topics.engine.checkpoint import Checkpointer
 from topics.errors import Internal, LogFailed, LogFull, RefusedToOpen
 from topics.storage.crashpoints import installed
+from topics.storage.wal.submission import Submission
 from topics.testing import FaultFs, ManualClock, Op, SimDisk, WatchFs, stop_at
 
 STORE = new_store()
@@ -295,3 +299,53 @@ def test_st03_a_committed_stage_is_not_missed_once_the_log_has_its_records() -> 
         disk.unlink(path)
     disk.settle()
     check_after(disk, sink)
+
+
+def topic_on(log: Log, shard: int) -> str:
+    """A new topic whose log is on a shard."""
+    kernel = log._engine.kernel
+    for number in range(100):
+        name = f"t{shard}-{number}"
+        log.create(name, durability="fsync")
+        if kernel.committer.shard_of(kernel.catalog.by_name[name].id) == shard:
+            return name
+    raise AssertionError
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_st03_a_stage_committed_between_two_barriers_is_not_missed_by_the_older_snapshot(
+    is_deleted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its commit is behind the barrier of one shard, its records before the barrier of another."""
+    disk = SimDisk()
+    log = open_sharded(disk.mount())
+    source, between, last = topic_on(log, SHARDS - 1), topic_on(log, 1), topic_on(log, 0)
+    log.route("first", source=source, dest=between)
+    log.route("second", source=between, dest=last)
+    log.stage(APP, 1, 0, [{"topic": source, "data": n, "tag": "x"} for n in range(3)])
+    durably = Checkpointer._durably
+
+    def commit_before_the_last(
+        self: Checkpointer, shard: int, fact: CheckpointMarked
+    ) -> effects.Op[Submission]:
+        if shard == SHARDS - 1 and not log.state(source).count:
+            log.commit(APP, 1, [(0, 0)])
+            if is_deleted:
+                assert log.state(between).count == 3
+                log.delete(source, match="x")
+        return (yield from durably(self, shard, fact))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Checkpointer, "_durably", commit_before_the_last)
+        log.checkpoint()
+    shown = [record.data for record in log.read(last).records]
+    assert shown == [0, 1, 2]
+    log.checkpoint()
+    assert not [path for path in disk.paths() if path.endswith(".stage")]
+    disk.kill()
+    disk.flip(max(path for path in disk.paths() if "/meta/snapshot" in path), 100)
+    log = open_sharded(disk.mount())
+    for topic in (between, last):
+        page = log.read(topic)
+        assert [record.data for record in page.records] == shown
+        assert page.tombstone is None

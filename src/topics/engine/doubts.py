@@ -13,12 +13,13 @@ topic one of these may be lost as well; then it is what it was before, in this r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from topics.core.catalog import Catalog
 from topics.core.facts import Forwarded, RouterCreated
 from topics.core.topic import Topic
 from topics.engine.heads import EPHEMERAL_BLOCK, ceiling_of
+from topics.engine.originals import Holds
 from topics.engine.passes import PASS_RECORDS
 from topics.engine.settings import RANGES
 from topics.storage import layout
@@ -27,9 +28,6 @@ from topics.storage.wal.scan import GenerationScan, Lost
 _RESERVATION = EPHEMERAL_BLOCK + RANGES["max_batch_records"][1]
 """How far an ephemeral topic's ceiling rises at the most with one frame: by a write and a block."""
 _BEHIND_ALL = 1 << 64
-
-Holds = Callable[[int, int, int], bool]
-"""Whether the snapshot contains a frame, by generation, lfn and topic."""
 
 
 class Doubts:

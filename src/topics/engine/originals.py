@@ -9,7 +9,7 @@ that puts them into the destination's segments.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from topics.core.batch import RecordBatch
@@ -28,6 +28,9 @@ from topics.storage.segments.store import SegmentStore
 from topics.storage.sources import Sources
 from topics.storage.wal.scan import GenerationScan
 from topics.wire import jsonbytes
+
+Holds = Callable[[int, int, int], bool]
+"""Whether the snapshot contains a frame, by generation, lfn and topic."""
 
 
 class Original(NamedTuple):
@@ -98,16 +101,21 @@ class Originals:
         self._staged: list[StageCommitted] = []
         self._buried: dict[int, Topic] = {}
 
-    def index(self, generation: int, parts: list[GenerationScan]) -> None:
-        """Note where one generation holds records, dead ones included."""
+    def index(self, generation: int, parts: list[GenerationScan], holds: Holds) -> None:
+        """Note where one generation holds records, dead ones included.
+
+        Of commits that the snapshot holds, segments have what anybody may still name, and the
+        stages may be gone.
+        """
         for part in parts:
-            for _, fact in part.entries:
+            for lfn, fact in part.entries:
                 if isinstance(fact, Appended):
                     self._places_of(fact.topic_id, generation).note_run(fact)
                 elif isinstance(fact, Forwarded) and fact.runs:
                     self._places_of(fact.topic_id, generation).note_pass(fact)
                 elif isinstance(fact, StageCommitted):
-                    self._staged.append(fact)
+                    if not holds(generation, lfn, 0):
+                        self._staged.append(fact)
                 elif isinstance(fact, TopicCreated):
                     self._names[fact.topic_id] = fact.name
 

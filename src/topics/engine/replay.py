@@ -102,7 +102,7 @@ class Replay:
                         self._dropped.add(fact.topic_id)
         for number in sorted(generations):
             parts = sorted(generations[number], key=lambda part: part.shard)
-            self._originals.index(number, parts)
+            self._originals.index(number, parts, self._contained.holds)
             self._run_generation(number, parts)
         live = set(self._catalog.by_id)
         self._catalog.routers.drop_orphans(live)
