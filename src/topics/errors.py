@@ -21,7 +21,7 @@ machine-readable part with exactly the fields the HTTP API documents (None when 
 Status codes and headers belong to the HTTP layer and must not appear here.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal, Self, get_args
 
@@ -304,6 +304,18 @@ class RouterCycle(TopicsError):
             detail={"cycle": list(cycle)},
         )
 
+    def without(self, hides: Callable[[str], bool]) -> Self:
+        """The same for a caller who may not know some of the topics."""
+        cycle = (self.detail or {}).get("cycle", [])
+        shown = [topic for topic in cycle if not hides(topic)]
+        if len(shown) == len(cycle):
+            return self
+        return self._made(
+            f"the router would close a cycle through {' -> '.join(shown)} and topics that the API "
+            "key may not use; choose other topics or set allow_cycle",
+            {"cycle": shown},
+        )
+
 
 class TopicExistsIncompatible(TopicsError):
     """What exists contradicts what is asked: build it with one of the class methods."""
@@ -344,6 +356,15 @@ class TopicExistsIncompatible(TopicsError):
                 "existing_source": existing_source,
                 "existing_dest": existing_dest,
             },
+        )
+
+    @classmethod
+    def repoint_unseen(cls, router: str) -> Self:
+        """The same for a caller who may not know the topics it joins."""
+        return cls._made(
+            f'router "{router}" joins other topics, which the API key may not use, and cannot be '
+            "re-pointed; use another name",
+            {"router": router, "reason": "router_repoint_forbidden"},
         )
 
 

@@ -255,6 +255,70 @@ def test_a_router_is_shown_only_to_who_may_see_both_ends(
     assert listed == ["near.in"]
 
 
+def test_no_answer_tells_a_limited_key_a_name_outside_its_prefixes(
+    shared_server: ServerProcess, connect: Connect
+) -> None:
+    """Whatever the key asks, only names that it sent itself or may use come back."""
+    chief, near = connect(shared_server, key="boss"), connect(shared_server, key="near")
+    hidden = "hidden."
+    chief.write(f"{hidden}t", 1)
+    good(chief.put(f"/v0/topics/{hidden}t/cursors/{hidden}c", {"seq": 1}))
+    config = {"type": "queue", "dead_letter": f"{hidden}dead", "max_deliveries": 1}
+    good(chief.put("/v0/topics/near.jobs", config))
+    routes = {
+        "near.x": ("near.one", "near.two"),
+        "near.y": ("near.two", f"{hidden}mid"),
+        f"{hidden}z": (f"{hidden}mid", "near.three"),
+    }
+    for name, (source, dest) in routes.items():
+        good(chief.put(f"/v0/routers/{name}", {"source": source, "dest": dest}))
+    stage = {"records": [{"topic": f"{hidden}t", "data": 1}]}
+    good(chief.post("/v0/stages/near.app/1/0/0", stage))
+
+    def told(method: str, path: str, body: object = None, status: int = 200) -> Any:  # noqa: ANN401
+        answer = near.call(method, path, body)
+        assert answer.status_code == status, answer.text
+        assert hidden not in answer.text
+        assert hidden not in str(answer.headers)
+        return answer.json() if answer.headers["content-type"] == "application/json" else None
+
+    told("GET", "/v0/metrics")
+    text = near.get("/v0/metrics").text
+    assert 'topics_topic_head_seq{topic="near.jobs"}' in text
+    assert 'topics_router_lag_records{router="near.x"}' in text
+    assert "near.y" not in text, "it leads to a name the key may not know"
+    told("GET", "/v0/topics?page_size=1000")
+    told("GET", "/v0/routers?page_size=1000")
+    told("GET", "/v0/routers/near.y", status=403)
+    told("DELETE", "/v0/routers/near.y", status=403)
+    told("POST", "/v0/topics/near.jobs/redrive", {}, status=403)
+    told("POST", "/v0/stages/near.app/1/commit", {"parts": [[0, 0]]}, status=403)
+    moved = told("PUT", "/v0/routers/near.y", {"source": "near.two", "dest": "near.q"}, status=409)
+    assert moved["error"]["detail"] == {
+        "router": "near.y",
+        "reason": "router_repoint_forbidden",
+    }
+    back = {"source": "near.three", "dest": "near.one"}
+    cycle = told("PUT", "/v0/routers/near.back", back, status=409)["error"]
+    assert cycle["code"] == "router_cycle"
+    assert cycle["detail"] == {"cycle": ["near.three", "near.one", "near.two", "near.three"]}
+    good(chief.post("/v0/stages/near.app/1/commit", {"parts": [[0, 0]]}))
+    told("POST", "/v0/stages/near.app/1/commit", {"parts": [[0, 0]]}, status=403)
+
+    assert told("GET", "/v0/topics/near.jobs")["config"]["dead_letter"] is None
+    changed = told("PUT", "/v0/topics/near.jobs", {"type": "queue", "max_deliveries": 2})
+    assert changed["config"]["dead_letter"] is None
+    kept = good(chief.get("/v0/topics/near.jobs"))["config"]
+    assert kept["dead_letter"] == f"{hidden}dead", "a key cannot remove what it cannot see"
+    assert kept["max_deliveries"] == 2
+    told("PUT", "/v0/topics/near.jobs", {"type": "queue", "dead_letter": "near.dead"})
+    assert good(chief.get("/v0/topics/near.jobs"))["config"]["dead_letter"] == "near.dead"
+
+    gone = told("DELETE", "/v0/topics/near.two")
+    assert gone["routers_removed"] == ["near.x"]
+    assert refused(chief.get("/v0/routers/near.y")).code == "router_not_found"
+
+
 def test_lists_are_filtered_not_refused(
     shared_server: ServerProcess, connect: Connect, boss: Api
 ) -> None:

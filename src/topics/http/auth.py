@@ -79,6 +79,10 @@ class Principal:
         """Whether the key may use this topic or router name, given percent-decoded."""
         return not self.prefixes or name.startswith(self.prefixes)
 
+    def allows_all(self, *names: str) -> bool:
+        """Whether the key may use each of these names."""
+        return not self.prefixes or all(name.startswith(self.prefixes) for name in names)
+
     def has_rights_of(self, other: Principal) -> bool:
         """Whether two keys grant exactly the same."""
         return (self.scopes, set(self.prefixes)) == (other.scopes, set(other.prefixes))

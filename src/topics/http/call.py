@@ -92,6 +92,11 @@ class Call:
         if not self.principal.allows(name):
             raise Forbidden(topic=name)
 
+    def allow_hidden_name(self, name: str) -> None:
+        """A name that the caller did not give has to be one the key may use, and is not told."""
+        if not self.principal.allows(name):
+            raise Forbidden(name=self.names[0])
+
     def elapsed_ms(self) -> float:
         return (time.perf_counter_ns() - self.started_ns) / 1e6
 

@@ -11,6 +11,7 @@ import msgspec
 
 from topics.core.topic import Topic
 from topics.engine.effects import PAUSE, Op
+from topics.http.auth import ANYONE, Principal
 from topics.http.service import Service
 from topics.storage.wal.shard import ShardState
 from topics.storage.wal.stats import SYNC_BOUNDS_US
@@ -38,8 +39,12 @@ class Numbers:
     truncated: bool = False
 
 
-def collect(service: Service) -> Op[Numbers]:
-    """Count, with pauses. Works while recovering too: then there is little to count."""
+def collect(service: Service, principal: Principal = ANYONE) -> Op[Numbers]:
+    """Count, with pauses. Works while recovering too: then there is little to count.
+
+    Sums are of the whole server, for everybody. Series with a name in them are only of topics and
+    routers that the key may use.
+    """
     catalog = service.engine.kernel.catalog if service.engine is not None else None
     topics = [] if catalog is None else [*catalog]
     now_ms = service.clock.now_ms()
@@ -52,7 +57,7 @@ def collect(service: Service) -> Op[Numbers]:
         nbytes += topic.bytes
         queues += topic.config.is_queue
         leases += _in_flight(topic, now_ms)
-        if topic.cursors:
+        if topic.cursors and principal.allows(topic.name):
             cursors += islice(_cursors(topic, now_ms), MAX_SERIES - len(cursors))
         if count % TOPICS_BETWEEN_PAUSES == 0:
             yield PAUSE
@@ -78,22 +83,25 @@ def collect(service: Service) -> Op[Numbers]:
         streams_lagged_total=service.streams_lagged_total,
         wal=wal,
     )
-    numbers = Numbers(shape, buckets, cursors=cursors, truncated=len(topics) > MAX_SERIES)
+    numbers = Numbers(shape, buckets, cursors=cursors)
     if catalog is not None:
-        shown = [catalog.by_name[name] for name in islice(catalog.names(), MAX_SERIES)]
+        names = filter(principal.allows, catalog.names())
+        shown = [catalog.by_name[name] for name in islice(names, MAX_SERIES)]
         numbers.topics = [_with_jobs(topic, now_ms) for topic in shown]
-    numbers.routers = _routers(service)
+        numbers.truncated = next(names, None) is not None
+    numbers.routers = _routers(service, principal)
     if service.access_log is not None:
         numbers.log_lines_dropped = service.access_log.dropped
     return numbers
 
 
-def _routers(service: Service) -> list[RouterState]:
+def _routers(service: Service, principal: Principal) -> list[RouterState]:
     if service.engine is None:
         return []
-    routers = service.engine.kernel.catalog.routers.by_name
-    state = service.engine.routing.state
-    return [state(routers[name]) for name in sorted(routers)[:MAX_SERIES]]
+    state, allows = service.engine.routing.state, principal.allows_all
+    routers = sorted(service.engine.kernel.catalog.routers.by_name.items())
+    shown = (r for name, r in routers if allows(name, r.source, r.dest))
+    return [state(router) for router in islice(shown, MAX_SERIES)]
 
 
 def _with_jobs(topic: Topic, now_ms: int) -> tuple[Topic, int, int]:

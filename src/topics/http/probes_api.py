@@ -30,7 +30,7 @@ def metrics(call: Call) -> None:
         else:
             call.reply(Response(200, as_text(numbers), content_type=_TEXT))
 
-    call.run(collect(call.service), answer)
+    call.run(collect(call.service, call.principal), answer)
 
 
 def openapi(call: Call) -> None:

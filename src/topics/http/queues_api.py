@@ -84,9 +84,10 @@ def redrive(call: Call) -> None:
     sent = requests.decode_redrive(call.json_body())
     source = sent.source if isinstance(sent.source, str) else None
     known = call.engine.kernel.catalog.by_name.get(name)
-    named = source or (known.config.dead_letter if known is not None else None)
-    if named is not None:
-        call.allow_body_name(named)
+    if source:
+        call.allow_body_name(source)
+    elif known is not None and known.config.dead_letter is not None:
+        call.allow_hidden_name(known.config.dead_letter)
 
     def answer(done: Redriven) -> None:
         shape = shapes.Redriven(source=done.source, topic=name, moved=done.moved, more=done.more)

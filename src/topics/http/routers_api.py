@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from topics.core.facts import Match
 from topics.core.routers import Router
+from topics.engine.effects import Op
 from topics.engine.routing import RouterSpec
-from topics.errors import Forbidden
-from topics.http.auth import Scope
+from topics.errors import RouterCycle, TopicExistsIncompatible, TopicsError
+from topics.http.auth import Principal, Scope
 from topics.http.call import Call
 from topics.http.records_api import match_of
 from topics.http.routing import Endpoint, Resource, Routes
@@ -40,7 +41,24 @@ def put(call: Call) -> None:
         shape.created = created
         call.answer(responses.present(shape, call.spent()), 201 if created else 200)
 
-    call.run(call.engine.routing.put(name, spec), answer)
+    def put_or_told() -> Op[tuple[bool, Router]]:
+        try:
+            return (yield from call.engine.routing.put(name, spec))
+        except (RouterCycle, TopicExistsIncompatible) as error:
+            raise _told(error, name, call.principal) from error
+
+    call.run(put_or_told(), answer)
+
+
+def _told(error: RouterCycle | TopicExistsIncompatible, name: str, who: Principal) -> TopicsError:
+    """The refusal of a router, without the names of topics that the key may not use."""
+    detail = error.detail or {}
+    if isinstance(error, RouterCycle):
+        return error.without(lambda topic: not who.allows(topic))
+    existing = (detail.get("existing_source"), detail.get("existing_dest"))
+    if all(topic is None or who.allows(topic) for topic in existing):
+        return error
+    return TopicExistsIncompatible.repoint_unseen(name)
 
 
 def get(call: Call) -> None:
@@ -61,7 +79,7 @@ def listing(call: Call) -> None:
     after = parse_list_cursor(query.text("cursor") or "")
     size = page_size(query.u64("page_size"))
     prefix, source, dest = query.text("prefix") or "", query.text("source"), query.text("dest")
-    allows = call.principal.allows
+    allows = call.principal.allows_all
     found = [
         router
         for name, router in sorted(call.engine.kernel.catalog.routers.by_name.items())
@@ -69,9 +87,7 @@ def listing(call: Call) -> None:
         and (after is None or name > after)
         and source in (None, router.source)
         and dest in (None, router.dest)
-        and allows(name)
-        and allows(router.source)
-        and allows(router.dest)
+        and allows(name, router.source, router.dest)
     ]
     shape = RouterList(
         [
@@ -99,8 +115,7 @@ def _check_ends(call: Call, name: str) -> None:
     if router is None:
         return
     for topic in (router.source, router.dest):
-        if not call.principal.allows(topic):
-            raise Forbidden(topic=topic)
+        call.allow_hidden_name(topic)
 
 
 def _shape(router: Router) -> RouterShape:

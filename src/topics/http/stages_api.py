@@ -71,7 +71,9 @@ def commit(call: Call) -> None:
     sent = requests.decode_commit(call.json_body())
     app, number = call.names
     call.run(
-        call.engine.commit(app, path_u64("epoch", number), sent.parts, allow=call.allow_body_name),
+        call.engine.commit(
+            app, path_u64("epoch", number), sent.parts, allow=call.allow_hidden_name
+        ),
         lambda done: call.answer(responses.shown(done, call.spent())),
     )
 

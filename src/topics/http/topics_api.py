@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from topics.errors import Forbidden
+import msgspec
+
 from topics.http.auth import Scope
 from topics.http.call import Call
 from topics.http.routing import Endpoint, Resource, Routes
-from topics.values import TopicSummary
+from topics.values import Config, Created, Dropped, TopicState, TopicSummary
 from topics.wire import requests, responses
 from topics.wire.cursors import list_cursor, parse_list_cursor
 from topics.wire.shapes import TopicList
@@ -18,22 +19,44 @@ DEFAULT_PAGE = 100
 def configure(call: Call) -> None:
     (name,) = call.names
     sent = requests.decode_config(call.json_body(may_be_empty=True))
-    if sent.dead_letter is not None and not call.principal.allows(sent.dead_letter):
-        raise Forbidden(topic=sent.dead_letter)
-    call.run(
-        call.engine.put(name, sent.fields()),
-        lambda done: call.answer(
-            responses.topic_configured(done, call.spent()), 201 if done.created else 200
-        ),
-    )
+    if sent.dead_letter is not None:
+        call.allow_body_name(sent.dead_letter)
+    fields = sent.fields()
+    known = call.engine.kernel.catalog.by_name.get(name)
+    if known is not None and fields.get("dead_letter") is None:
+        kept = known.config.dead_letter
+        if kept is not None and not call.principal.allows(kept):
+            # The key sees none there. What it cannot see it must not remove by leaving it out.
+            fields["dead_letter"] = kept
+
+    def answer(done: Created) -> None:
+        done = msgspec.structs.replace(done, config=_shown_config(call, done.config))
+        status = 201 if done.created else 200
+        call.answer(responses.topic_configured(done, call.spent()), status)
+
+    call.run(call.engine.put(name, fields), answer)
+
+
+def _shown_config(call: Call, config: Config) -> Config:
+    """A configuration without a name that the key may not use."""
+    named = config["dead_letter"]
+    if named is None or call.principal.allows(named):
+        return config
+    return {**config, "dead_letter": None}
 
 
 def state(call: Call) -> None:
     (name,) = call.names
     touch = call.query.flag("touch", default=True)
+
+    def answer(found: TopicState) -> None:
+        if call.principal.prefixes:
+            found = msgspec.structs.replace(found, config=_shown_config(call, found.config))
+        call.answer(responses.topic_state(found, call.spent()))
+
     call.run(
         call.engine.views.state(name, touch=touch),
-        lambda found: call.answer(responses.topic_state(found, call.spent())),
+        answer,
     )
 
 
@@ -68,10 +91,26 @@ def page_size(sent: int | None) -> int:
 def drop(call: Call) -> None:
     (name,) = call.names
     if_empty = call.query.flag("if_empty", default=False)
-    call.run(
-        call.engine.drop(name, if_empty=if_empty),
-        lambda done: call.answer(responses.present(done, call.spent())),
-    )
+    visible = _visible_routers(call, name) if call.principal.prefixes else None
+
+    def answer(done: Dropped) -> None:
+        if visible is not None:
+            told = [router for router in done.routers_removed if router in visible]
+            done = msgspec.structs.replace(done, routers_removed=told)
+        call.answer(responses.present(done, call.spent()))
+
+    call.run(call.engine.drop(name, if_empty=if_empty), answer)
+
+
+def _visible_routers(call: Call, name: str) -> set[str]:
+    """The routers of a topic that the key may know of; looked up before they go with it."""
+    catalog = call.engine.kernel.catalog
+    topic = catalog.by_name.get(name)
+    if topic is None:
+        return set()
+    touching = [*catalog.routers.out_of(topic.id), *catalog.routers.into(topic.id)]
+    allows = call.principal.allows_all
+    return {r.name for r in touching if allows(r.name, r.source, r.dest)}
 
 
 def audit(call: Call) -> None:
