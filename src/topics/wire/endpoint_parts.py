@@ -37,14 +37,16 @@ class Reply(msgspec.Struct, frozen=True):
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     """One method on one path.
 
-    `scopes` is what the key must grant; None means no key is asked for. With `stream_token`
-    the key may also come in the query, for clients that cannot set headers on a stream.
+    `group` is the heading it stands under. `scopes` is what the key must grant; None means no key
+    is asked for. With `stream_token` the key may also come in the query, for clients that cannot
+    set headers on a stream.
     """
 
     method: Method
     path: str
     name: str
     summary: str
+    group: str
     scopes: tuple[Scope, ...] | None
     replies: Mapping[int, Reply]
     query: tuple[Parameter, ...] = ()

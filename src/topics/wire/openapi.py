@@ -1,18 +1,30 @@
-"""The API's description, OpenAPI 3.1, made from the types that decode and build its bodies."""
+"""The API's description, OpenAPI 3.1, made from the types that decode and build its bodies.
+
+Generators of clients read it, so it stays with what they understand: every body is a reference to
+a named schema, every call stands under one tag and has an example.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import parse_qsl
 
 import msgspec
 
 from topics.wire import requests, shapes
 from topics.wire.endpoint_parts import Endpoint, Parameter, Reply, Shape
-from topics.wire.endpoints import ENDPOINTS
+from topics.wire.endpoints import (
+    ARROW_STREAM,
+    ENDPOINTS,
+    EVENT_STREAM,
+    GROUPS,
+    METRICS_TEXT,
+)
+from topics.wire.examples import EXAMPLES, Example
 from topics.wire.numbers import U64_MAX
 from topics.wire.statuses import STATUS
 
@@ -57,6 +69,14 @@ _HEADERS: Json = {
 }
 
 
+_MEDIA_SCHEMAS: Json = {
+    ARROW_STREAM: {"type": "string", "format": "binary"},
+    EVENT_STREAM: {"type": "string"},
+    METRICS_TEXT: {"type": "string"},
+    "application/json": {"type": "object"},
+}
+
+
 @cache
 def document(version: str) -> bytes:
     """The whole description as JSON; the same bytes every time."""
@@ -77,6 +97,7 @@ def describe(version: str) -> Json:
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],
+        "tags": [{"name": name, "description": text} for name, text in GROUPS.items()],
         "paths": paths,
         "components": {
             "schemas": _schemas(),
@@ -90,11 +111,13 @@ def describe(version: str) -> Json:
 
 
 def _operation(endpoint: Endpoint) -> Json:
+    example = EXAMPLES.get(endpoint.name)
     shown: Json = {
         "operationId": endpoint.name,
         "summary": endpoint.summary,
-        "parameters": _parameters(endpoint),
-        "responses": _responses(endpoint),
+        "tags": [endpoint.group],
+        "parameters": _parameters(endpoint, example),
+        "responses": _responses(endpoint, example),
         "security": _security(endpoint),
     }
     if endpoint.scopes is not None:
@@ -104,6 +127,8 @@ def _operation(endpoint: Endpoint) -> Json:
             "required": endpoint.body_required,
             "content": _content(endpoint.body, endpoint.body_media),
         }
+        if example is not None:
+            shown["requestBody"]["content"]["application/json"]["example"] = example.body
     if endpoint.name == "openWebSocket":
         shown["x-messages"] = {"oneOf": [_reference(command) for command in _COMMANDS]}
     return shown
@@ -119,10 +144,19 @@ def _security(endpoint: Endpoint) -> list[Json]:
     return [*ways, {}]
 
 
-def _parameters(endpoint: Endpoint) -> list[Json]:
-    return [_path_parameter(name) for name in _path_names.findall(endpoint.path)] + [
-        _parameter(parameter) for parameter in endpoint.query
-    ]
+def _parameters(endpoint: Endpoint, example: Example | None) -> list[Json]:
+    shown = [_path_parameter(name) for name in _path_names.findall(endpoint.path)]
+    shown += [_parameter(parameter) for parameter in endpoint.query]
+    if example is not None:
+        values = {**example.path, **dict(parse_qsl(example.query))}
+        for parameter in shown:
+            if parameter["name"] in values:
+                parameter["example"] = _typed(values[parameter["name"]], parameter["schema"])
+    return shown
+
+
+def _typed(value: str | int, schema: Json) -> str | int:
+    return int(value) if schema["type"] == "integer" else value
 
 
 def _path_parameter(name: str) -> Json:
@@ -145,8 +179,11 @@ def _parameter(parameter: Parameter) -> Json:
 # Responses
 
 
-def _responses(endpoint: Endpoint) -> Json:
+def _responses(endpoint: Endpoint, example: Example | None) -> Json:
     shown = {str(status): _success(reply) for status, reply in endpoint.replies.items()}
+    if example is not None:
+        media = "application/json" if isinstance(example.answer, Mapping) else EVENT_STREAM
+        shown[str(example.status)]["content"][media]["example"] = example.answer
     by_status: dict[int, list[str]] = {}
     for code in error_codes(endpoint):
         by_status.setdefault(STATUS[code], []).append(code)
@@ -172,18 +209,17 @@ def error_codes(endpoint: Endpoint) -> Sequence[str]:
 def _success(reply: Reply) -> Json:
     shown: Json = {"description": reply.description}
     if reply.shape is not None or reply.media:
-        shown["content"] = _content(reply.shape, reply.media, performance=reply.performance)
+        shown["content"] = _content(reply.shape, reply.media)
     if reply.headers:
         shown["headers"] = {name: _header_reference(name) for name in reply.headers}
     return shown
 
 
 def _refusal(status: int, codes: Sequence[str]) -> Json:
-    code = {"properties": {"code": {"enum": list(codes)}}}
-    schema = {"allOf": [_reference(shapes.ErrorBody)], "properties": {"error": code}}
     shown: Json = {
         "description": f"{HTTPStatus(status).phrase}: {', '.join(codes)}",
-        "content": {"application/json": {"schema": schema}},
+        "content": {"application/json": {"schema": _reference(shapes.ErrorBody)}},
+        "x-error-codes": list(codes),
     }
     if status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
         shown["headers"] = {"Retry-After": _header_reference("Retry-After")}
@@ -194,17 +230,10 @@ def _header_reference(name: str) -> Json:
     return {"$ref": f"#/components/headers/{name}"}
 
 
-def _content(shape: Shape | None, media: Iterable[str], *, performance: bool = False) -> Json:
-    shown: Json = {name: {} for name in media}
+def _content(shape: Shape | None, media: Iterable[str]) -> Json:
+    shown: Json = {name: {"schema": _MEDIA_SCHEMAS[name]} for name in media}
     if shape is not None:
-        schema = _reference(shape)
-        if performance:
-            schema = {
-                "allOf": [schema],
-                "properties": {"performance": _reference(shapes.Performance)},
-                "required": ["performance"],
-            }
-        shown["application/json"] = {"schema": schema}
+        shown["application/json"] = {"schema": _reference(shape)}
     return shown
 
 
@@ -222,5 +251,29 @@ def _schemas() -> Json:
         used.update({shape: None for shape in shown if shape is not None})
     used.update(dict.fromkeys(_COMMANDS))
     _, components = msgspec.json.schema_components(used, ref_template=_REF)
-    assert isinstance(components, dict)
-    return components
+    schemas = {name: _without_tuples(schema) for name, schema in components.items()}
+    for endpoint in ENDPOINTS:
+        for reply in endpoint.replies.values():
+            if reply.shape is not None and reply.performance:
+                # Not required: some shapes also stand inside others, where it is not added.
+                schemas[reply.shape.__name__]["properties"]["performance"] = _reference(
+                    shapes.Performance
+                )
+    return schemas
+
+
+def _without_tuples(schema: Any) -> Any:  # noqa: ANN401 - any part of a JSON schema
+    """The schema with tuples as arrays of fixed length.
+
+    `prefixItems` with `items: false` says more, but few generators of clients can read it.
+    """
+    if isinstance(schema, list):
+        return [_without_tuples(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    shown = {name: _without_tuples(part) for name, part in schema.items()}
+    places = shown.pop("prefixItems", None)
+    if places is not None:
+        kinds = [kind for at, kind in enumerate(places) if kind not in places[:at]]
+        shown["items"] = kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
+    return shown
