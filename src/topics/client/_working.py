@@ -6,6 +6,7 @@ that a server names is in its own time of day, which need not be ours.
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 from collections.abc import Callable, Mapping
@@ -49,6 +50,28 @@ class Options(NamedTuple):
 
 OnError = Callable[[Job, BaseException], None]
 """Told of every job that failed, with what its handler raised."""
+
+_log = logging.getLogger("topics.worker")
+
+
+def report(topic: str, node: str, job: Job, error: BaseException, on_error: OnError | None) -> None:
+    """Tell of a job that failed: to `on_error` if there is one, else to the log of the program.
+
+    Python prints warnings of loggers that nobody set up, so a traceback is seen by default.
+    """
+    if on_error is None:
+        # A handler that rejects a job says why in its own words; a traceback would add nothing.
+        trace = None if isinstance(error, Reject) else error
+        _log.warning(
+            "worker %s: delivery %d of job %d of %s failed: %r",
+            *(node, job.deliveries, job.seq, topic, error),
+            exc_info=trace,
+        )
+        return
+    try:
+        on_error(job, error)
+    except Exception:
+        _log.exception("worker %s: on_error failed for job %d of %s", node, job.seq, topic)
 
 
 def worker_name() -> str:

@@ -29,6 +29,7 @@ from topics.client._working import (
     Reject,
     burial,
     dead_letter,
+    report,
     retry_delay_ms,
     worker_name,
 )
@@ -238,10 +239,7 @@ class AsyncWorker:
         self._report(job, error)
 
     def _report(self, job: Job, error: BaseException) -> None:
-        if self._on_error is not None:
-            # A reporter that fails has nobody to report to.
-            with contextlib.suppress(Exception):
-                self._on_error(job, error)
+        report(self.topic, self.node, job, error, self._on_error)
 
     # Leases and signals
 

@@ -1,10 +1,20 @@
+import logging
 import subprocess
 import sys
 
 import pytest
 
 from topics.client._call import new_key
-from topics.client._working import Leases, Options, burial, dead_letter, retry_delay_ms, worker_name
+from topics.client._working import (
+    Leases,
+    Options,
+    Reject,
+    burial,
+    dead_letter,
+    report,
+    retry_delay_ms,
+    worker_name,
+)
 from topics.errors import InvalidRequest
 from topics.values import Job
 
@@ -112,3 +122,46 @@ def test_keys_never_come_twice_not_even_in_a_child() -> None:
     parent, child, parent_again = ran.stdout.split()
     assert parent.split("-")[0] == parent_again.split("-")[0]
     assert child.split("-")[0] != parent.split("-")[0]
+
+
+def failed() -> ValueError:
+    try:
+        raise ValueError("no such address")
+    except ValueError as error:
+        return error
+
+
+def test_the_exception_of_a_handler_is_logged_with_its_traceback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    report("mails", "w1", job(7, deliveries=2), failed(), None)
+    (line,) = caplog.records
+    assert (line.name, line.levelno) == ("topics.worker", logging.WARNING)
+    assert "worker w1: delivery 2 of job 7 of mails failed" in line.getMessage()
+    assert "Traceback" in caplog.text
+    assert "no such address" in caplog.text
+
+
+def test_a_rejected_job_is_logged_without_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    report("mails", "w1", job(7), Reject("not an address"), None)
+    assert "not an address" in caplog.text
+    assert "Traceback" not in caplog.text
+
+
+def test_on_error_hears_of_a_failure_instead_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    heard: list[BaseException] = []
+    error = failed()
+    report("mails", "w1", job(7), error, lambda _, told: heard.append(told))
+    assert heard == [error]
+    assert caplog.records == []
+
+
+def test_an_on_error_that_fails_is_logged_and_does_no_harm(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def on_error(_: Job, __: BaseException) -> None:
+        raise KeyError("reporter")
+
+    report("mails", "w1", job(7), failed(), on_error)
+    assert "on_error failed for job 7 of mails" in caplog.text
+    assert "KeyError" in caplog.text
