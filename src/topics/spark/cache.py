@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+
+from topics.spark.errors import CannotStartSpark
 
 
 def cache_dir() -> Path:
@@ -16,9 +20,31 @@ def cache_dir() -> Path:
     try:
         wanted.mkdir(parents=True, exist_ok=True)
     except OSError:
-        return Path(tempfile.gettempdir(), f"topics-cache-{os.getuid()}")
-    writable = os.access(wanted, os.W_OK)
-    return wanted if writable else Path(tempfile.gettempdir(), f"topics-cache-{os.getuid()}")
+        return _shared_dir()
+    return wanted if os.access(wanted, os.W_OK) else _shared_dir()
+
+
+def _shared_dir() -> Path:
+    """A directory of this user alone, where every user of the machine may make directories.
+
+    Programs are started from it (Java, Spark), so one that somebody else made is refused.
+    """
+    made = Path(tempfile.gettempdir(), f"topics-cache-{os.getuid()}")
+    with contextlib.suppress(FileExistsError):
+        made.mkdir(mode=0o700)
+    found = made.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        raise CannotStartSpark(
+            f"{made} is not a directory of this user, so nothing is run from it; remove it, or "
+            "set XDG_CACHE_HOME to a directory that only you can write"
+        )
+    if found.st_mode & 0o022:
+        raise CannotStartSpark(
+            f"{made} can be written by others than its owner, so nothing is run from it; remove "
+            "it, or set XDG_CACHE_HOME to a directory that only you can write"
+        )
+    made.chmod(0o700)
+    return made
 
 
 def made_once(name: str, fill: Callable[[Path], None], *, root: Path | None = None) -> Path:
