@@ -203,6 +203,7 @@ def test_a_large_chunked_body_is_read_whole(shared: Served) -> None:
         b"POST /e HTTP/1.1\r\nHost: t\r\nContent-Length: -1\r\n\r\n",
         b"POST /e HTTP/1.1\r\nHost: t\r\nContent-Length: 99999999999999999999999\r\n\r\n",
         b"POST /e HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: gzip\r\n\r\n",
+        b"POST /e HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
         b"GET /ok HTTP/1.1\r\n\r\n",
         b"GET /ok HTTP/1.1\r\nHost: t\r\nHost: u\r\n\r\n",
         b"GET /ok HTTP/1.1\r\nHost: t\r\n bad: folded\r\n\r\n",

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
 import secrets
 import sys
 import time
@@ -175,5 +176,10 @@ class AccessLog:
             sys.stdout.buffer.write(text)
             sys.stdout.buffer.flush()
             return
-        with open(self._path, "ab") as file:
+        with open(self._path, "ab", opener=_for_the_owner) as file:
             file.write(text)
+
+
+def _for_the_owner(path: str, flags: int) -> int:
+    """A file that is new can be read by its owner alone: addresses of clients are in it."""
+    return os.open(path, flags, 0o600)

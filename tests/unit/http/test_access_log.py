@@ -89,6 +89,13 @@ def test_neither_queries_nor_session_ids_are_written(tmp_path: Path) -> None:
     assert [line["path"] for line in lines(path)[1:]] == ["/v0/watch/*"] * 2
 
 
+def test_the_file_can_be_read_by_its_owner_alone(tmp_path: Path) -> None:
+    later, path = Later(), tmp_path / "log"
+    open_log(path, later).add(request(), 200, started_ns=0, key_id=None)
+    later.go_off()
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
 def test_nothing_is_scheduled_while_nothing_happens(tmp_path: Path) -> None:
     later = Later()
     log = open_log(tmp_path / "log", later)
