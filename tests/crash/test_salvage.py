@@ -326,3 +326,36 @@ def test_rc14_a_new_topic_is_not_taken_for_one_that_was_lost_with_all_of_it() ->
     assert epochs == sorted(set(epochs))
     aside = [path for path in twin.disk.paths() if "/quarantine/" in path and "00000002" in path]
     assert [twin.disk.peek(path) for path in aside] == [b"of the lost topic"]
+
+
+def by_epoch(found: dict[str, Contents]) -> dict[int, str]:
+    return {shown.state["epoch"]: name for name, shown in found.items()}
+
+
+def test_rc14_a_topic_whose_creation_is_lost_is_served_and_so_is_everything_else(
+    store: Store,
+) -> None:
+    """By its own name where something else in the log tells it."""
+    names = by_epoch(store.before)
+    made_up = set()
+    for path, frame in store.frames(FrameType.TOPIC_CREATE):
+        twin = store.damaged(path, frame.offset)
+        log = twin.salvage()
+        renamed = by_epoch(contents(log))
+        assert renamed.keys() == names.keys()
+        before = {renamed[epoch]: store.before[names[epoch]] for epoch in names}
+        made_up |= {names[epoch] for epoch in names if renamed[epoch] != names[epoch]}
+        assert {renamed[epoch] for epoch in names} - {*names.values()} <= {
+            f"salvaged-{frame.topic_id}"
+        }
+        once = explained(before, log)
+        twin.disk.kill()
+        again = twin.salvage()
+        assert by_epoch(contents(again)) == renamed
+        assert explained(before, again).keys() == once.keys()
+        for topic, was in before.items():
+            assert again.append(topic, {"data": "new"}).first_seq > was.audit["head_seq"]
+        again.close()
+        with twin.open() as log:
+            explained(before, log)
+    assert made_up == {"disk", "memory", "gone"}  # a change of settings or a router names the rest

@@ -329,6 +329,7 @@ def _replay(found: Found, settings: EngineSettings, progress: Progress) -> Repla
 
 def _reconcile(found: Found, replay: Replay, clock: Clock) -> None:
     found.owed += replay.repaired
+    found.warnings += [made.warning for made in replay.recreated]
     boot_ids = _boot_ids(found, replay)
     ours = found.fs.boot_id()
     for topic in list(found.catalog):

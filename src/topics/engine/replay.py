@@ -37,6 +37,7 @@ from topics.engine.arenas import Arenas
 from topics.engine.doubts import Doubts
 from topics.engine.heads import ceiling_of
 from topics.engine.history import SegmentHistory
+from topics.engine.lost_creations import Recreated, recreated
 from topics.engine.originals import Copier, Originals
 from topics.engine.tagging import TagLoader
 from topics.errors import RefusedToOpen
@@ -86,7 +87,8 @@ class Replay:
         self._progress = progress
         self._dropped: set[int] = set()
         self._done = self._total = 0
-        self.repaired: list[SeqSkipped] = []  # gaps of salvage, to be logged by the new run
+        self.repaired: list[Fact] = []  # what salvage decided, to be logged by the new run
+        self.recreated: list[Recreated] = []  # topics that salvage made again
         self.boot_ids: dict[int, bytes] = {}  # per topic: of the run that last logged for it
         self.graveyard: dict[int, Topic] = {}
         self.doubts = Doubts(contained.holds, (router.dest_id for router in catalog.routers))
@@ -100,8 +102,12 @@ class Replay:
                 for _, fact in generation.entries:
                     if isinstance(fact, TopicDropped):
                         self._dropped.add(fact.topic_id)
+        for parts in generations.values():
+            parts.sort(key=lambda part: part.shard)
+        if self._salvage:
+            self._recreate([part for number in sorted(generations) for part in generations[number]])
         for number in sorted(generations):
-            parts = sorted(generations[number], key=lambda part: part.shard)
+            parts = generations[number]
             self._originals.index(number, parts, self._contained.holds)
             self._run_generation(number, parts)
         live = set(self._catalog.by_id)
@@ -175,12 +181,13 @@ class Replay:
                 self._catalog.apply(fact, generation=generation)
 
     def _check_unknown(self, topic_id: int) -> None:
-        if topic_id in self._dropped or topic_id < self._contained.next_topic_id:
-            return
+        if self._salvage or topic_id in self._dropped or topic_id < self._contained.next_topic_id:
+            return  # dropped, as far as can be told
         raise RefusedToOpen(
             "seq_gap",
             message=f"the log has records of topic {topic_id}, which it never created; "
-            "part of the log is missing, restore it",
+            "part of the log is missing. Restore the log, or set TOPICS_WAL_REPAIR=salvage to go "
+            "on without its settings",
             file="wal",
         )
 
@@ -195,6 +202,20 @@ class Replay:
         return run
 
     # Salvage
+
+    def _recreate(self, parts: list[GenerationScan]) -> None:
+        """Make the topics whose creation is lost, before anything is applied to them."""
+        self.recreated = recreated(
+            parts,
+            is_known=lambda topic_id: topic_id < self._contained.next_topic_id,
+            taken=self._catalog.by_name,
+        )
+        for made in self.recreated:
+            self._catalog.apply(made.fact, generation=0)
+            if made.may_be_volatile:
+                self.doubts.leave_volatile(self._catalog.by_id[made.fact.topic_id])
+            if not made.is_logged:
+                self.repaired.append(made.fact)
 
     def _note_seqs(self, fact: Fact, topic_id: int, place: tuple[int, int]) -> None:
         """Before a fact is applied: whether it tells which seqs were given out before it."""
