@@ -11,7 +11,8 @@ Body windows are always given back at once, since a body is only useful when it 
 bounds memory is the sum over the connection (`h2_max_bodies_bytes`), beyond which all streams
 but the oldest are refused. A long body counts until its request is answered: it may have to
 wait for its turn. While many answers wait for the peer's windows, further requests
-are not run. Frames that cause work without asking anything are nuisance: they
+are not run. Frames that cause work without asking anything are nuisance, and so are window
+updates beyond what the data sent to the peer gives it reason for: they
 fill a bucket, and a peer that fills it faster than it leaks is sent away.
 """
 
@@ -123,11 +124,12 @@ class H2Connection(asyncio.Protocol):
     def _take_slice(self, data: bytes) -> None:
         try:
             for event in self._engine.receive_data(data):
-                handler = _HANDLERS.get(type(event))
-                if handler is not None:
-                    handler(self, event)
-                    if self._deaf:
-                        return
+                _HANDLERS.get(type(event), H2Connection._on_other)(self, event)
+                if self._deaf:
+                    return
+            if self._engine.idle_frames:
+                self._annoyed(self._engine.idle_frames * _OTHER_COST)
+                self._engine.idle_frames = 0
         except ProtocolError:
             self._hang_up()  # the library has queued the GOAWAY that says why
         except Exception:
@@ -261,6 +263,9 @@ class H2Connection(asyncio.Protocol):
     def _on_settings(self, _event: events.Event) -> None:
         self._annoyed(_SETTINGS_COST)
         self._schedule()
+
+    def _on_other(self, _event: events.Event) -> None:
+        self._annoyed(_OTHER_COST)
 
     def _on_goodbye(self, _event: events.Event) -> None:
         # The library sends nothing after a GOAWAY, so unfinished answers cannot be saved.
@@ -499,7 +504,5 @@ _HANDLERS: dict[type[events.Event], Callable[[H2Connection, Any], None]] = {
     events.WindowUpdated: H2Connection._on_window,
     events.RemoteSettingsChanged: H2Connection._on_settings,
     events.PingReceived: lambda connection, _: connection._annoyed(_PING_COST),
-    events.PriorityUpdated: lambda connection, _: connection._annoyed(_OTHER_COST),
-    events.UnknownFrameReceived: lambda connection, _: connection._annoyed(_OTHER_COST),
     events.ConnectionTerminated: H2Connection._on_goodbye,
 }
