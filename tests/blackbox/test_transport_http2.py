@@ -622,3 +622,29 @@ def test_pseudo_headers_in_trailers_end_the_connection(served: Served) -> None:
         trailers.flags |= {"END_HEADERS", "END_STREAM"}
         wire.send(trailers.serialize())
         assert peer.farewell() == ErrorCodes.PROTOCOL_ERROR
+
+
+def test_a_connection_without_a_key_may_be_idle_for_a_short_time_only() -> None:
+    limits = Limits(stranger_idle_s=0.2)
+    with serving(limits) as served, served.connect() as known, served.connect() as stranger:
+        friend, peer = Peer(known), Peer(stranger)
+        for number, path in ((1, "/ok"), (3, "/stranger")):
+            friend.ask(number, path)
+            assert friend.finish(number) == (200, b"{}")
+        peer.ask(1, "/stranger")
+        assert peer.finish(1) == (200, b"{}")
+        assert peer.farewell() == ErrorCodes.NO_ERROR
+        friend.ask(5, "/ok")
+        assert friend.finish(5) == (200, b"{}")
+
+
+def test_a_late_refusal_comes_late_and_the_connection_goes_on(served: Served) -> None:
+    with served.connect() as wire:
+        peer = Peer(wire)
+        peer.ask(1, "/late", method="POST", end=False)
+        peer.h2.send_data(1, b"x" * 1000, end_stream=True)
+        peer.ask(3, "/late")
+        peer.ask(5, "/ok")
+        assert peer.finish(5) == (200, b"{}")
+        assert [peer.finish(number)[0] for number in (1, 3)] == [401, 401]
+    assert served.app.run == ["/ok"]

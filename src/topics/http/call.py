@@ -121,7 +121,10 @@ class Call:
         if error.code == "throttled":
             self.service.throttled_total += 1
         answer = refusal(error)
-        if answer.status == 500:
+        if answer.status == 401:
+            now_s = self.started_ns / 1e9
+            answer = self.service.strangers.turn_away(self.request.peer, answer, now_s=now_s)
+        elif answer.status == 500:
             _log.error("request %s failed: %s", self.request_id, error, exc_info=error)
         try:
             self.reply(answer)

@@ -65,6 +65,7 @@ class H2Connection(asyncio.Protocol):
         "_waiting",
         "_waits",
         "hub",
+        "is_stranger",
     )
 
     def __init__(self, hub: Hub, transport: asyncio.Transport, peer: str) -> None:
@@ -81,6 +82,7 @@ class H2Connection(asyncio.Protocol):
         self._going = False  # no new streams; close after the last one
         self._in_turn = False
         self._scheduled = False
+        self.is_stranger = True  # no request came with a key, where keys are needed
         self._waits = Waits(self)
         self._patience = Patience(burst=limits.h2_nuisance_burst, per_s=limits.h2_nuisance_per_s)
         self._engine = Engine(limits)
@@ -172,6 +174,9 @@ class H2Connection(asyncio.Protocol):
         exchange = self._exchanges[stream_id] = H2Exchange(self, request, stream_id)
         exchange.read = not has_body
         exchange.begin(has_body)
+        if self.is_stranger:
+            self.is_stranger = request.is_stranger
+            self._waits.asked = True
         return exchange
 
     def _on_trailers(self, event: events.TrailersReceived) -> None:
@@ -481,6 +486,8 @@ class H2Connection(asyncio.Protocol):
         self._engine.decoder.forget()
         for exchange in tuple(self._exchanges.values()):
             self._waits.check_exchange(exchange, now)
+        if self.is_stranger:
+            self._waits.check_stranger(now, is_busy=bool(self._exchanges))
         self._waits.check_silence(now)
 
     def ping(self) -> None:

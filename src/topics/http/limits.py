@@ -44,6 +44,9 @@ class Limits:
     idle_timeout_s: float = 3600.0
     """Between two requests of a kept-alive connection."""
 
+    stranger_idle_s: float = 20.0
+    """The same, for a connection on which no request came with a key, where keys are needed."""
+
     stall_timeout_s: float = 300.0
     """For a peer that has stopped reading a plain response; streams may stall for ever."""
 
@@ -93,6 +96,7 @@ class Limits:
             self.head_timeout_s,
             self.body_timeout_s,
             self.idle_timeout_s,
+            self.stranger_idle_s,
             self.stall_timeout_s,
             self.linger_s,
             self.h2_ping_s,
