@@ -84,6 +84,13 @@ class Limits:
     ws_max_message_bytes: int = 64 * MIB
     ws_max_frame_bytes: int = 16 * MIB
 
+    ws_small_frame_bytes: int = 1 * KIB
+    """A frame shorter than this that ends no message is a nuisance, as a ping is."""
+
+    ws_nuisance_burst: int = 2000
+    ws_nuisance_per_s: int = 200
+    """As in HTTP/2: how many of them are taken in a burst, and how fast that is forgiven."""
+
     gzip_min_bytes: int = 1024
     """Smallest response body worth compressing."""
 
