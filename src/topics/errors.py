@@ -196,14 +196,26 @@ class Forbidden(TopicsError):
     """The key is known but lacks a scope or may not use a name.
 
     `name` is a name of the path and stays out of `detail`; `topic` is one the body
-    named, so the caller learns which of several was refused.
+    named, so the caller learns which of several was refused. `app` is a staging app.
     """
 
     code = "forbidden"
 
     def __init__(
-        self, *, scope: str | None = None, name: str | None = None, topic: str | None = None
+        self,
+        *,
+        scope: str | None = None,
+        name: str | None = None,
+        topic: str | None = None,
+        app: str | None = None,
     ) -> None:
+        if app is not None:
+            super().__init__(
+                f'the staging app "{app}" belongs to another API key, or its name does not begin '
+                "with a prefix of this one; use the key that began it, or another app",
+                detail={"app": app},
+            )
+            return
         shown = topic if topic is not None else name
         subject = "" if shown is None else f' for "{shown}"'
         if scope is not None:

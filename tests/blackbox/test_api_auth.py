@@ -236,7 +236,7 @@ def test_names_in_bodies_are_held_to_the_prefix_and_named(
     api.make("near.made", type="queue")
     good(api.post("/v0/topics/near.made", write))  # nobody looks at the config of this one
     stage = {"records": [{"topic": "near.t", "data": 1}, {"topic": "far.t", "data": 2}]}
-    assert refused(api.post("/v0/stages/app/1/0/0", stage)) == far
+    assert refused(api.post("/v0/stages/near.app/1/0/0", stage)) == far
     assert refused(api.get("/v0/topics/near.q")).code == "topic_not_found"
 
 

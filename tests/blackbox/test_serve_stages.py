@@ -257,28 +257,70 @@ def test_an_arrow_stream_is_as_large_as_what_it_stands_for(server_factory: Serve
 # Keys, limits, restarts
 
 
-def test_a_key_needs_every_topic_of_a_stage_and_of_its_commit(
-    server_factory: ServerFactory,
-) -> None:
-    server = server_factory(env={"TOPICS_API_KEYS": "all,mine:rw:mine.,reader:r"})
+def by(server: ServerProcess, key: str) -> httpx.Client:
+    headers = {"authorization": f"Bearer {key}"}
+    return httpx.Client(base_url=server.url, headers=headers, timeout=PATIENCE_S)
 
-    def by(key: str) -> httpx.Client:
-        return httpx.Client(
-            base_url=server.url, headers={"authorization": f"Bearer {key}"}, timeout=PATIENCE_S
-        )
 
-    with by("all") as root, by("mine") as limited, by("reader") as reader:
-        refused = stage(limited, "app/1/0/0", row("mine.a", 1), row("other", 2))
-        assert refused.status_code == 403
-        assert refused.json()["error"]["detail"] == {"topic": "other"}
-        assert stage(reader, "app/1/0/0").status_code == 403
-        stage(root, "app/1/0/0", row("mine.a", 1), row("other", 2)).raise_for_status()
-        refused = commit(limited, "app/1", [0, 0])
-        assert refused.status_code == 403
-        assert "detail" not in refused.json()["error"], "the key may not know this name"
-        assert datas(root, "mine.a") == []
-        commit(root, "app/1", [0, 0]).raise_for_status()
-        assert commit(limited, "app/1", [0, 0]).status_code == 403
+def refusal(answer: httpx.Response) -> tuple[int, str, dict[str, object] | None]:
+    error = answer.json()["error"]
+    return answer.status_code, error["code"], error.get("detail")
+
+
+def test_stages_belong_to_the_key_that_began_their_app(server_factory: ServerFactory) -> None:
+    """Keys and limits on one server. Its two keys share the room: each may take a quarter."""
+    server = server_factory(
+        env={
+            "TOPICS_API_KEYS": "owner,limited:rw:mine.,reader:r",
+            "TOPICS_MAX_STAGES": "8",
+            "TOPICS_MAX_STAGE_APPS": "12",
+        }
+    )
+    not_yours = (403, "forbidden", {"app": "app"})
+    with by(server, "owner") as owner, by(server, "limited") as limited:
+        stage(owner, "app/1/0/0", row("t", 1)).raise_for_status()
+        assert refusal(stage(limited, "app/1/0/0")) == not_yours, "replaces a stage by nothing"
+        assert refusal(commit(limited, "app/1")) == not_yours, "commits an epoch of another key"
+        assert refusal(commit(limited, f"app/{2**64 - 1}")) == not_yours, "uses up all epochs"
+    server.restart()
+    with by(server, "owner") as owner, by(server, "limited") as limited:
+        assert refusal(commit(limited, "app/1")) == not_yours
+        assert commit(owner, "app/1", [0, 0]).json()["deduped"] is False
+        assert datas(owner, "t") == [1]
+        assert refusal(commit(limited, "app/1", [0, 0])) == not_yours
+        far = commit(owner, f"app/{2**32 + 2}")
+        assert refusal(far)[:2] == (400, "invalid_request")
+
+        refused = stage(limited, "mine.app/1/0/0", row("mine.a", 1), row("other", 2))
+        assert refusal(refused) == (403, "forbidden", {"topic": "other"})
+        assert refusal(stage(limited, "app2/1/0/0"))[2] == {"app": "app2"}, "not its prefix"
+        with by(server, "reader") as reader:
+            assert refusal(stage(reader, "mine.app/1/0/0"))[0] == 403
+        stage(limited, "mine.app/1/0/0", row("mine.a", 1)).raise_for_status()
+        stage(limited, "mine.app/1/1/0").raise_for_status()
+        share = refusal(stage(limited, "mine.app/1/2/0"))
+        assert share[0] == 429
+        assert share[2] == {"limit": "max_stages_per_key", "max": 2, "retry_after_ms": 1000}
+        stage(owner, "app/2/0/0").raise_for_status()
+        commit(limited, "mine.app/1", [0, 0], [1, 0]).raise_for_status()
+        for n in (2, 3):
+            commit(limited, f"mine.app{n}/1").raise_for_status()
+        share = refusal(commit(limited, "mine.app4/1"))
+        assert share[2] == {"limit": "max_stage_apps_per_key", "max": 3, "retry_after_ms": 1000}
+        commit(owner, "app4/1").raise_for_status()
+
+
+def test_names_in_a_stage_count_against_the_byte_limit(server_factory: ServerFactory) -> None:
+    server = server_factory(env={"TOPICS_MAX_STAGE_BYTES": "10000"})
+    rows = [row("t" * 255, 1, tag="g" * 256, node="n" * 128)] * 1000
+    with httpx.Client(base_url=server.url, timeout=PATIENCE_S) as http:
+        stage(http, "app/1/0/0", *rows).raise_for_status()
+        assert refusal(stage(http, "app/1/1/0", *rows))[2] == {
+            "limit": "max_stage_bytes",
+            "max": 10000,
+            "retry_after_ms": 1000,
+        }
+        stage(http, "app/1/0/0", *rows).raise_for_status()  # in place of itself
 
 
 def test_stages_beyond_the_byte_limit_are_throttled(server_factory: ServerFactory) -> None:

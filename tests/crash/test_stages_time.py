@@ -42,7 +42,7 @@ class Store:
 
     @property
     def staged_bytes(self) -> int:
-        return self.log._engine.staging.bytes
+        return self.log._engine.staging.taken.nbytes
 
     @property
     def files(self) -> list[str]:

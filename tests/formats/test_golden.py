@@ -53,7 +53,10 @@ from topics.storage.snapshot_lines import (
     QueueState,
     RouterLine,
     TopicLine,
+    decode_line,
+    encode_line,
 )
+from topics.storage.stages import StagedRow, StageKey, list_stages, read_stage, write_stage
 
 GOLDEN = Path(__file__).parent / "golden"
 TS = 1_700_000_000_000
@@ -100,6 +103,9 @@ FACTS: Mapping[str, Fact] = {
     ),
     "17-stage-commit": StageCommitted(
         TS, "etl", 3, ((0, 1), (1, 0)), ((10, 100, 5),), b'{"rows":5}'
+    ),
+    "17-stage-commit-owned": StageCommitted(
+        TS, "etl", 3, ((0, 1),), ((10, 100, 5),), b'{"rows":5}', bytes(range(16))
     ),
     "18-key": KeyRemembered(10, TS, "order-1", 100, 5, 104),
 }
@@ -200,6 +206,19 @@ ROUTER_LINE = RouterLine(
     dest_base=1,
 )
 APP_LINE = AppLine(name="etl", epoch=3, result=msgspec.Raw(b'{"rows":5}'), last_use_ms=TS)
+OWNED_APP_LINE = msgspec.structs.replace(APP_LINE, owner=bytes(range(16)).hex())
+
+STAGE_KEY = StageKey("etl", 3, 0, 1)
+STAGE_ROWS = [
+    StagedRow("orders", "n1", "", b'{"a":1}', b"[1]"),
+    StagedRow("audit", None, None, b"2"),
+]
+OWNERS = {"stage.bin": b"", "stage-owned.bin": bytes(range(16))}
+
+
+def stage_file(root: Path, owner: bytes) -> bytes:
+    write_stage(RealFs(), str(root), STAGE_KEY, STAGE_ROWS, now_ms=TS, owner=owner)
+    return Path(STAGE_KEY.path(str(root))).read_bytes()
 
 
 def snapshot_file(path: Path) -> bytes:
@@ -303,6 +322,26 @@ def test_the_snapshot_is_still_read_from_what_was_written() -> None:
     assert snapshot.topics == [topic_line()]
     assert snapshot.routers == [ROUTER_LINE]
     assert snapshot.apps == [APP_LINE]
+
+
+def test_an_app_with_an_owner_is_still_written_as_it_always_was() -> None:
+    assert encode_line(OWNED_APP_LINE) == golden("snapshot-app-owned.json")
+    assert decode_line(golden("snapshot-app-owned.json")) == OWNED_APP_LINE
+
+
+@pytest.mark.parametrize("name", OWNERS)
+def test_a_stage_is_still_written_as_it_always_was(name: str, tmp_path: Path) -> None:
+    assert stage_file(tmp_path, OWNERS[name]) == golden(name)
+
+
+@pytest.mark.parametrize("name", OWNERS)
+def test_a_stage_is_still_read_from_what_was_written(name: str, tmp_path: Path) -> None:
+    path = Path(STAGE_KEY.path(str(tmp_path)))
+    path.parent.mkdir(parents=True)
+    path.write_bytes(golden(name))
+    stage = read_stage(RealFs(), str(path), STAGE_KEY)
+    assert (stage.rows, stage.info.owner) == (STAGE_ROWS, OWNERS[name])
+    assert list_stages(RealFs(), str(tmp_path)).stages == [stage.info]
 
 
 def test_identity_files_are_still_written_as_they_always_were() -> None:

@@ -120,7 +120,16 @@ FACTS: st.SearchStrategy[Fact] = st.one_of(
         runs=rows(U64, U32, BOOL),
         **KNOBS,
     ),
-    st.builds(StageCommitted, U64, TEXT, U64, rows(U64, U64), rows(U64, U64, U32), JSON),
+    st.builds(
+        StageCommitted,
+        U64,
+        TEXT,
+        U64,
+        rows(U64, U64),
+        rows(U64, U64, U32),
+        JSON,
+        st.just(b"") | st.binary(min_size=16, max_size=16),
+    ),
     st.builds(KeyRemembered, U64, U64, TEXT, U64, U32, U64),
 )
 

@@ -15,7 +15,9 @@ from pyspark.sql.types import StringType, StructField, StructType
 from tests.blackbox.conftest import ServerFactory, ServerProcess
 from tests.spark.proxy import Proxy
 
-from topics.errors import StaleEpoch, Unauthorized, Unreachable
+from topics.errors import Forbidden, StaleEpoch, Unauthorized, Unreachable
+from topics.spark.bulk.importing import ImportTask, find
+from topics.spark.bulk.inputs import Plan
 from topics.spark.chunks import RowEncoder, chunks
 from topics.spark.sink import batch_writer
 from topics.spark.stages import Stages, WriteRefused
@@ -85,10 +87,15 @@ def test_a_commit_without_its_stage_says_what_may_have_happened(stages: Stages) 
 
 
 def test_a_bad_key_is_refused_at_once(server_factory: ServerFactory, connect: Connect) -> None:
-    server = server_factory(env={"TOPICS_API_KEYS": "good"})
+    server = server_factory(env={"TOPICS_API_KEYS": "good,limited:rw:mine."})
     with pytest.raises(Unauthorized):
         connect(server.url, token="bad").is_open(0)
     assert connect(server.url, token="good").is_open(0)
+    with pytest.raises(Forbidden, match="belongs to another API key"):
+        connect(server.url, token="limited").is_open(0)
+    task = ImportTask("files", "mine." + "t" * 100, server.url, "limited")
+    app, last = find(task, Plan("files", (), "fingerprint"))
+    assert (app[:6], last) == ("mine.t", None)
 
 
 # Room for stages

@@ -18,7 +18,6 @@ import signal
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -180,10 +179,10 @@ class AsyncWorker:
             await self._call(job)
         except Reject as error:
             self._failed(job, error)
-            await self._settle(job, partial(self._bury, error=error))
+            await self._settle(job, self._bury)
         except Exception as error:  # whatever a handler raises means: not done
             self._failed(job, error)
-            await self._settle(job, partial(self._give_back, error=error))
+            await self._settle(job, self._give_back)
         else:
             await self._settle(job, self._finished)
         finally:
@@ -223,15 +222,15 @@ class AsyncWorker:
         await self._queue.ack([job])
         self.done += 1
 
-    async def _give_back(self, job: Job, *, error: Exception) -> None:
+    async def _give_back(self, job: Job) -> None:
         delay_ms = retry_delay_ms(job, self._options.retry_delay_ms)
-        await self._queue.nack([job], delay_ms=delay_ms, error=error)
+        await self._queue.nack([job], delay_ms=delay_ms)
 
-    async def _bury(self, job: Job, *, error: Reject) -> None:
+    async def _bury(self, job: Job) -> None:
         if self._dead_letter is None:
-            await self._queue.nack([job], delay_ms=retry_delay_ms(job, 60_000), error=error)
+            await self._queue.nack([job], delay_ms=retry_delay_ms(job, 60_000))
             return
-        record, key = burial(self.topic, job, error, self.node)
+        record, key = burial(self.topic, job)
         await self._log.append(self._dead_letter, record, idempotency_key=key)
         await self._queue.ack([job])
 

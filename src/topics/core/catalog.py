@@ -36,11 +36,15 @@ from topics.core.topic import Topic
 
 
 class App(msgspec.Struct):
-    """A staging app: the last epoch it committed and the answer it got."""
+    """A staging app: the last epoch it committed, the answer it got, and the key it belongs to.
+
+    `owner` is a fingerprint; empty while nobody with a key has used the app.
+    """
 
     epoch: int
     result: bytes
     last_use_ms: int
+    owner: bytes = b""
 
 
 class Catalog:
@@ -105,7 +109,7 @@ class Catalog:
             case RouterDropped():
                 self.routers.drop(fact)
             case StageCommitted():
-                self.apps[fact.app] = App(fact.epoch, fact.result, fact.ts)
+                self.apps[fact.app] = App(fact.epoch, fact.result, fact.ts, fact.owner)
             case _:
                 topic = self.by_id.get(getattr(fact, "topic_id", 0))
                 if topic is not None:

@@ -265,6 +265,7 @@ class StageCommitted(msgspec.Struct, frozen=True, gc=False):
     parts: tuple[tuple[int, int], ...]  # (part, attempt)
     topics: tuple[tuple[int, int, int], ...]  # (topic_id, first_seq, count)
     result: bytes  # JSON
+    owner: bytes = b""  # fingerprint of the key the app belongs to; empty without keys
 
 
 class KeyRemembered(msgspec.Struct, frozen=True, gc=False):

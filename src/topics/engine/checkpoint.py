@@ -395,6 +395,7 @@ class Checkpointer:
                 epoch=app.epoch,
                 result=msgspec.Raw(app.result),
                 last_use_ms=app.last_use_ms,
+                owner=app.owner.hex(),
             )
             for name, app in self._kernel.catalog.apps.items()
         ]

@@ -53,6 +53,7 @@ class Commit(msgspec.Struct, frozen=True):
     app: str
     epoch: int
     parts: tuple[tuple[int, int], ...]
+    owner: bytes
 
 
 class Piece(msgspec.Struct):
@@ -247,6 +248,7 @@ class Lander:
             commit.parts,
             tuple(given),
             msgspec.json.encode(answer),
+            commit.owner,
         )
         return Landing(fact, topics, pieces, nbytes)
 
@@ -291,12 +293,7 @@ class Lander:
         if error is not None:
             raise self._strand(landing, gate, error) from error
         crashpoint("stage.appended")
-        try:
-            self._publish(landing)
-        except Exception as failure:
-            landing.is_certain = False  # some of it may be shown: a restart shows all of it
-            cause = Internal(f"its records could not be published: {failure!r}")
-            raise self._strand(landing, gate, cause) from failure
+        self._publish(landing)
         crashpoint("stage.published")
         self._kernel.sections.end_landing(gate)
         self._kernel.sections.open(gate)

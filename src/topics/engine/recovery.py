@@ -23,6 +23,7 @@ import msgspec
 from topics.core.catalog import App, Catalog
 from topics.core.config import parse_json
 from topics.core.facts import Fact
+from topics.core.leases import LeaseBook
 from topics.core.routers import Router
 from topics.core.topic import Topic
 from topics.engine.arenas import Arenas
@@ -222,7 +223,9 @@ def _load_snapshot(found: Found) -> None:
             Router(**{name: getattr(router, name) for name in Router.__struct_fields__})
         )
     for app in found.snapshot.apps:
-        found.catalog.apps[app.name] = App(app.epoch, bytes(app.result), app.last_use_ms)
+        found.catalog.apps[app.name] = App(
+            app.epoch, bytes(app.result), app.last_use_ms, bytes.fromhex(app.owner)
+        )
 
 
 def _restore_topic(found: Found, line: TopicLine) -> None:
@@ -345,19 +348,20 @@ def _reconcile(found: Found, replay: Replay, clock: Clock) -> None:
         if owed is not None:
             found.owed.append(owed)
         _check_segments(found, topic, history)
-        _resume_leases(topic)
+        if topic.leases is not None:
+            _resume_leases(topic, topic.leases)
     found.catalog.bytes = sum(topic.bytes for topic in found.catalog)
     for topic in replay.graveyard.values():
         if found.fs.exists(layout.topic_dir(found.path, topic.id)):
             found.warnings.append(f"topic {topic.name!r} was dropped; its files will be removed")
 
 
-def _resume_leases(topic: Topic) -> None:
-    if not topic.config.leases_durable:
-        topic.forget_leases()
-    elif topic.leases is not None:
-        leases = topic.leases
+def _resume_leases(topic: Topic, leases: LeaseBook) -> None:
+    """Without durable leases every live job is claimable, as often as if it had never been."""
+    if topic.config.leases_durable:
         leases.resume([seq for seq, _ in topic.sizes(1, leases.claim_cursor - 1)])
+    else:
+        topic.leases = LeaseBook()
 
 
 def _boot_ids(found: Found, replay: Replay) -> dict[int, bytes]:

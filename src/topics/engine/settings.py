@@ -32,6 +32,8 @@ RANGES: dict[str, tuple[int, int]] = {
     "max_limit": (1, 10_000),
     "stage_ttl_ms": (1, 1 << 62),
     "max_stage_bytes": (0, 1 << 62),
+    "max_stages": (0, 1 << 62),
+    "max_stage_apps": (0, 1 << 62),
     "stage_app_ttl_ms": (1, 1 << 62),
     "cache_bytes": (64 * KIB, 1 << 40),
     "checkpoint_bytes": (64 * KIB, 1 << 40),
@@ -65,6 +67,8 @@ class EngineSettings(msgspec.Struct, frozen=True):
     max_limit: int = 1000
     stage_ttl_ms: int = 3_600_000
     max_stage_bytes: int = GIB
+    max_stages: int = 100_000
+    max_stage_apps: int = 262_144
     stage_app_ttl_ms: int = 2_592_000_000
     cache_bytes: int = 64 * MIB
     checkpoint_bytes: int = 64 * MIB

@@ -8,7 +8,7 @@ from typing import Protocol
 from topics.errors import RefusedToOpen
 from topics.storage import layout, stages
 from topics.storage.fs import Fs, parent_of
-from topics.storage.stages import BadStage, Stage, StagedRow, StageInfo, StageKey
+from topics.storage.stages import BadStage, Stage, StagedRow, StageInfo, StageKey, body_bytes
 
 
 class Shelf(Protocol):
@@ -20,7 +20,9 @@ class Shelf(Protocol):
     found: list[StageInfo]
     """What lay here at the start."""
 
-    def write(self, key: StageKey, rows: Iterable[StagedRow], *, now_ms: int) -> StageInfo:
+    def write(
+        self, key: StageKey, rows: Iterable[StagedRow], *, now_ms: int, owner: bytes
+    ) -> StageInfo:
         """Keep these records in place of any under the same key; durable on return."""
         ...
 
@@ -46,8 +48,10 @@ class FileShelf:
         self.damaged: list[str] = []
         self.found: list[StageInfo] = []
 
-    def write(self, key: StageKey, rows: Iterable[StagedRow], *, now_ms: int) -> StageInfo:
-        return stages.write_stage(self._fs, self._data_dir, key, rows, now_ms=now_ms)
+    def write(
+        self, key: StageKey, rows: Iterable[StagedRow], *, now_ms: int, owner: bytes
+    ) -> StageInfo:
+        return stages.write_stage(self._fs, self._data_dir, key, rows, now_ms=now_ms, owner=owner)
 
     def read(self, key: StageKey) -> Stage | None:
         try:
@@ -97,10 +101,13 @@ class MemoryShelf:
         self.found: list[StageInfo] = []
         self._stages: dict[StageKey, Stage] = {}
 
-    def write(self, key: StageKey, rows: Iterable[StagedRow], *, now_ms: int) -> StageInfo:
+    def write(
+        self, key: StageKey, rows: Iterable[StagedRow], *, now_ms: int, owner: bytes
+    ) -> StageInfo:
         kept = list(rows)
         nbytes = sum(len(row.data) + len(row.meta) for row in kept)
-        info = StageInfo(key, now_ms, len(kept), nbytes)
+        taken = stages.disk_bytes(key, owner, sum(map(body_bytes, kept)))
+        info = StageInfo(key, now_ms, len(kept), nbytes, taken, owner)
         self._stages[key] = Stage(info, kept)
         return info
 

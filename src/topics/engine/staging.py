@@ -9,55 +9,44 @@ Calls that touch the files of one epoch take turns, as do commits of one app. Th
 commit are thereby frozen while it runs, and nothing is removed under a writer's hands. They count
 against the byte limit until they are committed, replaced, discarded or too old. The files of
 committed stages stay until no snapshot needs them any more: replay completes a commit from them.
+
+Whose an app is, and how much one key may take, is decided in `stage_apps` and `stage_room`. A
+commit takes only stages of the key that the app belongs to, and only if they are as they were kept:
+with anything else it fails and nothing is appended.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
 import msgspec
 
-from topics.core.batch import RecordBatch
 from topics.core.catalog import App
-from topics.core.config import U64, check_topic_name
+from topics.core.config import U64
 from topics.engine.arenas import Arenas
-from topics.engine.drafts import check_records
-from topics.engine.effects import Gate, Io, Op
+from topics.engine.effects import PAUSE, Gate, Io, Op
 from topics.engine.kernel import Kernel
 from topics.engine.landing import Commit, Lander, Landing, Stranded
 from topics.engine.lifecycle import Lifecycle
 from topics.engine.shelf import Shelf
-from topics.errors import Internal, InvalidRequest, NotFound, StaleEpoch, Throttled
-from topics.storage.stages import Stage, StagedRow, StageInfo, StageKey, by_topic
-from topics.values import CommittedRange, StageCommit, Staged
+from topics.engine.stage_apps import ANYBODY, Apps, Caller, decode_result
+from topics.engine.stage_room import Room, Taken
+from topics.engine.stage_rows import STEP_ROWS, StageRows, StageSize
+from topics.errors import Forbidden, Internal, InvalidRequest, NotFound, StaleEpoch, TopicsError
+from topics.storage.stages import Stage, StageInfo, StageKey, by_topic, disk_bytes
+from topics.values import StageCommit, Staged
 
 APP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}\Z")
 MAX_PARTS = 100_000
-_decode_result = msgspec.json.Decoder(dict[str, CommittedRange]).decode
-
-
-class StageRows(NamedTuple):
-    """Records on their way into a stage: columns, and the topic of each."""
-
-    topics: Sequence[str]
-    batch: RecordBatch
-
-    def rows(self) -> Iterator[StagedRow]:
-        batch = self.batch
-        count = len(batch)
-        nothing: list[str | None] = [None] * count
-        return map(
-            StagedRow,
-            self.topics,
-            batch.nodes or nothing,
-            batch.tags or nothing,
-            batch.datas,
-            batch.metas or [b""] * count,
-        )
+MAX_EPOCH_STEP = 2**32
+"""How far an epoch may lie beyond the last one: a wrong number must not use up all that follow."""
+APPS_BETWEEN_PAUSES = 1000
+ANSWER_BYTES = 64
+"""About what the answer to a commit says of each topic besides its name."""
 
 
 class _Committed(NamedTuple):
@@ -104,10 +93,12 @@ class Staging:
         self._shelf = shelf
         self._lander = Lander(kernel, lifecycle, arenas)
         self._turns = _Turns()
-        self._stages: dict[StageKey, StageInfo] = {}  # oldest first; only those not committed
-        self._committed: list[_Committed] = []
+        self._room = Room(kernel.settings)
+        self._committed: dict[str, list[_Committed]] = {}  # by app
         self._stranded: dict[str, Stranded] = {}  # by app
-        self.bytes = 0  # of all stages that are not committed, those being written included
+        self._apps = Apps(kernel.catalog, kernel.settings)
+        self._apps_due_ms = 0  # no app can be forgotten before
+        self.check_app = self._apps.check
         kernel.sections.bring_home = self.bring_home
         kernel.chores.append(self.upkeep)
         self._sort_found(shelf.found)
@@ -120,62 +111,89 @@ class Staging:
             if app is not None and info.key.epoch <= app.epoch:
                 kept.add((info.key.app, info.key.epoch))
             else:
-                self._remember(info)
-        generation = self._kernel.generation
-        self._committed = [_Committed(app, epoch, generation, 0) for app, epoch in sorted(kept)]
+                self._apps.found(info)
+                self._room.keep(info)
+        for app_name, epoch in sorted(kept):
+            self._keep_files(_Committed(app_name, epoch, self._kernel.generation, 0))
+
+    @property
+    def taken(self) -> Taken:
+        """What all stages take that are not committed, those being written included."""
+        return self._room.taken
 
     # Staging
 
-    def stage(self, app: str, epoch: int, part: int, attempt: int, rows: StageRows) -> Op[Staged]:
+    def stage(
+        self,
+        app: str,
+        epoch: int,
+        part: int,
+        attempt: int,
+        rows: StageRows,
+        *,
+        caller: Caller = ANYBODY,
+    ) -> Op[Staged]:
         """Keep records aside, durably, in place of any staged under the same names."""
         key = _key(app, epoch, part, attempt)
-        self._check(rows)
-        staged = Staged(app, epoch, part, attempt, len(rows.batch), rows.batch.nbytes)
-        yield from self._prepare(app)
-        yield from self._turns.take(app, epoch)
         try:
-            if self._committed_app(app, epoch) is not None:
+            size = yield from self._measured(key, rows, caller)
+            yield from self._prepare(app)
+            yield from self._turns.take(app, epoch)
+            try:
+                return (yield from self._stage(key, rows, size, caller))
+            finally:
+                self._turns.give_back(app, epoch)
+        except TopicsError:
+            yield from self._let_go(rows)
+            raise
+
+    def _measured(self, key: StageKey, rows: StageRows, caller: Caller) -> Op[StageSize]:
+        self._apps.check(key.app, caller)
+        measured = partial(rows.measured, self._kernel.settings, allows=caller.allows)
+        if len(rows) <= STEP_ROWS:
+            return measured()
+        size: StageSize = yield Io(measured)
+        return size
+
+    def _let_go(self, rows: StageRows) -> Op[None]:
+        if len(rows) > STEP_ROWS:
+            yield Io(rows.let_go)
+
+    def _stage(self, key: StageKey, rows: StageRows, size: StageSize, caller: Caller) -> Op[Staged]:
+        owner = self._apps.enter(key.app, caller)
+        staged = Staged(*key, size.records, size.nbytes)
+        try:
+            if self._committed_app(key.app, key.epoch) is not None:
+                yield from self._let_go(rows)
                 return msgspec.structs.replace(staged, deduped=True)
-            yield from self._write(key, rows)
+            taken = Taken(1, size.nbytes, disk_bytes(key, owner, size.body_bytes))
+            self._room.require(caller, taken, self._room.get(key))
+            self._room.hold(owner, taken)  # before the write: others may be writing too
+            try:
+                yield from self._write(key, rows, owner)
+            finally:
+                self._room.give_back(owner, taken)
         finally:
-            self._turns.give_back(app, epoch)
+            self._apps.leave(key.app)
         return staged
 
-    def _check(self, rows: StageRows) -> None:
-        for topic in set(rows.topics):
-            check_topic_name(topic)
-        if len(rows.batch):
-            check_records(rows.batch, self._kernel.settings)
-
-    def _write(self, key: StageKey, rows: StageRows) -> Op[None]:
-        replaced = self._stages.get(key)
-        freed = replaced.nbytes if replaced is not None else 0
-        size, limit = rows.batch.nbytes, self._kernel.settings.max_stage_bytes
-        if limit and self.bytes - freed + size > limit:
-            raise Throttled("max_stage_bytes", maximum=limit)
-        self.bytes += size  # held before the write: others may be writing too
+    def _write(self, key: StageKey, rows: StageRows, owner: bytes) -> Op[None]:
         now_ms = self._kernel.clock.now_ms()
+        write = partial(self._shelf.write, key, rows.drained(), now_ms=now_ms, owner=owner)
         try:
-            write = partial(self._shelf.write, key, rows.rows(), now_ms=now_ms)
             info: StageInfo = yield Io(write)
         except OSError as error:
             # Which of the two is on disk, and whether its name is safe, nobody knows.
             self._forget(key)
             yield from self._remove(key)
             raise Internal(f"the stage could not be written: {error}; stage it again") from error
-        finally:
-            self.bytes -= size
         self._forget(key)
-        self._remember(info)
-
-    def _remember(self, info: StageInfo) -> None:
-        self._stages[info.key] = info
-        self.bytes += info.nbytes
+        self._apps.use(key.app)
+        self._room.keep(info)
 
     def _forget(self, key: StageKey) -> None:
-        info = self._stages.pop(key, None)
-        if info is not None:
-            self.bytes -= info.nbytes
+        if self._room.remove(key):
+            self._apps.leave(key.app)
 
     def _remove(self, key: StageKey) -> Op[bool]:
         """Remove a stage's file; False when that has to be tried again."""
@@ -193,58 +211,68 @@ class Staging:
         epoch: int,
         parts: Sequence[tuple[int, int]],
         *,
-        allow: Callable[[str], None] = lambda topic: None,
+        caller: Caller = ANYBODY,
     ) -> Op[StageCommit]:
         """Append every named stage to its topics, all visible or none, across crashes.
 
-        `allow` is asked about every topic before anything is appended or told; it may raise.
+        The caller has to be allowed every topic before anything is appended or told.
         """
         keys = _keys(app, epoch, parts)
+        self._apps.check(app, caller)
         yield from self._prepare(app)
         yield from self._turns.take_both(app, epoch)
         try:
-            return (yield from self._commit(app, epoch, keys, allow))
+            owner = self._apps.enter(app, caller)
+            try:
+                return (yield from self._commit(keys, Commit(app, epoch, (), owner), caller))
+            finally:
+                self._apps.leave(app)
         finally:
             self._turns.give_back_both(app, epoch)
 
-    def _commit(
-        self, app: str, epoch: int, keys: list[StageKey], allow: Callable[[str], None]
-    ) -> Op[StageCommit]:
+    def _commit(self, keys: list[StageKey], commit: Commit, caller: Caller) -> Op[StageCommit]:
+        app, epoch = commit.app, commit.epoch
         known = self._committed_app(app, epoch)
         if known is not None:
-            given = _decode_result(known.result)
-            for topic in given:
-                allow(topic)
+            given = decode_result(known.result)
+            _allow(app, given, caller)
             return StageCommit(app, epoch, True, given)
-        stages = yield from self._read(keys)
-        parts = tuple((key.part, key.attempt) for key in keys)
+        stages = yield from self._read(keys, commit.owner)
         batches = by_topic(stages)
-        for topic in batches:
-            allow(topic)
+        _allow(app, batches, caller)
         stages.clear()
+        parts = tuple((key.part, key.attempt) for key in keys)
+        answer_bytes = sum(map(len, batches)) + ANSWER_BYTES * len(batches)
+        self._apps.expect(app, caller, answer_bytes=answer_bytes)
         try:
-            landing = yield from self._lander.land(Commit(app, epoch, parts), batches)
+            commit = msgspec.structs.replace(commit, parts=parts)
+            landing = yield from self._lander.land(commit, batches)
         except Stranded as stranded:
             self._stranded[app] = stranded
             raise
+        finally:
+            self._apps.committed(app)
         yield from self._settle(landing)
-        return StageCommit(app, epoch, False, _decode_result(landing.fact.result))
+        return StageCommit(app, epoch, False, decode_result(landing.fact.result))
 
-    def _read(self, keys: list[StageKey]) -> Op[list[Stage]]:
-        now_ms = self._kernel.clock.now_ms()
+    def _read(self, keys: list[StageKey], owner: bytes) -> Op[list[Stage]]:
+        """The stages, each as the owner of the app has left it; others have to be staged again."""
+        found: list[StageInfo] = []
+        oldest_ms = self._oldest_ms()
         for key in keys:
-            info = self._stages.get(key)
-            if info is None or self._is_old(info, now_ms):
+            info = self._room.get(key)
+            if info is None or info.created_ms < oldest_ms or info.owner not in (b"", owner):
                 raise NotFound(_name(key))
+            found.append(info)
         stages = []
-        for key in keys:
+        for info in found:
             try:
-                stage: Stage | None = yield Io(partial(self._shelf.read, key))
+                stage: Stage | None = yield Io(partial(self._shelf.read, info.key))
             except OSError as error:
-                raise Internal(f"{_name(key)} cannot be read: {error}") from error
-            if stage is None:  # gone or damaged: to be staged again
-                self._forget(key)
-                raise NotFound(_name(key))
+                raise Internal(f"{_name(info.key)} cannot be read: {error}") from error
+            if stage is None or stage.info != info:  # gone, damaged, or another one
+                self._forget(info.key)
+                raise NotFound(_name(info.key))
             stages.append(stage)
         return stages
 
@@ -257,9 +285,9 @@ class Staging:
             self._forget(StageKey(app, epoch, part, attempt))
         if self._kernel.in_memory:
             self._shelf.remove_epoch(app, epoch)
-        else:
-            self._committed.append(_Committed(app, epoch, generation, landing.lfn))
-        for key in [key for key in self._stages if (key.app, key.epoch) == (app, epoch)]:
+        elif fact.parts:
+            self._keep_files(_Committed(app, epoch, generation, landing.lfn))
+        for key in self._room.of_epoch(app, epoch):
             if (yield from self._remove(key)):
                 self._forget(key)
 
@@ -279,6 +307,11 @@ class Staging:
             return None
         if epoch < known.epoch:
             raise StaleEpoch(app, epoch=epoch, last_epoch=known.epoch)
+        if epoch - known.epoch > MAX_EPOCH_STEP:
+            raise InvalidRequest(
+                f"epoch {epoch} is more than 2^32 beyond {known.epoch}, the last one that app "
+                f"{app!r} has committed; use the next number, or another app"
+            )
         known.last_use_ms = max(known.last_use_ms, self._kernel.clock.now_ms())
         return known if epoch == known.epoch else None
 
@@ -288,8 +321,20 @@ class Staging:
         """What falls due by the clock."""
         yield from self.bring_home()
         yield from self.sweep()
-        for app in list(self._kernel.catalog.apps):
-            self._forget_app(app)
+        if self._kernel.clock.now_ms() >= self._apps_due_ms:
+            yield from self._forget_apps()
+
+    def _forget_apps(self) -> Op[None]:
+        """Forget the apps that were not used for long, and find out when the next look is due."""
+        apps, ttl_ms = self._kernel.catalog.apps, self._kernel.settings.stage_app_ttl_ms
+        due_ms = self._kernel.clock.now_ms() + ttl_ms
+        for count, name in enumerate(list(apps), 1):
+            self._forget_app(name)
+            if name in apps:
+                due_ms = min(due_ms, apps[name].last_use_ms + ttl_ms)
+            if count % APPS_BETWEEN_PAUSES == 0:
+                yield PAUSE
+        self._apps_due_ms = due_ms
 
     def bring_home(self) -> Op[None]:
         """Complete commits that a full disk held up, where there is room again."""
@@ -310,10 +355,7 @@ class Staging:
 
     def sweep(self) -> Op[None]:
         """Discard the stages that are too old."""
-        now_ms = self._kernel.clock.now_ms()
-        for key, info in list(self._stages.items()):
-            if not self._is_old(info, now_ms):
-                return  # those behind it are younger
+        for key in self._room.older_than(self._oldest_ms()):
             if self._turns.is_taken(key.app, key.epoch) or key.app in self._stranded:
                 continue
             yield from self._turns.take(key.app, key.epoch)
@@ -323,8 +365,9 @@ class Staging:
             finally:
                 self._turns.give_back(key.app, key.epoch)
 
-    def _is_old(self, info: StageInfo, now_ms: int) -> bool:
-        return now_ms - info.created_ms > self._kernel.settings.stage_ttl_ms
+    def _oldest_ms(self) -> int:
+        """A stage that was made before this time is too old."""
+        return self._kernel.clock.now_ms() - self._kernel.settings.stage_ttl_ms
 
     def _forget_app(self, name: str) -> None:
         """Drop the result of an app that was not used for long.
@@ -333,27 +376,40 @@ class Staging:
         committed, and a new stage must not replace them.
         """
         app = self._kernel.catalog.apps.get(name)
-        if app is None or any(kept.app == name for kept in self._committed):
+        if app is None or name in self._committed:
             return
         if self._kernel.clock.now_ms() - app.last_use_ms > self._kernel.settings.stage_app_ttl_ms:
             del self._kernel.catalog.apps[name]
+            self._apps.forget(name)
 
     def release(self, generation: int, agnostic_lfn: int) -> Op[None]:
         """Both kept snapshots contain the log of shard 0 up to here: let committed files go."""
-        for kept in list(self._committed):
-            if (kept.generation, kept.lfn) > (generation, agnostic_lfn):
-                continue
-            if self._turns.is_taken(kept.app, kept.epoch):
-                continue
-            yield from self._turns.take(kept.app, kept.epoch)
-            try:
-                yield Io(partial(self._shelf.remove_epoch, kept.app, kept.epoch))
-            except OSError:
-                continue  # the next checkpoint tries again
-            else:
-                self._committed.remove(kept)
-            finally:
-                self._turns.give_back(kept.app, kept.epoch)
+        for count, app in enumerate(list(self._committed), 1):
+            for kept in list(self._committed[app]):
+                if (kept.generation, kept.lfn) > (generation, agnostic_lfn):
+                    break  # those behind it are later ones
+                yield from self._remove_files(kept)
+            if count % APPS_BETWEEN_PAUSES == 0:
+                yield PAUSE
+
+    def _keep_files(self, kept: _Committed) -> None:
+        self._committed.setdefault(kept.app, []).append(kept)
+
+    def _remove_files(self, kept: _Committed) -> Op[None]:
+        app, epoch = kept.app, kept.epoch
+        if self._turns.is_taken(app, epoch):
+            return
+        yield from self._turns.take(app, epoch)
+        try:
+            yield Io(partial(self._shelf.remove_epoch, app, epoch))
+        except OSError:
+            return  # the next checkpoint tries again
+        else:
+            self._committed[app].remove(kept)
+            if not self._committed[app]:
+                del self._committed[app]
+        finally:
+            self._turns.give_back(app, epoch)
 
 
 # Names and numbers
@@ -381,6 +437,12 @@ def _keys(app: str, epoch: int, parts: Sequence[tuple[int, int]]) -> list[StageK
         if one.part == other.part:
             raise InvalidRequest(f"part {one.part} is named twice; one attempt of it counts")
     return keys
+
+
+def _allow(app: str, topics: Iterable[str], caller: Caller) -> None:
+    """The topics of a commit are not told: the key may not know them."""
+    if not all(map(caller.allows, topics)):
+        raise Forbidden(app=app)
 
 
 def _is_u64(number: object) -> bool:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import enum
 import hashlib
 import hmac
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from topics.errors import InvalidSetting, Unauthorized
@@ -31,6 +31,8 @@ KeyId: TypeAlias = int
 """Place of a key among the entries, from 1. Tells keys apart and says nothing about the secret."""
 
 _SCHEME: Final = b"Bearer "
+_FINGERPRINT: Final = b"topics: what a key owns\0"
+_FINGERPRINT_BYTES: Final = 16
 
 
 class Scope(enum.Flag):
@@ -70,6 +72,8 @@ class Principal:
     key_id: KeyId | None = None
     scopes: Scope = ALL_SCOPES
     prefixes: tuple[str, ...] = ()
+    fingerprint: bytes = b""
+    """Tells keys apart across restarts; what a key owns on disk carries it."""
 
     def may(self, scope: Scope) -> bool:
         """Whether the key has every scope in `scope`."""
@@ -125,6 +129,15 @@ class Keyring:
         """Whether requests need a key; true even when no entry has a usable one."""
         return self._enabled
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether there is more than one key: then each has its share of what all may take."""
+        return len(self._keys) > 1
+
+    def has(self, fingerprint: bytes) -> bool:
+        """Whether one of the keys has this fingerprint."""
+        return any(key.principal.fingerprint == fingerprint for key in self._keys)
+
     def find(self, token: bytes | None) -> Principal | None:
         """The principal of a token; None when it is missing or unknown."""
         if not self._enabled:
@@ -153,7 +166,10 @@ class Keyring:
                 if not known.principal.has_rights_of(principal):
                     raise _BadEntry("a secret given before with other rights")
                 return
-        self._keys.append(_Key(digest, principal))
+        # Not the digest itself: nobody who reads the data directory is to learn what tokens are
+        # compared with.
+        fingerprint = _digest(_FINGERPRINT + digest)[:_FINGERPRINT_BYTES]
+        self._keys.append(_Key(digest, replace(principal, fingerprint=fingerprint)))
 
 
 def may_open(owner: KeyId | None, presented: Principal | None) -> bool:

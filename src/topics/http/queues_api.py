@@ -53,7 +53,6 @@ def nack(call: Call) -> None:
             seqs=sent.seqs,
             lease_ids=sent.leases,
             delay_ms=sent.delay_ms,
-            error=sent.failure,
         ),
         lambda done: call.answer(responses.present(done, call.spent())),
     )

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from topics.http.auth import NO_SCOPE, Scope
+from topics.http.auth import NO_SCOPE, Principal, Scope
 from topics.http.call import Call
+from topics.http.service import Service
 from topics.http.target import segments_of
 
 Handler = Callable[[Call], None]
@@ -30,6 +31,8 @@ class Endpoint:
     """Whether `?token=` counts: only where a browser opens a stream."""
     own_auth: bool = False
     """The handler judges the key itself; a missing one is not refused before."""
+    admit: Callable[[Service, Principal, tuple[str, ...]], None] | None = None
+    """What else is judged before the body is read, by the variable parts of the path."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,20 +1,23 @@
 """Staged writes: keep records aside part by part, then commit an epoch once.
 
 Bodies may be large, so they are decoded on a pool thread, and long JSON in slices where it can be
-cut. A key has to be allowed every topic of a stage, when it is staged and again when it is
-committed: the two calls may come from different keys.
+cut. An app belongs to one key, which is judged before a body is read. The key has to be allowed
+every topic of a stage, when it is staged and again when it is committed: its rights may have
+changed in between.
 """
 
 from __future__ import annotations
 
 from topics.engine.effects import Io, Op
-from topics.engine.staging import StageRows
+from topics.engine.stage_apps import Caller
+from topics.engine.stage_rows import StageRows
 from topics.errors import UnsupportedMediaType
-from topics.http.auth import Scope
+from topics.http.auth import Principal, Scope
 from topics.http.call import Call
 from topics.http.pages_api import ARROW_STREAM
 from topics.http.records_api import batch_of
 from topics.http.routing import Endpoint, Resource, Routes
+from topics.http.service import Service
 from topics.values import Staged
 from topics.wire import requests, responses
 from topics.wire.query import path_u64
@@ -49,10 +52,9 @@ def stage(call: Call) -> None:
 
     def kept() -> Op[Staged]:
         sent = yield from decoded()
-        for topic in dict.fromkeys(sent.topics):
-            call.allow_body_name(topic)
         rows = StageRows(sent.topics, batch_of(sent.drafts))
-        return (yield from call.engine.stage(app, epoch, part, attempt, rows))
+        caller = caller_of(call.service, call.principal)
+        return (yield from call.engine.stage(app, epoch, part, attempt, rows, caller=caller))
 
     call.run(kept(), lambda done: call.answer(responses.shown(done, call.spent())))
 
@@ -70,12 +72,22 @@ def _decode_arrow(body: bytes, *, max_bytes: int) -> StageRequest:
 def commit(call: Call) -> None:
     sent = requests.decode_commit(call.json_body())
     app, number = call.names
+    caller = caller_of(call.service, call.principal)
     call.run(
-        call.engine.commit(
-            app, path_u64("epoch", number), sent.parts, allow=call.allow_hidden_name
-        ),
+        call.engine.commit(app, path_u64("epoch", number), sent.parts, caller=caller),
         lambda done: call.answer(responses.shown(done, call.spent())),
     )
+
+
+def caller_of(service: Service, principal: Principal) -> Caller:
+    """Whoever makes the request, as the engine knows owners of apps."""
+    keyring = service.keyring
+    return Caller(principal.fingerprint, principal.allows, keyring.has, keyring.is_shared)
+
+
+def admit(service: Service, principal: Principal, names: tuple[str, ...]) -> None:
+    """Refuse a key that may not use the app."""
+    service.ready_engine.staging.check_app(names[0], caller_of(service, principal))
 
 
 def register(routes: Routes) -> None:
@@ -83,5 +95,7 @@ def register(routes: Routes) -> None:
         ("/v0/stages/*/*/*/*", stage),
         ("/v0/stages/*/*/commit", commit),
     ):
-        resource = Resource({"POST": Endpoint(handler, Scope.WRITE)}, other_scope=Scope.WRITE)
+        resource = Resource(
+            {"POST": Endpoint(handler, Scope.WRITE, admit=admit)}, other_scope=Scope.WRITE
+        )
         routes.add(path, resource)

@@ -279,7 +279,15 @@ SETTINGS: Final = (
     _engine_number("max_total_bytes", "Size of all live records; 0 = no limit"),
     _engine_number("max_idempotency_keys", "Idempotency keys remembered per topic"),
     _engine_number("stage_ttl_ms", "How long a stage waits for its commit"),
-    _engine_number("max_stage_bytes", "Size of all stages; 0 = no limit"),
+    _engine_number(
+        "max_stage_bytes",
+        "Data and meta of all stages; their files may take 1 MiB more; 0 = no limit",
+    ),
+    _engine_number("max_stages", "Stages that wait for their commit; 0 = no limit"),
+    _engine_number(
+        "max_stage_apps",
+        "Staging apps remembered, each counted once more per KiB of its last answer; 0 = no limit",
+    ),
     _engine_number("stage_app_ttl_ms", "How long an unused app's last commit is remembered"),
     Setting("tls_cert", _PATH, None, "Certificate chain, PEM; with tls_key: TLS only"),
     Setting("tls_key", _PATH, None, "Private key of the certificate, PEM"),

@@ -65,7 +65,7 @@ def batch_writer(
     asked = parse(options, streaming=False)
     check_columns(schema, asked)
     if asked.app is None:
-        return BatchWriter(asked, f"batch-{uuid.uuid4()}", 0, is_open=True)
+        return BatchWriter(asked, f"{asked.app_prefix}batch-{uuid.uuid4()}", 0, is_open=True)
     return BatchWriter(asked, asked.app, asked.version, is_open=_is_open(asked, asked.app))
 
 
@@ -118,7 +118,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             raise InvalidOption(
                 "this stream gives its batches no numbers: use a micro-batch trigger"
             )
-        return _stage(self._options, query, int(batch), iterator)
+        return _stage(self._options, self._options.app_prefix + query, int(batch), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         staged = _staged(messages)

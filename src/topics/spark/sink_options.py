@@ -19,13 +19,18 @@ WRITE_OPTIONS: Final = (
     "dataFormat",
     "txnAppId",
     "txnVersion",
+    "appPrefix",
     "retrySeconds",
 )
 
 
 @dataclass(frozen=True)
 class SinkOptions:
-    """A write, checked. `app` and `version` are set together, and only for a batch write."""
+    """A write, checked. `app` and `version` are set together, and only for a batch write.
+
+    `app_prefix` begins the name of every other app: a key that is limited to prefixes may only use
+    apps that begin with one of them.
+    """
 
     url: str
     token: str | None = field(repr=False)  # tracebacks and logs are read by others
@@ -33,6 +38,7 @@ class SinkOptions:
     as_text: bool
     app: str | None
     version: int
+    app_prefix: str
     retry_s: float
 
 
@@ -53,6 +59,7 @@ def parse(options: Mapping[str, str], *, streaming: bool) -> SinkOptions:
         as_text=data_format == "text",
         app=app,
         version=version,
+        app_prefix=given.get("appPrefix", str) or "",
         retry_s=given.seconds("retrySeconds", DEFAULT_RETRY_S),
     )
 

@@ -145,7 +145,7 @@ class Stages:
 
 
 def _throttled(error: Throttled) -> TopicsError:
-    if (error.detail or {}).get("limit") != "max_stage_bytes":
+    if (error.detail or {}).get("limit") not in ("max_stage_bytes", "max_stage_bytes_per_key"):
         return error
     return WriteRefused(
         f"{error}. The stages of one batch have to fit together: raise TOPICS_MAX_STAGE_BYTES on "

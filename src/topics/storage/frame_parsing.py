@@ -101,6 +101,11 @@ class Reader:
         is_prefix = self.flag()
         return Match(self.text(), is_prefix)
 
+    @property
+    def has_more(self) -> bool:
+        """Whether the payload goes on: for what earlier versions did not write."""
+        return self._position < len(self._data)
+
     def finish(self) -> None:
         """Insist that nothing is left."""
         if self._position != len(self._data):
@@ -264,7 +269,9 @@ def _decode_stage(_: int, ts: int, body: Reader) -> StageCommitted:
     app, epoch = body.text(), body.u64()
     parts = tuple((part, attempt) for part, attempt in body.rows(layout.TWO_U64, body.u32()))
     topics = tuple((a, b, c) for a, b, c in body.rows(layout.STAGE_TOPIC, body.u32()))
-    return StageCommitted(ts, app, epoch, parts, topics, body.json())
+    result = body.json()
+    owner = body.take(layout.OWNER_BYTES) if body.has_more else b""
+    return StageCommitted(ts, app, epoch, parts, topics, result, owner)
 
 
 def _decode_key(topic_id: int, ts: int, body: Reader) -> KeyRemembered:

@@ -34,7 +34,7 @@ Integers are little-endian. `LP` is a u32 length and that many bytes; text is UT
                                             n x (source_first u64, count u32, lost u8)
       17  StageCommit     StageCommitted    LP app, epoch u64, m u32, m x (part, attempt u64),
                                             n u32, n x (topic_id, first_seq u64, count u32),
-                                            LP result JSON
+                                            LP result JSON, then 16 bytes owner if it has one
       18  Key             KeyRemembered     LP key, first_seq u64, count u32, head u64
 
     KNOBS     u8: 1 preserve_node, 2 preserve_tag, 4 create_dest, 8 allow_cycle, 16 exactly_once
@@ -125,6 +125,7 @@ SEQ_SKIP = struct.Struct("<QQB")
 CURSOR = struct.Struct("<QB")
 FORWARD = struct.Struct("<QBQQQI")
 FORWARD_RUN = struct.Struct("<QIB")
+OWNER_BYTES: Final = 16
 STAGE_TOPIC = struct.Struct("<QQI")
 KEY = struct.Struct("<QIQ")
 
@@ -326,6 +327,7 @@ def _encode_stage(fact: StageCommitted) -> Content:
             U32.pack(len(fact.topics)),
             *(STAGE_TOPIC.pack(*topic) for topic in fact.topics),
             _lp(fact.result),
+            fact.owner,
         )
     )
     return Content(FrameType.STAGE_COMMIT, 0, 0, payload)

@@ -14,7 +14,7 @@ state that is half understood would be written back wrong.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
 
@@ -123,13 +123,14 @@ class RouterLine(_Line, frozen=True, kw_only=True, tag="router"):
     dest_base: int
 
 
-class AppLine(_Line, frozen=True, kw_only=True, tag="app"):
-    """The last commit of a staging app."""
+class AppLine(_Line, frozen=True, kw_only=True, tag="app", omit_defaults=True):
+    """The last commit of a staging app. Without an owner the line is that of earlier versions."""
 
     name: str
     epoch: int
     result: msgspec.Raw  # JSON
     last_use_ms: int
+    owner: Annotated[str, msgspec.Meta(pattern="^([0-9a-f]{32})?$")] = ""  # fingerprint of a key
 
 
 class EndLine(_Line, frozen=True, kw_only=True, tag="end"):

@@ -11,7 +11,7 @@ Integers are little-endian.
 
     offset  size  field
          0     4  magic       "STG1"
-         4     4  version     1
+         4     4  version     1, or 2 for a stage with an owner
          8     8  epoch
         16     8  part
         24     8  attempt
@@ -22,8 +22,9 @@ Integers are little-endian.
         64     8  body_h      H64 of the body
         72     2  app_len
         74     n  app         UTF-8
-      74+n     8  H64 of everything before
-      82+n        body: the records, back to back
+      74+n     m  owner       16 bytes in version 2: fingerprint of the key that staged; else none
+    74+n+m     8  H64 of everything before
+    82+n+m        body: the records, back to back
 
     size  field of a record
        1  flags      b0 has_tag, b1 has_node: an empty tag is not the same as none
@@ -60,6 +61,8 @@ from topics.storage.frame_header import MAX_FRAME
 from topics.storage.fs import TMP_SUFFIX, File, Fs, parent_of, read_exact, write_all
 
 VERSION: Final = 1
+VERSION_OWNED: Final = 2
+OWNER_BYTES: Final = 16
 MAGIC: Final = b"STG1"
 BUFFER_BYTES: Final = 1 << 20
 
@@ -68,8 +71,11 @@ _FLAG_NODE: Final = 2
 _HEAD = struct.Struct("<4sI8QH")
 _U64 = struct.Struct("<Q")
 _ROW = struct.Struct("<BHHHII")
+ROW_BYTES: Final = _ROW.size
 _MAX_APP: Final = 512  # bytes; names of apps are shorter
-_MAX_HEADER: Final = _HEAD.size + _MAX_APP + _U64.size
+_MAX_HEADER: Final = _HEAD.size + _MAX_APP + OWNER_BYTES + _U64.size
+BLOCK_BYTES: Final = 4096
+"""What even the smallest file takes on a disk."""
 
 assert _HEAD.size == 74
 
@@ -103,13 +109,31 @@ class StagedRow(NamedTuple):
     meta: bytes = b""
 
 
+def body_bytes(row: StagedRow) -> int:
+    """What a row takes in a stage."""
+    names = (row.topic, row.node or "", row.tag or "")
+    return ROW_BYTES + sum([len(name.encode()) for name in names]) + len(row.data) + len(row.meta)
+
+
 class StageInfo(msgspec.Struct, frozen=True):
-    """A stage without its records. `nbytes` is what callers are told and what a cap counts."""
+    """A stage without its records. `nbytes`, of data and meta, is what callers are told."""
 
     key: StageKey
     created_ms: int
     records: int
     nbytes: int
+    disk_bytes: int = 0  # of its file: also names, which may be many times as large as the data
+    owner: bytes = b""  # fingerprint of the key that staged it; empty without keys
+
+
+def disk_bytes(key: StageKey, owner: bytes, body_bytes: int) -> int:
+    """What the file of a stage takes on the disk: whole blocks."""
+    size = _header_bytes(len(key.app.encode()), owner) + body_bytes
+    return -(-size // BLOCK_BYTES) * BLOCK_BYTES
+
+
+def _header_bytes(app_bytes: int, owner: bytes) -> int:
+    return _HEAD.size + app_bytes + len(owner) + _U64.size
 
 
 class Stage(msgspec.Struct, frozen=True):
@@ -137,7 +161,13 @@ class _Header(NamedTuple):
 
 
 def write_stage(
-    fs: Fs, data_dir: str, key: StageKey, rows: Iterable[StagedRow], *, now_ms: int
+    fs: Fs,
+    data_dir: str,
+    key: StageKey,
+    rows: Iterable[StagedRow],
+    *,
+    now_ms: int,
+    owner: bytes = b"",
 ) -> StageInfo:
     """Stage these records in place of any staged under this key; durable on return.
 
@@ -149,7 +179,7 @@ def write_stage(
     tmp = path + TMP_SUFFIX
     fs.mkdirs(directory)
     try:
-        info = _write_file(fs, tmp, key, rows, now_ms)
+        info = _write_file(fs, tmp, key, rows, now_ms=now_ms, owner=owner)
         crashpoint("stage.file")
         fs.rename(tmp, path)
     except Exception:
@@ -163,19 +193,20 @@ def write_stage(
 
 
 def _write_file(
-    fs: Fs, path: str, key: StageKey, rows: Iterable[StagedRow], now_ms: int
+    fs: Fs, path: str, key: StageKey, rows: Iterable[StagedRow], *, now_ms: int, owner: bytes
 ) -> StageInfo:
     app = key.app.encode()
     assert len(app) <= _MAX_APP, "names of apps are checked where they enter"
+    assert len(owner) in (0, OWNER_BYTES), "a fingerprint has one size"
     file = fs.open(path, write=True, create=True, truncate=True)
     try:
-        body = _BodyWriter(file, _HEAD.size + len(app) + _U64.size)
+        body = _BodyWriter(file, _header_bytes(len(app), owner))
         for row in rows:
             body.add(row)
         body.flush()
         head = _HEAD.pack(
             MAGIC,
-            VERSION,
+            VERSION_OWNED if owner else VERSION,
             key.epoch,
             key.part,
             key.attempt,
@@ -186,12 +217,13 @@ def _write_file(
             body.checksum.intdigest(),
             len(app),
         )
-        head += app
+        head += app + owner
         write_all(file, head + _U64.pack(h64(head)), 0)
         file.fsync()
     finally:
         file.close()
-    return StageInfo(key, now_ms, body.records, body.nbytes)
+    taken = disk_bytes(key, owner, body.written)
+    return StageInfo(key, now_ms, body.records, body.nbytes, taken, owner)
 
 
 class _BodyWriter:
@@ -284,15 +316,19 @@ def _read_header(file: File) -> _Header:
     ) = _HEAD.unpack_from(start)
     if magic != MAGIC:
         raise BadStage("not a stage")
-    if version != VERSION:
-        raise BadStage(f"version {version}, this program reads {VERSION}")
-    end = _HEAD.size + app_len
+    if version not in (VERSION, VERSION_OWNED):
+        raise BadStage(f"version {version}, this program reads {VERSION} and {VERSION_OWNED}")
+    app_end = _HEAD.size + app_len
+    end = app_end + (OWNER_BYTES if version == VERSION_OWNED else 0)
     if len(start) < end + _U64.size or h64(start[:end]) != _U64.unpack_from(start, end)[0]:
         raise BadStage("the checksum of the header does not match")
     if end + _U64.size + body_len != size:
         raise BadStage(f"{size - end - _U64.size} bytes of body instead of {body_len}")
-    key = StageKey(_text(start[_HEAD.size : end]), epoch, part, attempt)
-    return _Header(StageInfo(key, created_ms, records, nbytes), end + _U64.size, body_len, body_h)
+    key = StageKey(_text(start[_HEAD.size : app_end]), epoch, part, attempt)
+    owner = start[app_end:end]
+    taken = disk_bytes(key, owner, body_len)
+    info = StageInfo(key, created_ms, records, nbytes, taken, owner)
+    return _Header(info, end + _U64.size, body_len, body_h)
 
 
 def _read_rows(file: File, header: _Header) -> list[StagedRow]:

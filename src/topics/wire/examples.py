@@ -408,11 +408,7 @@ EXAMPLES: Mapping[str, Example] = {
     ),
     "nackJobs": Example(
         path={"topic": "mails"},
-        body={
-            "node": "worker-1",
-            "seqs": [2],
-            "error": {"type": "SMTPServerDisconnected", "message": "connection lost"},
-        },
+        body={"node": "worker-1", "seqs": [2]},
         answer={
             "topic": "mails",
             "nacked": 1,

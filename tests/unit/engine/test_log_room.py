@@ -15,7 +15,7 @@ from topics.engine.kernel import CONTROL_BYTES
 from topics.engine.opening import Opening, open_engine
 from topics.engine.routing import RouterSpec
 from topics.engine.settings import EngineSettings
-from topics.engine.staging import StageRows
+from topics.engine.stage_rows import StageRows
 from topics.errors import Throttled
 from topics.storage.wal.inline import InlineCommitter
 from topics.storage.wal.shard import Shard
@@ -46,7 +46,7 @@ def crowded() -> tuple[Engine, CrowdedLog]:
         run(engine.append(name, RecordBatch([b"1", b"2"])))
     run(engine.routing.put("r", RouterSpec("odd", "even")))
     run(engine.cursors.put("lasting", "c", 1))
-    run(engine.stage("app", 1, 0, 0, StageRows(["staged"], ONE)))
+    run(engine.stage("app", 1, 0, 0, StageRows(["staged"], ONE.part(0, 1))))
     log = engine.kernel.committer
     assert isinstance(log, CrowdedLog)
     engine.kernel.log_is_queued = True

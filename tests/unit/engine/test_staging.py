@@ -26,6 +26,7 @@ from topics.errors import (
     TopicFull,
     TopicNotFound,
 )
+from topics.storage.stages import StageKey, write_stage
 from topics.storage.wal.inline import InlineCommitter
 from topics.storage.wal.submission import Submission
 from topics.testing import FaultFs, ManualClock, SimDisk
@@ -108,6 +109,19 @@ def test_the_same_stage_again_replaces_it(log: Log) -> None:
     assert datas(log, "t") == ["new"]
 
 
+def test_a_commit_refuses_a_stage_that_is_not_the_one_it_kept() -> None:
+    disk = SimDisk()
+    log = on_disk(disk)
+    for attempt in (0, 1):
+        log.stage("etl", 1, 0, [row("t", f"attempt {attempt}")], attempt=attempt)
+    key = StageKey("etl", 1, 0, 0)
+    write_stage(disk, "/data", key, [], now_ms=5)
+    with pytest.raises(NotFound):
+        log.commit("etl", 1, [(0, 0)])
+    log.commit("etl", 1, [(0, 1)])
+    assert datas(log, "t") == ["attempt 1"]
+
+
 def test_stages_that_are_not_named_are_discarded(log: Log) -> None:
     log.stage("etl", 1, 0, [row("t", "lost attempt")], attempt=0)
     log.stage("etl", 1, 0, [row("t", "kept")], attempt=1)
@@ -115,7 +129,7 @@ def test_stages_that_are_not_named_are_discarded(log: Log) -> None:
     log.commit("etl", 1, [(0, 1)])
     log.commit("etl", 2, [(0, 0)])
     assert datas(log, "t") == ["kept", "next epoch"]
-    assert log._engine.staging.bytes == 0
+    assert log._engine.staging.taken.nbytes == 0
 
 
 def test_an_epoch_without_parts_or_records_is_committed_all_the_same(log: Log) -> None:
@@ -149,7 +163,7 @@ def test_a_committed_epoch_gives_its_answer_again_and_keeps_nothing(log: Log) ->
     again = log.commit("etl", 3, [(0, 0), (77, 0)])
     assert (again.deduped, again.topics) == (True, first.topics)
     assert datas(log, "t") == [1]
-    assert log._engine.staging.bytes == 0
+    assert log._engine.staging.taken.nbytes == 0
 
 
 def test_an_epoch_below_the_last_one_is_stale(log: Log) -> None:
@@ -298,7 +312,7 @@ def test_a_stage_that_could_not_be_written_is_not_there(op: Any) -> None:  # noq
     faults.fail(op, errno.EIO, path="*/stages*")
     with pytest.raises(Internal, match="stage it again"):
         log.stage("etl", 1, 0, [row("t", "new")])
-    assert log._engine.staging.bytes == 0
+    assert log._engine.staging.taken.nbytes == 0
     with pytest.raises(NotFound):
         log.commit("etl", 1, [(0, 0)])
     log.stage("etl", 1, 0, [row("t", "new")])

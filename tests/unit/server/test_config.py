@@ -80,6 +80,8 @@ def test_every_setting_there_should_be_is_there() -> None:
         "MAX_IDEMPOTENCY_KEYS",
         "STAGE_TTL_MS",
         "MAX_STAGE_BYTES",
+        "MAX_STAGES",
+        "MAX_STAGE_APPS",
         "STAGE_APP_TTL_MS",
         "TLS_CERT",
         "TLS_KEY",

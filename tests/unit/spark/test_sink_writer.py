@@ -127,8 +127,8 @@ def many() -> Iterator[pa.RecordBatch]:
         yield from rows(*['"' + "x" * 999_998 + '"'] * 10)
 
 
-def streaming() -> StreamWriter:
-    made = stream_writer(OPTIONS, SCHEMA, overwrite=False)
+def streaming(**options: str) -> StreamWriter:
+    made = stream_writer(OPTIONS | options, SCHEMA, overwrite=False)
     assert isinstance(made, StreamWriter)
     return made
 
@@ -198,6 +198,14 @@ def test_a_batch_without_a_transaction_is_an_app_of_its_own(server: Server, in_t
         pickle.loads(pickle.dumps(writer)).commit([staged])
     (one, _, _), (other, _, _) = server.commits
     assert one != other
+
+
+def test_the_names_of_apps_begin_with_the_prefix_of_the_key(server: Server, in_task: Enter) -> None:
+    in_task(batch=5)
+    assert streaming(appprefix="mine.").write(rows("1")).app == f"mine.{QUERY}"
+    assert batching(appprefix="mine.").write(rows("1")).app.startswith("mine.batch-")
+    own = batching(appprefix="mine.", txnappid="nightly", txnversion="4")
+    assert own.write(rows("1")).app == "nightly"
 
 
 def test_a_transaction_is_written_once(server: Server, in_task: Enter) -> None:

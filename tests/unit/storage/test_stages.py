@@ -12,12 +12,16 @@ from topics.core.batch import RecordBatch
 from topics.storage import layout, stages
 from topics.storage.checksum import h64
 from topics.storage.stages import (
+    BLOCK_BYTES,
+    ROW_BYTES,
     BadStage,
     Stage,
     StagedRow,
     StageInfo,
     StageKey,
+    body_bytes,
     by_topic,
+    disk_bytes,
     list_stages,
     read_stage,
     remove_epoch,
@@ -54,7 +58,7 @@ def staged(rows: list[StagedRow] = ROWS, key: StageKey = KEY) -> SimDisk:
 def test_a_stage_comes_back_as_it_was_written() -> None:
     disk = new_disk()
     info = write_stage(disk, DIR, KEY, iter(ROWS), now_ms=5)
-    assert info == StageInfo(KEY, created_ms=5, records=3, nbytes=22)
+    assert info == StageInfo(KEY, created_ms=5, records=3, nbytes=22, disk_bytes=BLOCK_BYTES)
     assert read_stage(disk, PATH, KEY) == Stage(info, ROWS)
 
 
@@ -69,10 +73,44 @@ def test_the_file_has_the_documented_layout() -> None:
     assert data == header + h64(header).to_bytes(8, "little") + body
 
 
+def test_the_file_of_a_stage_with_an_owner_has_the_documented_layout() -> None:
+    disk, owner = new_disk(), bytes(range(16))
+    info = write_stage(disk, DIR, KEY, [], now_ms=5, owner=owner)
+    header = (
+        b"STG1\2\0\0\0"
+        + b"".join(n.to_bytes(8, "little") for n in (3, 0, 1, 5, 0, 0, 0, h64(b"")))
+        + b"\3\0etl"
+        + owner
+    )
+    assert disk.peek(PATH) == header + h64(header).to_bytes(8, "little")
+    assert info.owner == owner
+    assert list_stages(disk, DIR).stages == [info]
+    assert read_stage(disk, PATH, KEY) == Stage(info, [])
+
+
+def test_a_stage_takes_the_blocks_of_its_file() -> None:
+    row = StagedRow("t" * 255, "n" * 128, "g" * 256, b"1", b"{}")
+    assert body_bytes(row) == ROW_BYTES + 255 + 128 + 256 + 1 + 2
+    assert body_bytes(row._replace(node=None, tag=None)) == ROW_BYTES + 255 + 1 + 2
+    disk = new_disk()
+    info = write_stage(disk, DIR, KEY, [row] * 100, now_ms=5)
+    assert info.nbytes == 300
+    assert info.disk_bytes == disk_bytes(KEY, b"", 100 * body_bytes(row))
+    assert 0 <= info.disk_bytes - len(disk.peek(PATH)) < BLOCK_BYTES
+    assert list_stages(disk, DIR).stages == [info]
+
+
+def test_a_file_that_fills_its_blocks_takes_no_other() -> None:
+    header = len(staged([]).peek(PATH))
+    assert disk_bytes(KEY, b"", BLOCK_BYTES - header) == BLOCK_BYTES
+    assert disk_bytes(KEY, bytes(16), BLOCK_BYTES - header) == 2 * BLOCK_BYTES
+
+
 def test_an_empty_stage_is_a_stage() -> None:
     disk = staged([])
     assert read_stage(disk, PATH, KEY).rows == []
-    assert list_stages(disk, DIR).stages == [StageInfo(KEY, created_ms=5, records=0, nbytes=0)]
+    info = StageInfo(KEY, created_ms=5, records=0, nbytes=0, disk_bytes=BLOCK_BYTES)
+    assert list_stages(disk, DIR).stages == [info]
 
 
 names = st.none() | st.text(max_size=8)
@@ -199,8 +237,8 @@ def test_a_file_that_shrinks_while_it_is_read_is_bad(monkeypatch: pytest.MonkeyP
 
 def test_another_version_is_named() -> None:
     disk = staged()
-    disk.poke(PATH, 4, b"\2")
-    with pytest.raises(BadStage, match="version 2"):
+    disk.poke(PATH, 4, b"\3")
+    with pytest.raises(BadStage, match="version 3"):
         read_stage(disk, PATH, KEY)
 
 

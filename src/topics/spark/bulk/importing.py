@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from topics.errors import TopicsError
+from topics.errors import Forbidden, TopicsError
 from topics.spark.bulk.inputs import EPOCH_BYTES, UNIT_BYTES, Plan, Unit, batches_of, plan
 from topics.spark.flows.explaining import explain
 from topics.spark.options import DEFAULT_RETRY_S
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _ID_LENGTH: Final = 32
+_TOPIC_LENGTH: Final = 88
+"""What the name of an app has left for the topic beside a dot, `import.` and the id."""
 
 
 class InputChanged(TopicsError):
@@ -105,14 +107,13 @@ def import_files(
     """Import what is not yet in the topic; `cut` is the task's plan."""
     began = time.monotonic()
     _remember(task, cut, env)
-    with Stages(task.url, task.token, app_id(task, cut), retry_s=DEFAULT_RETRY_S) as stages:
-        last = stages.last_epoch()
+    app, last = find(task, cut)
     start = 0 if last is None else last + 1
     if start:
         notice(f"{start} of {len(cut.epochs)} epochs are in {task.topic} already")
     records = 0
     for number in range(start, len(cut.epochs)):
-        step = _write(spark, task, cut, number)
+        step = _write(spark, task, cut, number, app)
         records += step.records
         report(step)
     return Imported(
@@ -130,9 +131,26 @@ def app_id(task: ImportTask, cut: Plan) -> str:
     return f"import.{seen.hexdigest()[:_ID_LENGTH]}"
 
 
-def _write(spark: SparkSession, task: ImportTask, cut: Plan, number: int) -> Step:
-    began = time.monotonic()
+def find(task: ImportTask, cut: Plan) -> tuple[str, int | None]:
+    """The name of the import on the server, and the last epoch it has committed."""
     app = app_id(task, cut)
+    try:
+        return app, _last_epoch(task, app)
+    except Forbidden as refused:
+        if "app" not in (refused.detail or {}):
+            raise
+    # The key is limited to prefixes. One of them begins the topic, so it has to begin the app.
+    app = f"{task.topic[:_TOPIC_LENGTH]}.{app}"
+    return app, _last_epoch(task, app)
+
+
+def _last_epoch(task: ImportTask, app: str) -> int | None:
+    with Stages(task.url, task.token, app, retry_s=DEFAULT_RETRY_S) as stages:
+        return stages.last_epoch()
+
+
+def _write(spark: SparkSession, task: ImportTask, cut: Plan, number: int, app: str) -> Step:
+    began = time.monotonic()
     options = {"url": task.url, "topic": task.topic, "txnAppId": app, "txnVersion": str(number)}
     if task.token is not None:
         options["token"] = task.token
