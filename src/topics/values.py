@@ -509,6 +509,19 @@ JobRow = tuple[int, int, int, int, int, bytes, str | None, bytes | None]
 """The fields of a `Job`, in order, where an object for each would be one too many."""
 
 
+class Failure(Value, frozen=True):
+    """Why a delivery of a job failed: what was raised, by which worker, when."""
+
+    worker: str
+    at_ms: int
+    type: str
+    message: str
+
+    def __str__(self) -> str:
+        """`ValueError: no such picture`."""
+        return ": ".join(filter(None, (self.type, self.message))) or "an error without a message"
+
+
 class Acked(Value, frozen=True):
     """Jobs finished; `skipped` were not this worker's any more."""
 

@@ -235,13 +235,23 @@ def test_a_failed_job_comes_again_and_a_hopeless_one_is_buried(
         ("reject", 1),
     ]
     dead = {record.data: record.meta for record in log.read(f"{queue}.dead").records}
-    assert dead["reject"] == {
+    known = {"$dead_letter_from": queue, "$dead_letter_worker": worker.node}
+    for meta in dead.values():
+        assert int(meta.pop("$dead_letter_failed_at")) > 0
+    assert dead["reject"] == known | {
         "k": 1,
-        "$dead_letter_from": queue,
         "$dead_letter_deliveries": "1",
         "$dead_letter_src_seq": "3",
+        "$dead_letter_error_type": "Reject",
+        "$dead_letter_error": "never",
     }
-    assert dead["bad"]["$dead_letter_deliveries"] == "3"
+    assert dead["bad"] == known | {
+        "k": 1,
+        "$dead_letter_deliveries": "3",
+        "$dead_letter_src_seq": "2",
+        "$dead_letter_error_type": "ValueError",
+        "$dead_letter_error": "no good",
+    }
     assert log.queue(queue).redrive().moved == 2
 
 

@@ -55,7 +55,7 @@ def api(request: pytest.FixtureRequest, failing: ServerProcess, connect: Connect
 
 @pytest.mark.parametrize("durability", ["disk", "fsync"])
 def test_a_full_disk_refuses_writes_keeps_reads_and_heals(
-    api: Api, disk: Disk, durability: str
+    api: Api, disk: Disk, failing: ServerProcess, durability: str
 ) -> None:
     api.make("t", durability=durability)
     api.write("t", 1)
@@ -63,6 +63,7 @@ def test_a_full_disk_refuses_writes_keeps_reads_and_heals(
     answer = api.post("/v0/topics/t", {"records": [{"data": 2}]})
     status, code, _ = refused(answer)
     assert (status, code) == (500, "internal")
+    assert str(failing.root) not in answer.text
     assert [record["data"] for record in api.diff("t")["records"]] == [1]
     ready = refused(api.get("/v0/ready"))
     assert ready == Refusal(503, "not_ready", {"reason": "disk_full"})

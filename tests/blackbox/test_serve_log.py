@@ -18,14 +18,16 @@ def test_every_request_is_logged_and_no_secret_is(
     server_factory: ServerFactory, tmp_path: Path
 ) -> None:
     path = tmp_path / "access.log"
-    env = {"TOPICS_ACCESS_LOG": str(path), "TOPICS_API_KEYS": "first,hush-hush"}
+    env = {"TOPICS_ACCESS_LOG": str(path), "TOPICS_API_KEYS": "first:w,hush-hush"}
     server = server_factory(env=env)
     headers = {"authorization": "Bearer hush-hush", "x-request-id": "mine"}
     with httpx.Client(base_url=server.url, timeout=PATIENCE_S) as http:
         created = http.put("/v0/topics/t", json={}, headers=headers)
         refused = http.get("/v0/topics?token=hush-hush")
         missing = http.get("/v0/topics/none", headers=headers)
-    assert [a.status_code for a in (created, refused, missing)] == [201, 401, 404]
+        forbidden = http.get("/v0/topics/t", headers={"authorization": "Bearer first"})
+    answers = (created, refused, missing, forbidden)
+    assert [answer.status_code for answer in answers] == [201, 401, 404, 403]
     assert created.headers["x-request-id"] == "mine"
     assert server.stop() == 0
     found = [line for line in lines(path) if not line["path"].endswith("/ready")]
@@ -33,11 +35,13 @@ def test_every_request_is_logged_and_no_secret_is(
         ("PUT", "/v0/topics/t", 201),
         ("GET", "/v0/topics", 401),
         ("GET", "/v0/topics/none", 404),
+        ("GET", "/v0/topics/t", 403),
     ]
-    assert [line["key"] for line in found] == [2, None, 2]
+    assert [line["key"] for line in found] == [2, None, 2, 1]
     assert found[0]["request_id"] == "mine"
     assert found[1]["request_id"] == refused.headers["x-request-id"]
     assert all(line["peer"].startswith("127.0.0.1") for line in found)
+    assert "requests without a valid key from 127.0.0.1: 1" in server.stderr
     assert "hush" not in path.read_text() + server.stderr
 
 

@@ -151,9 +151,11 @@ def test_pipelined_requests_of_one_target_run_side_by_side(served: Served) -> No
         assert [wire.read().body for _ in range(3)] == [b"0", b"1", b"2"]
 
 
-def test_a_flood_of_pipelined_requests_is_read_only_so_far_ahead(served: Served) -> None:
+@pytest.mark.parametrize("path", ["/ok", "/forbidden"])
+def test_a_flood_of_pipelined_requests_is_read_only_so_far_ahead(served: Served, path: str) -> None:
     app = served.app
-    flood = b"GET /ok HTTP/1.1\r\nHost: t\r\n\r\n" * 20_000
+    request = f"GET {path} HTTP/1.1\r\nHost: t\r\n\r\n".encode()
+    flood = request * 20_000
     with served.connect() as wire:
         wire.get("/hold")
         app.wait_until(lambda: len(app.held) == 1)
@@ -168,11 +170,27 @@ def test_a_flood_of_pipelined_requests_is_read_only_so_far_ahead(served: Served)
         assert served.do(lambda: len(app.begun)) < 2000
         served.do(lambda: app.held[0](Response(200, b"go")))
         assert wire.read().body == b"go"
-        for _ in range(sent // 34):
-            assert wire.read().body == b"{}"
+        for _ in range(sent // len(request)):
+            assert wire.read().status == (200 if path == "/ok" else 403)
 
 
 # Bodies
+
+
+def test_a_late_refusal_is_given_in_its_turn_and_the_connection_goes_on(served: Served) -> None:
+    with served.connect() as wire:
+        wire.post("/late", b"x" * 1000)
+        wire.get("/ok")
+        assert [wire.read().status for _ in range(2)] == [401, 200]
+    assert served.app.run == ["/ok"]
+
+
+def test_a_client_that_leaves_before_its_late_refusal_is_forgotten(served: Served) -> None:
+    with served.connect() as wire:
+        wire.get("/late")
+        served.app.wait_until(lambda: served.app.begun == ["/late"])
+        wire.reset()
+    served.wait_for_no_connections()
 
 
 def test_a_chunked_body_with_extensions_and_trailers_is_read(shared: Served) -> None:
@@ -525,3 +543,19 @@ def test_curl_asking_for_http2_by_upgrade_is_served_in_http1(shared: Served) -> 
         check=True,
     ).stdout
     assert out == b"hello 1.1"
+
+
+def test_a_connection_without_a_key_may_be_idle_for_a_short_time_only() -> None:
+    with (
+        serving(Limits(stranger_idle_s=0.2)) as served,
+        served.connect() as known,
+        served.connect() as stranger,
+    ):
+        known.get("/ok")
+        known.get("/stranger")  # such as a probe on a connection that had a key before
+        assert [known.read().status for _ in range(2)] == [200, 200]
+        stranger.get("/stranger")
+        assert stranger.read().status == 200
+        assert stranger.at_end()
+        known.get("/ok")
+        assert known.read().status == 200

@@ -22,7 +22,14 @@ from h2.events import (
 )
 from h2.settings import SettingCodes
 from hpack import Encoder
-from hyperframe.frame import HeadersFrame, SettingsFrame
+from hyperframe.frame import (
+    Frame,
+    HeadersFrame,
+    PingFrame,
+    RstStreamFrame,
+    SettingsFrame,
+    WindowUpdateFrame,
+)
 from tests.blackbox.transport_server import WAIT_S, Served, Wire, serving
 
 from topics.http.limits import KIB, MIB, Limits
@@ -73,6 +80,10 @@ class Peer:
             assert data, "the server hung up"
             self.events += self.h2.receive_data(data)
             self.flush()
+
+    def read_more(self, pieces: int) -> None:
+        """Read until more pieces of answers than these have come."""
+        self.read_until(lambda: len(self.find(DataReceived)) > pieces)
 
     def find(self, kind: type[Event], stream_id: int | None = None) -> list[Event]:
         return [
@@ -388,6 +399,44 @@ def test_empty_data_frames_are_sent_away(touchy: Served) -> None:
         assert peer.farewell() == ErrorCodes.ENHANCE_YOUR_CALM
 
 
+@pytest.mark.parametrize(
+    "frame",
+    [
+        WindowUpdateFrame(0, window_increment=1),
+        WindowUpdateFrame(1, window_increment=1),
+        PingFrame(0, opaque_data=b"12345678", flags=["ACK"]),
+        SettingsFrame(0, flags=["ACK"]),
+        RstStreamFrame(1, error_code=8),
+    ],
+    ids=["windows", "windows of an ended stream", "pongs", "acks of settings", "late resets"],
+)
+def test_frames_that_change_nothing_are_sent_away(touchy: Served, frame: Frame) -> None:
+    with touchy.connect() as wire:
+        peer = Peer(wire)
+        peer.ask(1, "/ok")
+        assert peer.finish(1) == (200, b"{}")
+        wire.send(frame.serialize() * 300)
+        assert peer.farewell() == ErrorCodes.ENHANCE_YOUR_CALM
+
+
+def test_a_reader_that_widens_its_windows_for_every_frame_is_no_nuisance(touchy: Served) -> None:
+    with touchy.connect() as wire:
+        peer = Peer(wire, window=MIB)
+        for stream_id in range(1, 21, 2):
+            peer.ask(stream_id, f"/big?n={512 * KIB}")
+        read = 0
+        while len(peer.find(StreamEnded)) < 10:
+            peer.read_more(read)
+            for event in peer.find(DataReceived)[read:]:
+                assert isinstance(event, DataReceived)
+                size = event.flow_controlled_length or 1
+                peer.h2.increment_flow_control_window(size)
+                # Also of a stream that has just ended: the server's word of it was on its way.
+                wire.send(WindowUpdateFrame(event.stream_id, window_increment=size).serialize())
+            read = len(peer.find(DataReceived))
+        assert read > 200
+
+
 def test_a_busy_client_is_no_nuisance(touchy: Served) -> None:
     with httpx.Client(base_url=touchy.url, http1=False, http2=True, timeout=WAIT_S) as client:
         for _ in range(300):
@@ -573,3 +622,29 @@ def test_pseudo_headers_in_trailers_end_the_connection(served: Served) -> None:
         trailers.flags |= {"END_HEADERS", "END_STREAM"}
         wire.send(trailers.serialize())
         assert peer.farewell() == ErrorCodes.PROTOCOL_ERROR
+
+
+def test_a_connection_without_a_key_may_be_idle_for_a_short_time_only() -> None:
+    limits = Limits(stranger_idle_s=0.2)
+    with serving(limits) as served, served.connect() as known, served.connect() as stranger:
+        friend, peer = Peer(known), Peer(stranger)
+        for number, path in ((1, "/ok"), (3, "/stranger")):
+            friend.ask(number, path)
+            assert friend.finish(number) == (200, b"{}")
+        peer.ask(1, "/stranger")
+        assert peer.finish(1) == (200, b"{}")
+        assert peer.farewell() == ErrorCodes.NO_ERROR
+        friend.ask(5, "/ok")
+        assert friend.finish(5) == (200, b"{}")
+
+
+def test_a_late_refusal_comes_late_and_the_connection_goes_on(served: Served) -> None:
+    with served.connect() as wire:
+        peer = Peer(wire)
+        peer.ask(1, "/late", method="POST", end=False)
+        peer.h2.send_data(1, b"x" * 1000, end_stream=True)
+        peer.ask(3, "/late")
+        peer.ask(5, "/ok")
+        assert peer.finish(5) == (200, b"{}")
+        assert [peer.finish(number)[0] for number in (1, 3)] == [401, 401]
+    assert served.app.run == ["/ok"]

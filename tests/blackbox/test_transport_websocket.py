@@ -39,6 +39,12 @@ def small() -> Iterator[Served]:
         yield served
 
 
+@pytest.fixture(scope="module")
+def touchy() -> Iterator[Served]:
+    with serving(Limits(ws_nuisance_burst=100, ws_nuisance_per_s=1)) as served:
+        yield served
+
+
 def dial(served: Served) -> ClientConnection:
     return connect(
         f"ws://{served.host}:{served.port}/ws",
@@ -265,8 +271,9 @@ def test_unsent_messages_are_counted_and_draining_is_told(served: Served) -> Non
         assert served.do(lambda: upgrade.queued_messages) == 0
 
 
-def test_a_peer_that_pings_and_never_reads_is_not_read_either(served: Served) -> None:
-    with served.connect() as wire:
+def test_a_peer_that_pings_and_never_reads_is_not_read_either() -> None:
+    patient = Limits(ws_nuisance_burst=1_000_000_000)
+    with serving(patient) as served, served.connect() as wire:
         shake_hands(wire)
         wire.sock.setblocking(False)
         pings = frame(Opcode.PING, b"x" * 125) * 1000
@@ -333,3 +340,32 @@ def test_a_failing_handler_closes_with_1011(served: Served) -> None:
         with pytest.raises(ConnectionClosed):
             socket.recv()
         assert socket.close_code == 1011
+
+
+@pytest.mark.parametrize(
+    ("start", "opcode", "fin"),
+    [
+        (frame(Opcode.TEXT, b"x", fin=False), Opcode.CONT, False),
+        (frame(Opcode.BINARY, b"", fin=False), Opcode.CONT, False),
+        (b"", Opcode.PING, True),
+        (b"", Opcode.PONG, True),
+    ],
+    ids=["fragments", "empty fragments", "pings", "pongs"],
+)
+def test_frames_that_come_to_no_message_are_sent_away(
+    touchy: Served, start: bytes, opcode: Opcode, fin: bool
+) -> None:
+    payload = b"" if b"\x02" in start[:1] else b"p"
+    with touchy.connect() as wire:
+        shake_hands(wire)
+        wire.send(start + frame(opcode, payload, fin=fin) * 1000)
+        while (head := wire.file.read(2))[0] == 0x8A:
+            wire.file.read(head[1])  # answers to the first pings
+        assert head[0] == 0x88
+        assert wire.file.read(head[1])[:2] == (1008).to_bytes(2, "big")
+
+
+def test_a_long_message_in_fragments_of_some_size_is_no_nuisance(touchy: Served) -> None:
+    with dial(touchy) as socket:
+        socket.send(iter(["x" * 1024] * 1000))
+        assert len(socket.recv()) == 1024 * 1000

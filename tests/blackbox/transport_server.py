@@ -14,7 +14,7 @@ import uvloop
 
 from topics.http.limits import Limits
 from topics.http.listener import Listener
-from topics.http.messages import Reply, Request, Response, Stream, Upgrade
+from topics.http.messages import Late, Reply, Request, Response, Stream, Upgrade
 
 T = TypeVar("T")
 WAIT_S = 60.0
@@ -53,6 +53,9 @@ class Script:
         self.note()
         if request.path == b"/forbidden":
             return Response(403, b'{"error":"no"}')
+        if request.path == b"/late":
+            return Late(Response(401, b'{"error":"late"}'), 0.5)
+        request.is_stranger = request.path == b"/stranger"
         if request.path == b"/broken-gate":
             raise RuntimeError("the gate is broken")
         return None

@@ -13,7 +13,7 @@ README = (TESTS / "crash" / "README.md").read_text()
 ROWS = re.findall(r"^\| ([A-Z]{2}\d\d) \| (.*?) ?\| `(\S+?)::(\w+)` \|$", README, re.MULTILINE)
 CATALOGUE = {
     "WA": 18,
-    "WS": 15,
+    "WS": 16,
     "WR": 15,
     "RC": 26,
     "SN": 17,

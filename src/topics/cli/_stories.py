@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from topics.cli import _output as out
 from topics.cli._records import why
-from topics.cli.queue import DEAD_SEQ, dead_letters, records_after
+from topics.cli.queue import cause_of_death, dead_letters, records_after
 from topics.values import Audit, CursorState, Hole, Record, TopicState
+from topics.wire import letters
 
 if TYPE_CHECKING:
     from topics.cli._options import AnyLog
@@ -336,7 +337,9 @@ def _tell_end_of_job(story: Story, log: AnyLog, state: TopicState, seq: int) -> 
     letters_in: str | None = state.config["dead_letter"]
     if letters_in is not None:
         for letter in dead_letters(log, state.topic, letters_in):
-            if letter.meta.get(DEAD_SEQ) == str(seq):
+            if letter.meta.get(letters.SRC_SEQ) == str(seq):
+                if cause := cause_of_death(letter):
+                    story.add(4, f"Its last error was {cause}.")
                 story.add(
                     5,
                     f"As a job it failed too often and is now {letters_in}#{letter.seq}.",

@@ -17,16 +17,12 @@ from topics.cli._options import Decorator, Where, as_json_option, on_a_log, topi
 from topics.cli._types import checked_seq, time_option
 from topics.errors import InvalidRequest, NotAQueue
 from topics.values import Job, Record, TopicState
+from topics.wire import letters
 
 if TYPE_CHECKING:
     from topics.cli._options import AnyLog
 
 PAGE_RECORDS = 1000
-DEAD_FROM, DEAD_DELIVERIES, DEAD_SEQ = (
-    "$dead_letter_from",
-    "$dead_letter_deliveries",
-    "$dead_letter_src_seq",
-)
 _JOB = re.compile(r"(\d+)(?:@lease_([0-9a-f]+))?")
 
 
@@ -173,14 +169,22 @@ def ack(where: Where, *, topic: str, jobs: list[Job | int], node: str, as_json: 
 @_jobs_argument
 @_node
 @time_option("--delay", "delay_ms", help="Nobody gets them before.", default="0s")
+@click.option("--error", metavar="TEXT", help="What went wrong; a dead letter keeps it.")
 @as_json_option
 @on_a_log
 def nack(
-    where: Where, *, topic: str, jobs: list[Job | int], node: str, delay_ms: int, as_json: bool
+    where: Where,
+    *,
+    topic: str,
+    jobs: list[Job | int],
+    node: str,
+    delay_ms: int,
+    error: str | None,
+    as_json: bool,
 ) -> int:
     """Give jobs of TOPIC back, for another try. Those this worker does not hold are skipped."""
     with where.writing() as log:
-        done = log.queue(topic, node=node).nack(jobs, delay_ms=delay_ms)
+        done = log.queue(topic, node=node).nack(jobs, delay_ms=delay_ms, error=error)
     return _tell(done.to_dict(), f"gave back {done.nacked}", done.skipped, as_json=as_json)
 
 
@@ -206,13 +210,14 @@ def dead(where: Where, *, topic: str, most: int, as_json: bool) -> int:
             out.print_json_line({"dead_letter": letters_in, **letter.to_dict(), **kept})
     elif found:
         out.print_table(
-            ["dead letter", "was seq", "deliveries", "died", "tag", "data"],
+            ["dead letter", "was seq", "deliveries", "died", "last error", "tag", "data"],
             (
                 [
                     f"{letters_in}#{letter.seq}",
-                    letter.meta[DEAD_SEQ],
-                    letter.meta[DEAD_DELIVERIES],
+                    letter.meta[letters.SRC_SEQ],
+                    letter.meta[letters.DELIVERIES],
                     out.moment(letter.ts),
+                    cause_of_death(letter),
                     letter.tag,
                     letter.raw.decode(),
                 ]
@@ -267,8 +272,14 @@ def dead_letters(log: AnyLog, topic: str, letters_in: str) -> Iterator[Record]:
     if any(found.topic == letters_in for found in log.topics(prefix=letters_in)):
         for letter in records_after(log, letters_in, 0):
             meta = letter.meta
-            if isinstance(meta, dict) and meta.get(DEAD_FROM) == topic:
+            if isinstance(meta, dict) and meta.get(letters.FROM) == topic:
                 yield letter
+
+
+def cause_of_death(letter: Record) -> str:
+    """What its last worker failed with; empty when the dead letter does not say."""
+    failure = letters.failure_in(letter.meta)
+    return "" if failure is None else f"{failure} (worker {failure.worker})"
 
 
 def records_after(log: AnyLog, topic: str, after: int) -> Iterator[Record]:

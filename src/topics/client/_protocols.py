@@ -17,7 +17,13 @@ class AnyQueue(Protocol):
 
     def ack(self, jobs: Iterable[Job | int]) -> Acked: ...
 
-    def nack(self, jobs: Iterable[Job | int], *, delay_ms: int = 0) -> Nacked: ...
+    def nack(
+        self,
+        jobs: Iterable[Job | int],
+        *,
+        delay_ms: int = 0,
+        error: BaseException | str | None = None,
+    ) -> Nacked: ...
 
     def extend(self, jobs: Iterable[Job | int], *, lease_ms: int) -> Extended: ...
 

@@ -13,6 +13,7 @@ from topics.client._calls import state
 from topics.errors import InvalidRequest, NotAQueue
 from topics.values import Acked, Extended, Job, Nacked, QueueCounts, Redriven
 from topics.wire.jsonbytes import encode
+from topics.wire.letters import error_of
 from topics.wire.tokens import lease_token, parse_lease
 
 Jobs: TypeAlias = Iterable[Job | int]
@@ -88,9 +89,12 @@ def ack(queue: str, node: str, jobs: Jobs) -> Call[Acked]:
     return Call("POST", topic_path(queue, "ack"), _acked, body, idempotent=True)
 
 
-def nack(queue: str, node: str, jobs: Jobs, *, delay_ms: int) -> Call[Nacked]:
+def nack(
+    queue: str, node: str, jobs: Jobs, *, delay_ms: int, error: BaseException | str | None
+) -> Call[Nacked]:
     _check(delay_ms=delay_ms)
-    body = encode(_named(node, jobs) | {"delay_ms": delay_ms})
+    told = {} if error is None else {"error": error_of(error)}
+    body = encode(_named(node, jobs) | {"delay_ms": delay_ms} | told)
     return Call("POST", topic_path(queue, "nack"), _nacked, body, idempotent=True)
 
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from topics.errors import InvalidRequest
-from topics.values import Config, Job
+from topics.values import Config, Failure, Job
+from topics.wire import letters
 
 RENEW_AT = 1 / 3
 """The part of a lease after which it is renewed: two renewals may fail before it ends."""
@@ -90,14 +92,13 @@ def dead_letter(queue: str, config: Config) -> str | None:
     return name if isinstance(name, str) and name != queue else None
 
 
-def burial(queue: str, job: Job) -> tuple[Mapping[str, Any], str]:
+def burial(queue: str, job: Job, error: BaseException, node: str) -> tuple[Mapping[str, Any], str]:
     """A rejected job as a dead letter that `redrive` understands, and the key of its write."""
     meta = job.meta
+    why = Failure(node, time.time_ns() // 1_000_000, **letters.error_of(error))
     signed = {
         **(meta if isinstance(meta, dict) else {}),
-        "$dead_letter_from": queue,
-        "$dead_letter_deliveries": str(job.deliveries),
-        "$dead_letter_src_seq": str(job.seq),
+        **letters.members(queue, job.deliveries, job.seq, why),
     }
     record: dict[str, Any] = {"data": job.raw, "meta": signed}
     if job.tag is not None:

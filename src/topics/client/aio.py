@@ -466,10 +466,19 @@ class AsyncRemoteQueue:
         """Remove finished jobs for good; those no longer held by this worker are `skipped`."""
         return await self._log._run(_queue_calls.ack(self.name, self.node, jobs))
 
-    async def nack(self, jobs: _queue_calls.Jobs, *, delay_ms: int = 0) -> Nacked:
-        """Give jobs back, to be claimed again at once or after a delay."""
+    async def nack(
+        self,
+        jobs: _queue_calls.Jobs,
+        *,
+        delay_ms: int = 0,
+        error: BaseException | str | None = None,
+    ) -> Nacked:
+        """Give jobs back, to be claimed again at once or after a delay.
+
+        `error` is what went wrong; a job that dies of it keeps it in its dead letter.
+        """
         return await self._log._run(
-            _queue_calls.nack(self.name, self.node, jobs, delay_ms=delay_ms)
+            _queue_calls.nack(self.name, self.node, jobs, delay_ms=delay_ms, error=error)
         )
 
     async def extend(self, jobs: _queue_calls.Jobs, *, lease_ms: int) -> Extended:

@@ -18,6 +18,7 @@ import signal
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -179,10 +180,10 @@ class AsyncWorker:
             await self._call(job)
         except Reject as error:
             self._failed(job, error)
-            await self._settle(job, self._bury)
+            await self._settle(job, partial(self._bury, error=error))
         except Exception as error:  # whatever a handler raises means: not done
             self._failed(job, error)
-            await self._settle(job, self._give_back)
+            await self._settle(job, partial(self._give_back, error=error))
         else:
             await self._settle(job, self._finished)
         finally:
@@ -222,15 +223,15 @@ class AsyncWorker:
         await self._queue.ack([job])
         self.done += 1
 
-    async def _give_back(self, job: Job) -> None:
+    async def _give_back(self, job: Job, *, error: Exception) -> None:
         delay_ms = retry_delay_ms(job, self._options.retry_delay_ms)
-        await self._queue.nack([job], delay_ms=delay_ms)
+        await self._queue.nack([job], delay_ms=delay_ms, error=error)
 
-    async def _bury(self, job: Job) -> None:
+    async def _bury(self, job: Job, *, error: Reject) -> None:
         if self._dead_letter is None:
-            await self._queue.nack([job], delay_ms=retry_delay_ms(job, 60_000))
+            await self._queue.nack([job], delay_ms=retry_delay_ms(job, 60_000), error=error)
             return
-        record, key = burial(self.topic, job)
+        record, key = burial(self.topic, job, error, self.node)
         await self._log.append(self._dead_letter, record, idempotency_key=key)
         await self._queue.ack([job])
 

@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from types import FrameType, TracebackType
 from typing import Any, Self
 
@@ -182,10 +183,10 @@ class Worker:
             self._call(job)
         except Reject as error:
             self._failed(job, error)
-            self._settle(job, lambda: self._bury(job))
+            self._settle(job, partial(self._bury, job, error))
         except Exception as error:  # whatever a handler raises means: not done
             self._failed(job, error)
-            self._settle(job, lambda: self._give_back(job))
+            self._settle(job, partial(self._give_back, job, error))
         else:
             self._settle(job, lambda: self._finished(job))
         finally:
@@ -217,14 +218,15 @@ class Worker:
         with self._state:
             self.done += 1
 
-    def _give_back(self, job: Job) -> None:
-        self._queue.nack([job], delay_ms=retry_delay_ms(job, self._options.retry_delay_ms))
+    def _give_back(self, job: Job, error: Exception) -> None:
+        delay_ms = retry_delay_ms(job, self._options.retry_delay_ms)
+        self._queue.nack([job], delay_ms=delay_ms, error=error)
 
-    def _bury(self, job: Job) -> None:
+    def _bury(self, job: Job, error: Reject) -> None:
         if self._dead_letter is None:
-            self._queue.nack([job], delay_ms=retry_delay_ms(job, 60_000))
+            self._queue.nack([job], delay_ms=retry_delay_ms(job, 60_000), error=error)
             return
-        record, key = burial(self.topic, job)
+        record, key = burial(self.topic, job, error, self.node)
         self._log.append(self._dead_letter, record, idempotency_key=key)
         self._queue.ack([job])
 

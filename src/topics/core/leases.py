@@ -29,12 +29,15 @@ from typing import TypeAlias
 import msgspec
 
 from topics.core.facts import LeaseChanged
+from topics.values import Failure
 
 SLACK = 1024
 """Outdated entries a heap may hold beside as many as there are current ones."""
 
 
 NEVER_MS = 1 << 64
+MAX_FAILURES = 4096
+"""Jobs of a queue whose last failure is remembered; those that failed longest ago are forgotten."""
 
 
 class Lease(msgspec.Struct, frozen=True, gc=False):
@@ -89,6 +92,7 @@ class LeaseBook:
         "dead_lettered",
         "delayed",
         "deliveries",
+        "failures",
         "finishing",
         "leased",
         "quiet_until_ms",
@@ -104,6 +108,7 @@ class LeaseBook:
         self.finishing: set[int] = set()
         self.delayed: dict[int, int] = {}  # seq -> ready_at
         self.deliveries: dict[int, int] = {}
+        self.failures: dict[int, Failure] = {}  # the last one of each job, in memory only
         self.reclaim: list[int] = []  # min-heap of seqs
         self.spent: deque[int] = deque()
         self.spent_limit = 0  # deliveries by which jobs were judged spent
@@ -190,11 +195,23 @@ class LeaseBook:
     def forget(self, seqs: Iterable[int]) -> None:
         """These jobs are gone: acked, deleted, evicted or moved."""
         leased, delayed, deliveries = self.leased, self.delayed, self.deliveries
+        failures = self.failures
         for seq in seqs:
             leased.pop(seq, None)
             deliveries.pop(seq, None)
             if delayed:
                 delayed.pop(seq, None)
+            if failures:
+                failures.pop(seq, None)
+
+    def note_failure(self, seqs: Iterable[int], failure: Failure) -> None:
+        """Remember why these jobs came back."""
+        failures = self.failures
+        for seq in seqs:
+            failures.pop(seq, None)
+            failures[seq] = failure
+        while len(failures) > MAX_FAILURES:
+            del failures[next(iter(failures))]
 
     def judge_by(self, limit: int) -> None:
         """Jobs judged spent by another limit are to be judged again."""

@@ -451,6 +451,10 @@ class Topic:
         self.tail = Tail(head + 1)
         self.volatile = RunSet()
         self.volatile_from = head + 1
+        self.forget_leases()
+
+    def forget_leases(self) -> None:
+        """Restart of a queue without durable leases: every live job is as if never handed out."""
         if self.leases is not None:
             self.leases = LeaseBook()
 

@@ -18,6 +18,7 @@ from topics.errors import InvalidRequest
 from topics.queue import Jobs as ClaimedJobs
 from topics.queue import Queues
 from topics.values import Acked, Extended, Job, Nacked, QueueCounts, Redriven
+from topics.wire.letters import error_of
 
 if TYPE_CHECKING:
     from topics.embedded.log import Log
@@ -54,12 +55,23 @@ class Queue:
         op = self._queues.ack(self.name, node=self.node, seqs=seqs, lease_ids=lease_ids)
         return self._log._change(op)
 
-    def nack(self, jobs: Jobs, *, delay_ms: int = 0) -> Nacked:
-        """Give jobs back, to be claimed again at once or after a delay."""
+    def nack(
+        self, jobs: Jobs, *, delay_ms: int = 0, error: BaseException | str | None = None
+    ) -> Nacked:
+        """Give jobs back, to be claimed again at once or after a delay.
+
+        `error` is what went wrong; a job that dies of it keeps it in its dead letter.
+        """
         _check(delay_ms=delay_ms)
         seqs, lease_ids = _named(jobs)
+        told = None if error is None else error_of(error)
         op = self._queues.nack(
-            self.name, node=self.node, seqs=seqs, lease_ids=lease_ids, delay_ms=delay_ms
+            self.name,
+            node=self.node,
+            seqs=seqs,
+            lease_ids=lease_ids,
+            delay_ms=delay_ms,
+            error=None if told is None else (told["type"], told["message"]),
         )
         return self._log._change(op)
 

@@ -30,7 +30,7 @@ def resume_head(
         if doubtful:
             topic.reserved = ceiling_of(topic) + doubtful
             owed = HeadReserved(topic.id, topic.last_ts, topic.reserved)
-        _restart_ephemeral(topic)
+        restart_ephemeral(topic)
     elif keeps_reserved:
         pass
     elif doubtful:
@@ -49,7 +49,7 @@ def _skip(topic: Topic, through: int, kind: int) -> SeqSkipped:
     return skipped
 
 
-def _restart_ephemeral(topic: Topic) -> None:
+def restart_ephemeral(topic: Topic) -> None:
     """Records are gone; seqs go on above every one handed out, and old cursors are told."""
     unclean = topic.reserved > topic.head
     head = ceiling_of(topic)

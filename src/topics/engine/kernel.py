@@ -278,14 +278,19 @@ class Kernel:
 
     def _apply(self, submission: Submission) -> None:
         assert isinstance(submission, FactSubmission)
-        if submission.error is None:
-            self.applied[submission.shard] = submission.last_lfn
-            for fact in submission.facts:
-                self.catalog.apply(fact, generation=self.generation)
-                topic_id = getattr(fact, "topic_id", 0)
-                if topic_id:
-                    self.dirty.add(topic_id)
-        submission.then(submission)
+        try:
+            if submission.error is None:
+                self._publish(submission)
+        finally:
+            submission.then(submission)
+
+    def _publish(self, submission: FactSubmission) -> None:
+        self.applied[submission.shard] = submission.last_lfn
+        for fact in submission.facts:
+            self.catalog.apply(fact, generation=self.generation)
+            topic_id = getattr(fact, "topic_id", 0)
+            if topic_id:
+                self.dirty.add(topic_id)
 
     # Retention
 

@@ -293,7 +293,12 @@ class Lander:
         if error is not None:
             raise self._strand(landing, gate, error) from error
         crashpoint("stage.appended")
-        self._publish(landing)
+        try:
+            self._publish(landing)
+        except Exception as failure:
+            landing.is_certain = False  # some of it may be shown: a restart shows all of it
+            cause = Internal(f"its records could not be published: {failure!r}")
+            raise self._strand(landing, gate, cause) from failure
         crashpoint("stage.published")
         self._kernel.sections.end_landing(gate)
         self._kernel.sections.open(gate)

@@ -23,7 +23,6 @@ import msgspec
 from topics.core.catalog import App, Catalog
 from topics.core.config import parse_json
 from topics.core.facts import Fact
-from topics.core.leases import LeaseBook
 from topics.core.routers import Router
 from topics.core.topic import Topic
 from topics.engine.arenas import Arenas
@@ -348,20 +347,19 @@ def _reconcile(found: Found, replay: Replay, clock: Clock) -> None:
         if owed is not None:
             found.owed.append(owed)
         _check_segments(found, topic, history)
-        if topic.leases is not None:
-            _resume_leases(topic, topic.leases)
+        _resume_leases(topic)
     found.catalog.bytes = sum(topic.bytes for topic in found.catalog)
     for topic in replay.graveyard.values():
         if found.fs.exists(layout.topic_dir(found.path, topic.id)):
             found.warnings.append(f"topic {topic.name!r} was dropped; its files will be removed")
 
 
-def _resume_leases(topic: Topic, leases: LeaseBook) -> None:
-    """Without durable leases every live job is claimable, as often as if it had never been."""
-    if topic.config.leases_durable:
+def _resume_leases(topic: Topic) -> None:
+    if not topic.config.leases_durable:
+        topic.forget_leases()
+    elif topic.leases is not None:
+        leases = topic.leases
         leases.resume([seq for seq, _ in topic.sizes(1, leases.claim_cursor - 1)])
-    else:
-        topic.leases = LeaseBook()
 
 
 def _boot_ids(found: Found, replay: Replay) -> dict[int, bytes]:

@@ -35,7 +35,7 @@ from topics.core.topic import SEQ_BASE, Topic
 from topics.engine import effects
 from topics.engine.arenas import Arenas
 from topics.engine.doubts import Doubts
-from topics.engine.heads import ceiling_of
+from topics.engine.heads import ceiling_of, restart_ephemeral
 from topics.engine.history import SegmentHistory
 from topics.engine.lost_creations import Recreated, recreated
 from topics.engine.originals import Copier, Originals
@@ -108,12 +108,25 @@ class Replay:
             self._recreate([part for number in sorted(generations) for part in generations[number]])
         for number in sorted(generations):
             parts = generations[number]
+            if number > self._contained.generation:
+                self._restart()
             self._originals.index(number, parts, self._contained.holds)
             self._run_generation(number, parts)
         live = set(self._catalog.by_id)
         self._catalog.routers.drop_orphans(live)
         if self._salvage:
             self.doubts.weigh(chain.from_iterable(generations.values()), self._catalog)
+
+    def _restart(self) -> None:
+        """What the start of a run took from its topics: no frame says so, the configuration does.
+
+        A topic that was made durable since must not get it back with the next start.
+        """
+        for topic in self._catalog:
+            if topic.config.durability == "ephemeral":
+                restart_ephemeral(topic)
+            elif not topic.config.leases_durable:
+                topic.forget_leases()
 
     def _run_generation(self, number: int, parts: list[GenerationScan]) -> None:
         agnostic: list[Fact] = []

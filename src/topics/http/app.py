@@ -16,7 +16,15 @@ from topics.errors import (
     Unauthorized,
 )
 from topics.http.access_log import ID_HEADER, RequestIds
-from topics.http.auth import ANYONE, Keyring, Principal, Scope, bearer_token, stream_token
+from topics.http.auth import (
+    ANYONE,
+    KeyId,
+    Keyring,
+    Principal,
+    Scope,
+    bearer_token,
+    stream_token,
+)
 from topics.http.call import Call
 from topics.http.errors import internal, refusal
 from topics.http.fence import PREFLIGHT, is_preflight, refusal_of
@@ -28,7 +36,15 @@ from topics.http.service import Service
 class _Standing:
     """What a request's head says about it; the same for all that come with the same head."""
 
-    __slots__ = ("endpoint", "headers", "is_always", "keyring", "names", "principal")
+    __slots__ = (
+        "endpoint",
+        "headers",
+        "is_always",
+        "is_stranger",
+        "keyring",
+        "names",
+        "principal",
+    )
 
     def __init__(
         self,
@@ -48,6 +64,8 @@ class _Standing:
         """Whose word this is."""
         self.headers = headers
         """What every answer carries because of the origin."""
+        self.is_stranger = keyring.enabled and not principal.key_id
+        """It came without a valid key, where keys are needed."""
         self.is_always = is_always
         """Answered while recovering and draining too."""
 
@@ -78,18 +96,27 @@ class App:
     def begin(self, request: Request) -> Response | None:
         request.echo = ((ID_HEADER, self._ids.id_of(request)),)
         started_ns = time.perf_counter_ns()
+        key_id: KeyId | None = None
         try:
-            request.context = self._admit(request, started_ns)
+            standing = self._standing_of(request)
+            key_id = standing.principal.key_id
+            request.context = self._admit(request, standing, started_ns)
         except TopicsError as error:
-            if error.code == "throttled":
-                self._service.throttled_total += 1
-            answer = refusal(error)
-            # It leads to this stack, which leads to it and to all the input that is being parsed.
-            error.__traceback__ = None
+            answer = self._refuse(request, error, started_ns)
             if self._service.access_log is not None:
-                self._service.access_log.add(request, answer.status, started_ns, None)
+                self._service.access_log.add(request, answer.status, started_ns, key_id)
             return answer
         return None
+
+    def _refuse(self, request: Request, error: TopicsError, started_ns: int) -> Response:
+        service, answer = self._service, refusal(error)
+        # It leads to this stack, which leads to it and to all the input that is being parsed.
+        error.__traceback__ = None
+        if error.code == "throttled":
+            service.throttled_total += 1
+        elif isinstance(error, Unauthorized):
+            return service.strangers.turn_away(request.peer, answer, now_s=started_ns / 1e9)
+        return answer
 
     def __call__(self, request: Request, reply: Reply) -> None:
         admitted: _Admitted = request.context
@@ -112,13 +139,19 @@ class App:
         if self._service.access_log is not None:
             self._service.access_log.add(request, status, admitted.started_ns, key_id)
 
-    def _admit(self, request: Request, started_ns: int) -> _Admitted:
-        service = self._service
+    def _standing_of(self, request: Request) -> _Standing:
         standing: _Standing | None = request.standing
-        if standing is None or standing.keyring is not service.keyring:
+        keyring = self._service.keyring
+        if standing is None or standing.keyring is not keyring:
+            request.is_stranger = keyring.enabled
             standing = self._judge(request)
         elif standing.headers:
             request.echo += standing.headers
+        request.is_stranger = standing.is_stranger
+        return standing
+
+    def _admit(self, request: Request, standing: _Standing, started_ns: int) -> _Admitted:
+        service = self._service
         if (service.engine is None or service.draining) and not standing.is_always:
             _ = service.ready_engine  # raises what is the matter
         endpoint, principal = standing.endpoint, standing.principal

@@ -11,7 +11,7 @@ from topics.engine.effects import Op
 from topics.engine.engine import Engine
 from topics.errors import Forbidden, InvalidRequest, TopicsError, UnsupportedMediaType
 from topics.http.auth import Principal
-from topics.http.errors import internal, refusal
+from topics.http.errors import as_told, internal, refusal
 from topics.http.messages import Headers, Reply, Request, Response
 from topics.http.service import Service
 from topics.wire.query import Query
@@ -120,8 +120,11 @@ class Call:
         """Answer with an error; never raises, since others may be waiting to be answered next."""
         if error.code == "throttled":
             self.service.throttled_total += 1
-        answer = refusal(error)
-        if answer.status == 500:
+        answer = refusal(as_told(error, is_limited=bool(self.principal.prefixes)))
+        if answer.status == 401:
+            now_s = self.started_ns / 1e9
+            answer = self.service.strangers.turn_away(self.request.peer, answer, now_s=now_s)
+        elif answer.status == 500:
             _log.error("request %s failed: %s", self.request_id, error, exc_info=error)
         try:
             self.reply(answer)

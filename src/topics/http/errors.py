@@ -48,6 +48,18 @@ def internal(cause: Exception) -> errors.Internal:
     return failure
 
 
+def as_told(error: errors.TopicsError, *, is_limited: bool) -> errors.TopicsError:
+    """The error as a caller may know it.
+
+    A failure may name topics that had a part in it. A key that is limited to prefixes may not know
+    them, so it is told of the log as a whole, or nothing.
+    """
+    is_failure = isinstance(error, errors.Internal)
+    if is_limited and is_failure and not isinstance(error, errors.LogFull | errors.LogFailed):
+        return errors.Internal()
+    return error
+
+
 def refusal(error: errors.TopicsError) -> Response:
     """An error as an answer."""
     return Response(status_of(error), error_body(error), headers=_headers(error))

@@ -18,7 +18,7 @@ from topics.http import refusals
 from topics.http.body import Body, plan_body
 from topics.http.coding import accepts_gzip, compress
 from topics.http.hub import Hub, log
-from topics.http.messages import Headers, Request, Response, Stream, Upgrade
+from topics.http.messages import Headers, Late, Request, Response, Stream, Upgrade
 from topics.http.turns import Turns
 
 _CODED: Headers = ((b"content-encoding", b"gzip"), (b"vary", b"Accept-Encoding"))
@@ -118,6 +118,9 @@ class Exchange(ABC):
         self.status = response.status
         if self.gone:
             return
+        if type(response) is Late:
+            self._hub.loop.call_later(response.wait_s, self._send_late, response)
+            return
         size = response.size
         if size < self._hub.limits.gzip_min_bytes or not self._may_compress(response):
             self._send_response(response)
@@ -149,6 +152,10 @@ class Exchange(ABC):
             and accepts_gzip(accepted)
             and all(name != b"content-encoding" for name, _ in response.headers)
         )
+
+    def _send_late(self, response: Response) -> None:
+        if not self.gone:
+            self._send_response(response)
 
     def _compress_aside(self, response: Response) -> None:
         """Compress a large body on a pool thread: on the loop it would stall everyone."""

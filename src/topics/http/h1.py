@@ -58,6 +58,7 @@ class H1Connection(asyncio.Protocol):
         "_waits",
         "_websocket",
         "hub",
+        "is_stranger",
     )
 
     def __init__(self, hub: Hub, transport: asyncio.Transport, peer: str) -> None:
@@ -74,6 +75,7 @@ class H1Connection(asyncio.Protocol):
         self._eof = False
         self._lingering = False
         self._websocket: WebSocket | None = None
+        self.is_stranger = True  # no request came with a key, where keys are needed
         transport.set_write_buffer_limits(high=hub.limits.high_water_bytes, low=0)
         hub.add(self)
 
@@ -111,6 +113,8 @@ class H1Connection(asyncio.Protocol):
         exchange = H1Exchange(self, request, keep_alive=True)
         self._line.append(exchange)
         exchange.begin(False)
+        if self.is_stranger:
+            self.is_stranger = request.is_stranger
         if not exchange.answered:
             request.body = body
             exchange.ready = exchange.started = True
@@ -153,6 +157,8 @@ class H1Connection(asyncio.Protocol):
             self.refuse(flaw)
             return
         exchange.begin(not exchange.read)
+        if self.is_stranger:
+            self.is_stranger = exchange.request.is_stranger
         if exchange.expects_continue and not exchange.answered and self._line[0] is exchange:
             self._write(CONTINUE)
 
@@ -161,6 +167,7 @@ class H1Connection(asyncio.Protocol):
         if not exchange.keep_alive:
             self.stop_listening()
         if not exchange.complete():
+            self._bound_line()
             return
         exchange.ready = True
         if self._line[0] is exchange and not self._corked_bytes:

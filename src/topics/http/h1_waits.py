@@ -34,7 +34,8 @@ class Waits:
             if waited > limits.linger_s:
                 self._connection.abort()
         elif reader.phase == IDLE:
-            if waited > limits.idle_timeout_s:
+            is_stranger = self._connection.is_stranger
+            if waited > (limits.stranger_idle_s if is_stranger else limits.idle_timeout_s):
                 self._connection.close()
         elif reader.phase == HEAD:
             if waited > limits.head_timeout_s:

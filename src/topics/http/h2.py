@@ -11,7 +11,8 @@ Body windows are always given back at once, since a body is only useful when it 
 bounds memory is the sum over the connection (`h2_max_bodies_bytes`), beyond which all streams
 but the oldest are refused. A long body counts until its request is answered: it may have to
 wait for its turn. While many answers wait for the peer's windows, further requests
-are not run. Frames that cause work without asking anything are nuisance: they
+are not run. Frames that cause work without asking anything are nuisance, and so are window
+updates beyond what the data sent to the peer gives it reason for: they
 fill a bucket, and a peer that fills it faster than it leaks is sent away.
 """
 
@@ -64,6 +65,7 @@ class H2Connection(asyncio.Protocol):
         "_waiting",
         "_waits",
         "hub",
+        "is_stranger",
     )
 
     def __init__(self, hub: Hub, transport: asyncio.Transport, peer: str) -> None:
@@ -80,6 +82,7 @@ class H2Connection(asyncio.Protocol):
         self._going = False  # no new streams; close after the last one
         self._in_turn = False
         self._scheduled = False
+        self.is_stranger = True  # no request came with a key, where keys are needed
         self._waits = Waits(self)
         self._patience = Patience(burst=limits.h2_nuisance_burst, per_s=limits.h2_nuisance_per_s)
         self._engine = Engine(limits)
@@ -123,11 +126,12 @@ class H2Connection(asyncio.Protocol):
     def _take_slice(self, data: bytes) -> None:
         try:
             for event in self._engine.receive_data(data):
-                handler = _HANDLERS.get(type(event))
-                if handler is not None:
-                    handler(self, event)
-                    if self._deaf:
-                        return
+                _HANDLERS.get(type(event), H2Connection._on_other)(self, event)
+                if self._deaf:
+                    return
+            if self._engine.idle_frames:
+                self._annoyed(self._engine.idle_frames * _OTHER_COST)
+                self._engine.idle_frames = 0
         except ProtocolError:
             self._hang_up()  # the library has queued the GOAWAY that says why
         except Exception:
@@ -170,6 +174,9 @@ class H2Connection(asyncio.Protocol):
         exchange = self._exchanges[stream_id] = H2Exchange(self, request, stream_id)
         exchange.read = not has_body
         exchange.begin(has_body)
+        if self.is_stranger:
+            self.is_stranger = request.is_stranger
+            self._waits.asked = True
         return exchange
 
     def _on_trailers(self, event: events.TrailersReceived) -> None:
@@ -261,6 +268,9 @@ class H2Connection(asyncio.Protocol):
     def _on_settings(self, _event: events.Event) -> None:
         self._annoyed(_SETTINGS_COST)
         self._schedule()
+
+    def _on_other(self, _event: events.Event) -> None:
+        self._annoyed(_OTHER_COST)
 
     def _on_goodbye(self, _event: events.Event) -> None:
         # The library sends nothing after a GOAWAY, so unfinished answers cannot be saved.
@@ -476,6 +486,8 @@ class H2Connection(asyncio.Protocol):
         self._engine.decoder.forget()
         for exchange in tuple(self._exchanges.values()):
             self._waits.check_exchange(exchange, now)
+        if self.is_stranger:
+            self._waits.check_stranger(now, is_busy=bool(self._exchanges))
         self._waits.check_silence(now)
 
     def ping(self) -> None:
@@ -499,7 +511,5 @@ _HANDLERS: dict[type[events.Event], Callable[[H2Connection, Any], None]] = {
     events.WindowUpdated: H2Connection._on_window,
     events.RemoteSettingsChanged: H2Connection._on_settings,
     events.PingReceived: lambda connection, _: connection._annoyed(_PING_COST),
-    events.PriorityUpdated: lambda connection, _: connection._annoyed(_OTHER_COST),
-    events.UnknownFrameReceived: lambda connection, _: connection._annoyed(_OTHER_COST),
     events.ConnectionTerminated: H2Connection._on_goodbye,
 }

@@ -58,11 +58,14 @@ FRAME_BYTES = 2**14
 """What fits a frame, whatever the peer says: it may allow more, never less."""
 _MAX_SHAPES = 4096
 
-_HEADERS, _DATA = 0x1, 0x0
+_HEADERS, _DATA, _WINDOW_UPDATE = 0x1, 0x0, 0x8
 _END_HEADERS, _END_STREAM = 0x4, 0x1
 
 _OPEN = (ConnectionState.IDLE, ConnectionState.SERVER_OPEN)
 _SENDING = (StreamState.OPEN, StreamState.HALF_CLOSED_REMOTE)
+
+_UPDATES_A_FRAME = 2
+"""Of the windows of a stream and of its connection, for what a frame of data took from both."""
 
 _TIDY_AT = 32
 """Streams, closed ones included, from which on it is worth looking which can be forgotten."""
@@ -137,6 +140,8 @@ class Engine(H2Connection):
         self._tidy_at = min(_TIDY_AT, limits.h2_max_streams)
         self._owed = 0  # of the connection's window, for bodies that came by the short way
         self._owed_most = limits.h2_connection_window_bytes // 4  # the library: half
+        self._updates_due = 0  # window updates that the peer has a reason to send
+        self.idle_frames = 0  # frames that asked for nothing and changed nothing
         self._open(limits)
 
     def _open(self, limits: Limits) -> None:
@@ -179,13 +184,28 @@ class Engine(H2Connection):
 
     def _take_long_way(self, events: list[Event], frame: bytes) -> None:
         self._is_settled = False
-        events += super().receive_data(frame)
+        found = super().receive_data(frame)
+        events += found
+        self._count_idle(frame[3], is_heard=bool(found))
         if not KNOWS_THE_LIBRARY:
             return
         self._peer_window = self.remote_settings.initial_window_size
         self._is_settled = (
             self.state_machine.state in _OPEN and not self.incoming_buffer._headers_buffer
         )
+
+    def _count_idle(self, kind: int, *, is_heard: bool) -> None:
+        """Count a frame that nothing came of; the pieces of a long head are the library's to bound.
+
+        A window update has a reason if data was sent, or if a stream was opened: some clients
+        widen the window of each of their streams.
+        """
+        if kind == _HEADERS:
+            self._updates_due += 1
+        elif kind == _WINDOW_UPDATE and self._updates_due:
+            self._updates_due -= 1
+        elif kind == _WINDOW_UPDATE or not (is_heard or self.incoming_buffer._headers_buffer):
+            self.idle_frames += 1
 
     def close_connection(
         self,
@@ -229,6 +249,7 @@ class Engine(H2Connection):
         machine.headers_received = True
         self.streams[stream_id] = stream
         self.highest_inbound_stream_id = stream_id
+        self._updates_due += 1
         self.state_machine.state = ConnectionState.SERVER_OPEN
         events.append(PlainRequest(stream_id, plain.request, ends))
         return True
@@ -291,6 +312,7 @@ class Engine(H2Connection):
         if size:
             start = _START.pack(size >> 8, size & 0xFF, _DATA, _END_STREAM, stream_id)
             self._data_to_send += b"".join((head, start, body))
+            self._updates_due += _UPDATES_A_FRAME
         else:
             self._data_to_send += head
         self.outbound_flow_control_window -= size
@@ -318,6 +340,7 @@ class Engine(H2Connection):
                     left -= room
                     flags = 0 if left else _END_STREAM
                     frames.append(_START.pack(room >> 8, room & 0xFF, _DATA, flags, stream_id))
+                    self._updates_due += _UPDATES_A_FRAME
                 piece = view[at : at + room]
                 frames.append(piece)
                 at += len(piece)
@@ -376,6 +399,7 @@ class Engine(H2Connection):
         """Queue a piece of an answer; raises as the library does."""
         stream = self.streams.get(stream_id)
         size = len(data)
+        self._updates_due += _UPDATES_A_FRAME
         if (
             stream is None
             or stream.state_machine.state not in _SENDING

@@ -12,12 +12,14 @@ if TYPE_CHECKING:
 class Waits:
     """The waits of one connection. The sweep looks at them, so all are exact to one sweep."""
 
-    __slots__ = ("_connection", "_pinged", "_since", "heard")
+    __slots__ = ("_connection", "_idle_since", "_pinged", "_since", "asked", "heard")
 
     def __init__(self, connection: "H2Connection") -> None:
         self._connection = connection
         self._pinged = False
         self._since: float | None = None  # the present wait of the connection itself
+        self._idle_since = 0.0
+        self.asked = True  # a request came since the last look at a stranger
         self.heard = True  # something came since the last look
 
     def check_silence(self, now: float) -> None:
@@ -33,6 +35,14 @@ class Waits:
             self._pinged = True
             self._since = now
             connection.ping()
+
+    def check_stranger(self, now: float, *, is_busy: bool) -> None:
+        """Close on a peer without a key that asks for nothing, whether it answers pings or not."""
+        if self.asked or is_busy:
+            self.asked = False
+            self._idle_since = now
+        elif now - self._idle_since > self._connection.hub.limits.stranger_idle_s:
+            self._connection.drain()
 
     def start_linger(self) -> None:
         """From now on we only wait for the peer to close."""

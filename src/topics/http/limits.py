@@ -44,6 +44,9 @@ class Limits:
     idle_timeout_s: float = 3600.0
     """Between two requests of a kept-alive connection."""
 
+    stranger_idle_s: float = 20.0
+    """The same, for a connection on which no request came with a key, where keys are needed."""
+
     stall_timeout_s: float = 300.0
     """For a peer that has stopped reading a plain response; streams may stall for ever."""
 
@@ -81,6 +84,13 @@ class Limits:
     ws_max_message_bytes: int = 64 * MIB
     ws_max_frame_bytes: int = 16 * MIB
 
+    ws_small_frame_bytes: int = 1 * KIB
+    """A frame shorter than this that ends no message is a nuisance, as a ping is."""
+
+    ws_nuisance_burst: int = 2000
+    ws_nuisance_per_s: int = 200
+    """As in HTTP/2: how many of them are taken in a burst, and how fast that is forgiven."""
+
     gzip_min_bytes: int = 1024
     """Smallest response body worth compressing."""
 
@@ -93,6 +103,7 @@ class Limits:
             self.head_timeout_s,
             self.body_timeout_s,
             self.idle_timeout_s,
+            self.stranger_idle_s,
             self.stall_timeout_s,
             self.linger_s,
             self.h2_ping_s,

@@ -33,6 +33,7 @@ class Request:
     standing: Any = None  # the application's too: what it found out from the head alone
     echo: Headers = ()  # set by the application: what every answer to it carries
     wants_websocket: bool = False
+    is_stranger: bool = False  # set by the application: keys are needed, and this one had none
     may_run_ahead: bool = True  # set by the application: beside equal ones, before or behind it
     _query: Query | None = None
 
@@ -108,6 +109,18 @@ class Response:
     def parts(self) -> tuple[bytes, ...]:
         """The body as it lies in memory."""
         return (self.body,)
+
+
+class Late(Response):
+    """A complete answer that is held back for some seconds."""
+
+    __slots__ = ("wait_s",)
+
+    def __init__(self, answer: Response, wait_s: float) -> None:
+        super().__init__(
+            answer.status, answer.body, content_type=answer.content_type, headers=answer.headers
+        )
+        self.wait_s = wait_s
 
 
 class Spliced(Response):

@@ -53,6 +53,7 @@ def nack(call: Call) -> None:
             seqs=sent.seqs,
             lease_ids=sent.leases,
             delay_ms=sent.delay_ms,
+            error=sent.failure,
         ),
         lambda done: call.answer(responses.present(done, call.spent())),
     )

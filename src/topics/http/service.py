@@ -19,6 +19,7 @@ from topics.http.errors import internal
 from topics.http.fence import Fence
 from topics.http.known_pages import KnownPages
 from topics.http.lane import Lane
+from topics.http.strangers import Strangers
 from topics.queue import Queues
 from topics.storage.wal.shard import ShardState
 
@@ -79,6 +80,7 @@ class Service:
 
     def __post_init__(self) -> None:
         self.lane = Lane(self.clock)
+        self.strangers = Strangers()
 
     @property
     def ready_engine(self) -> Engine:

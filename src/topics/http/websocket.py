@@ -2,7 +2,8 @@
 
 wsproto does the framing. It keeps what it has not parsed, so pausing takes effect between two
 messages and not only at the next read from the socket. One read can bring tens of thousands of
-tiny frames, so they are handled for a few milliseconds at a time.
+tiny frames, so they are handled for a few milliseconds at a time. A peer whose frames come to no
+message is sent away: nothing is written to it, so nothing would tell that it has long gone.
 """
 
 import asyncio
@@ -14,13 +15,14 @@ from collections.abc import Callable
 from io import BytesIO
 
 from wsproto.connection import Connection, ConnectionState, ConnectionType
-from wsproto.events import BytesMessage, CloseConnection, Event, Ping, TextMessage
+from wsproto.events import BytesMessage, CloseConnection, Event, Ping, Pong, TextMessage
 from wsproto.frame_protocol import CloseReason
 from wsproto.utilities import generate_accept_token
 
 from topics.http.exchange import call_safely
 from topics.http.hub import Hub, log
 from topics.http.messages import Request, Upgrade
+from topics.http.patience import Patience
 
 _KEY_BYTES = 16
 _HOLD_OUTPUT, _HOLD_APPLICATION, _HOLD_TURN = 1, 2, 4
@@ -57,6 +59,7 @@ class WebSocket(asyncio.Protocol, Upgrade):
         "_message_bytes",
         "_on_over",
         "_partial",
+        "_patience",
         "_processing",
         "_proto",
         "_since",
@@ -73,6 +76,8 @@ class WebSocket(asyncio.Protocol, Upgrade):
         self._proto = Connection(ConnectionType.SERVER)
         self._on_over: Callable[[], None] | None = on_over
         self._holds = 0
+        limits = hub.limits
+        self._patience = Patience(burst=limits.ws_nuisance_burst, per_s=limits.ws_nuisance_per_s)
         self._deaf = False
         self._processing = False
         self._partial: BytesIO | None = None  # of an unfinished message; text stays encoded
@@ -99,7 +104,7 @@ class WebSocket(asyncio.Protocol, Upgrade):
             self._process()
 
     def _process(self) -> None:
-        if self._processing or self._holds:
+        if self._processing or self._holds or self._deaf:
             return
         self._processing = True
         deadline = time.monotonic() + _TURN_S
@@ -121,7 +126,11 @@ class WebSocket(asyncio.Protocol, Upgrade):
     def _handle(self, event: Event) -> None:
         if isinstance(event, TextMessage | BytesMessage):
             self._take_piece(event)
+        elif isinstance(event, Pong):
+            self._annoyed()
         elif isinstance(event, Ping):
+            if self._annoyed():
+                return
             if self._proto.state is ConnectionState.OPEN:
                 self._write(self._proto.send(event.response()))
                 if self.queued_bytes > self._hub.limits.high_water_bytes:
@@ -144,7 +153,10 @@ class WebSocket(asyncio.Protocol, Upgrade):
             self._fail(CloseReason.MESSAGE_TOO_BIG, "message too big")
             return
         if event.frame_finished:
+            is_small = self._frame_bytes < limits.ws_small_frame_bytes
             self._frame_bytes = 0
+            if is_small and not event.message_finished and self._annoyed():
+                return
         if self._partial is not None or not event.message_finished:
             self._partial = self._partial or BytesIO()
             self._partial.write(encoded)
@@ -154,6 +166,13 @@ class WebSocket(asyncio.Protocol, Upgrade):
             encoded, self._partial = self._partial.getvalue(), None
         self._message_bytes = 0
         self._deliver(encoded, is_text=isinstance(event, TextMessage))
+
+    def _annoyed(self) -> bool:
+        """A frame made work and came to nothing; whether there has been too much of that."""
+        is_fine = self._patience.spend(1, now_s=time.monotonic())
+        if not is_fine:
+            self._fail(CloseReason.POLICY_VIOLATION, "too many small frames")
+        return not is_fine
 
     def _deliver(self, message: bytes, *, is_text: bool) -> None:
         callback = self.on_text if is_text else self.on_binary

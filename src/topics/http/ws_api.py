@@ -25,6 +25,7 @@ from topics.engine.writing import Timing
 from topics.errors import Forbidden, Internal, InvalidRequest, MisspeltField, TopicsError
 from topics.http.auth import Scope
 from topics.http.call import Call
+from topics.http.errors import as_told, internal
 from topics.http.messages import Upgrade
 from topics.http.records_api import batch_of
 from topics.http.routing import Endpoint, Resource, Routes
@@ -179,9 +180,8 @@ class Socket:
             self._run(command, long_write)
         except TopicsError as error:
             self._fail(command, error)
-        except Exception:
-            _log.exception("a WebSocket command failed")
-            self._fail(command, Internal())
+        except Exception as error:
+            self._fail(command, internal(error))
 
     def _run(self, command: Command, long_write: WriteRequest | None) -> None:
         match command:
@@ -197,7 +197,10 @@ class Socket:
     def _fail(self, command: Command, error: TopicsError) -> None:
         if error.code == "throttled":
             self._service.throttled_total += 1
-        self._sink.send(ws.command_failed(command.request_id, error))
+        elif isinstance(error, Internal):
+            _log.error("a WebSocket command failed: %s", error, exc_info=error)
+        told = as_told(error, is_limited=bool(self._principal.prefixes))
+        self._sink.send(ws.command_failed(command.request_id, told))
 
     def _start(self, command: Command, op: Op[T], answer: Callable[[T], None]) -> None:
         """Run an operation; the next command is read when it has been answered."""

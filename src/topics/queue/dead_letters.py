@@ -13,10 +13,10 @@ from topics.core.topic import Topic
 from topics.engine.effects import Gate, Op
 from topics.engine.engine import Engine
 from topics.errors import InvalidRequest, RecordTooLarge, TopicFull, TopicsError
-from topics.values import Record, Redriven
+from topics.values import Failure, Record, Redriven
+from topics.wire import letters as wire_letters
 from topics.wire.jsonbytes import drop_members, splice_members
 
-MEMBERS = ("$dead_letter_from", "$dead_letter_deliveries", "$dead_letter_src_seq")
 LETTERS_AT_ONCE = 256
 REDRIVE_PAGE = 256
 RETRY_UNREADABLE_MS = 5000
@@ -80,7 +80,11 @@ class DeadLetters:
         assert leases is not None
         if not records or dead_letter is None:
             return not records
-        letters = [_letter(topic.name, r, leases.deliveries.get(r.seq, 0)) for r in records]
+        counts, failures = leases.deliveries, leases.failures
+        letters = [
+            _letter(topic.name, record, counts.get(record.seq, 0), failures.get(record.seq))
+            for record in records
+        ]
         try:
             yield from self._engine.append(dead_letter, _joined(letters))
             moved = yield from self._engine.delete_seqs(topic, [record.seq for record in records])
@@ -134,13 +138,13 @@ def letters_of(topic: Topic, source: str | None) -> str:
     return chosen
 
 
-def _letter(queue: str, record: Record, deliveries: int) -> RecordBatch:
+def _letter(queue: str, record: Record, deliveries: int, failure: Failure | None) -> RecordBatch:
     """The copy that goes to the dead letters; meta that is no object is replaced."""
     meta = record.raw_meta or b"{}"
     if not meta.startswith(b"{"):
         meta = b"{}"
-    values = (queue, str(deliveries), str(record.seq))
-    meta = splice_members(drop_members(meta, MEMBERS), dict(zip(MEMBERS, values, strict=True)))
+    told = wire_letters.members(queue, deliveries, record.seq, failure)
+    meta = splice_members(drop_members(meta, wire_letters.MEMBERS), told)
     return RecordBatch([record.raw], [meta], [record.tag], [record.node])
 
 
@@ -159,9 +163,9 @@ def _joined(letters: Sequence[RecordBatch]) -> RecordBatch:
 
 def _is_letter_of(record: Record, queue: str) -> bool:
     meta = record.meta
-    return isinstance(meta, dict) and meta.get(MEMBERS[0]) == queue
+    return isinstance(meta, dict) and meta.get(wire_letters.FROM) == queue
 
 
 def _redriven(record: Record) -> RecordBatch:
-    meta = drop_members(record.raw_meta or b"{}", MEMBERS)
+    meta = drop_members(record.raw_meta or b"{}", wire_letters.MEMBERS)
     return RecordBatch([record.raw], [b"" if meta == b"{}" else meta], [record.tag], [record.node])

@@ -32,7 +32,7 @@ from topics.queue.fetching import Fetcher
 from topics.queue.holding import Named, hold
 from topics.queue.jobs import NO_JOBS, Claimed
 from topics.queue.read_ahead import Background
-from topics.values import Acked, Extended, Nacked, QueueCounts, Redriven
+from topics.values import Acked, Extended, Failure, Nacked, QueueCounts, Redriven
 
 MAX_NODE_BYTES = 128
 MAX_DELAY_MS = 86_400_000
@@ -315,8 +315,9 @@ class Queues:
         seqs: Sequence[int],
         lease_ids: Sequence[int | None] = (),
         delay_ms: int = 0,
+        error: tuple[str, str] | None = None,
     ) -> Op[Nacked]:
-        """Give jobs back, for now or for later."""
+        """Give jobs back, for now or for later. `error`: type and message of what went wrong."""
         named = self.named(node, seqs, lease_ids)
         topic, _ = self._queue(name)
         if self._has_expired(topic):
@@ -324,7 +325,10 @@ class Queues:
         leases = self._swept(topic)
         held: dict[int, Lease] = {}
         skipped = hold(leases, named, held)
-        ready_at = self._kernel.clock.now_ms() + min(delay_ms, MAX_DELAY_MS) if delay_ms else None
+        now_ms = self._kernel.clock.now_ms()
+        ready_at = now_ms + min(delay_ms, MAX_DELAY_MS) if delay_ms else None
+        if error is not None:
+            leases.note_failure(held, Failure(node, now_ms, *error))
         self._release(topic, {seq: lease.lease_id for seq, lease in held.items()}, ready_at)
         ready, in_flight = self.counts(topic)
         return Nacked(name, len(held), skipped, ready, in_flight)

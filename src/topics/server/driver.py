@@ -164,9 +164,10 @@ class Driver:
         self.in_flight -= 1
         try:
             task.done(answer, error)
-        finally:
-            if self._idle is not None and not self.in_flight:
-                self._idle.set()
+        except Exception:  # the operations behind it wait for their answers all the same
+            _log.exception("the answer of an operation could not be given")
+        if self._idle is not None and not self.in_flight:
+            self._idle.set()
 
     async def idle(self) -> None:
         """Wait until no operation is under way."""

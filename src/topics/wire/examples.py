@@ -408,7 +408,11 @@ EXAMPLES: Mapping[str, Example] = {
     ),
     "nackJobs": Example(
         path={"topic": "mails"},
-        body={"node": "worker-1", "seqs": [2]},
+        body={
+            "node": "worker-1",
+            "seqs": [2],
+            "error": {"type": "SMTPServerDisconnected", "message": "connection lost"},
+        },
         answer={
             "topic": "mails",
             "nacked": 1,

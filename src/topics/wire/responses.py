@@ -6,12 +6,13 @@ what the Python API returns in another form than the wire is turned over here.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 import msgspec
 
-from topics.errors import TopicsError
+from topics.errors import Internal, TopicsError
 from topics.values import Ack, Created, Holes, JobRow, Page, Tombstone, TopicState, Value
 from topics.wire.shapes import Health, Ready
 from topics.wire.tokens import LEASE_TOKEN
@@ -94,8 +95,19 @@ def envelope(code: str, message: str, detail: Mapping[str, object] | None = None
 
 
 def message_of(error: TopicsError) -> str:
-    """The text of an error, never empty; file names in it need not be valid Unicode."""
-    return str(error).encode(errors="replace").decode() or error.code
+    """The text of an error, never empty; file names in it need not be valid Unicode.
+
+    Of a path in the text of a failure only the last part is told: where a server keeps its files is
+    not for its clients. The server's log has the text as it is.
+    """
+    text = str(error).encode(errors="replace").decode()
+    if isinstance(error, Internal):
+        text = _BARE_PATH.sub("", _QUOTED_PATH.sub(r"\1\2\1", text))
+    return text or error.code
+
+
+_QUOTED_PATH = re.compile(r"""(['"])/(?:(?!\1).)*/((?:(?!\1)[^/])*)\1""")
+_BARE_PATH = re.compile(r"""(?<![^\s('"=:,])/(?:[^/\s'"]+/)+""")
 
 
 # Topics

@@ -75,15 +75,20 @@ def test_a_failed_job_waits_longer_each_time_up_to_a_minute() -> None:
 
 @pytest.mark.parametrize("meta", [None, b"[1]", b'{"k":"v"}'])
 def test_a_buried_job_is_signed_like_a_dead_letter_of_the_queue(meta: bytes | None) -> None:
-    record, key = burial("q", job(7, deliveries=2, meta=meta))
+    error = Reject("no such picture")
+    record, key = burial("q", job(7, deliveries=2, meta=meta), error, "w1")
     signed = record["meta"]
     assert signed["$dead_letter_from"] == "q"
     assert signed["$dead_letter_deliveries"] == "2"
     assert signed["$dead_letter_src_seq"] == "7"
+    assert signed["$dead_letter_error_type"] == "Reject"
+    assert signed["$dead_letter_error"] == "no such picture"
+    assert signed["$dead_letter_worker"] == "w1"
+    assert int(signed["$dead_letter_failed_at"]) > 0
     assert (signed.get("k") == "v") is (meta == b'{"k":"v"}')
     assert (record["data"], record["tag"]) == (b'{"a":1}', "tag")
-    assert key == burial("q", job(7))[1]
-    assert key != burial("q", job(8))[1]
+    assert key == burial("q", job(7), error, "w1")[1]
+    assert key != burial("q", job(8), error, "w1")[1]
 
 
 def test_a_queue_is_not_its_own_dead_letter() -> None:

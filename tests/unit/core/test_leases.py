@@ -1,7 +1,8 @@
 """The lease projection: who holds which job, and what a replayed event changes."""
 
 from topics.core.facts import LeaseChanged
-from topics.core.leases import SLACK, Lease, LeaseBook
+from topics.core.leases import MAX_FAILURES, SLACK, Lease, LeaseBook
+from topics.values import Failure
 
 
 def event(
@@ -129,3 +130,22 @@ def test_who_is_granted_nothing_leaves_nothing_to_watch() -> None:
     book.grant([1, 2], [7, 8], [("a", 0, 100), ("b", 2, 500), ("c", 0, 200)])
     assert book.next_event_ms() == 501
     assert book.leased == {1: Lease(7, "b", 500), 2: Lease(8, "b", 500)}
+
+
+def test_the_last_failure_of_a_job_is_known_until_the_job_is_gone() -> None:
+    book = LeaseBook()
+    first, second = Failure("w", 1, "E", "one"), Failure("w", 2, "E", "two")
+    book.note_failure([1, 2], first)
+    book.note_failure([1], second)
+    assert book.failures == {2: first, 1: second}
+    book.forget([1])
+    assert book.failures == {2: first}
+
+
+def test_failures_of_only_so_many_jobs_are_remembered() -> None:
+    book = LeaseBook()
+    failure = Failure("w", 1, "E", "one")
+    book.note_failure([1], failure)
+    book.note_failure(range(2, MAX_FAILURES + 2), failure)
+    assert len(book.failures) == MAX_FAILURES
+    assert 1 not in book.failures

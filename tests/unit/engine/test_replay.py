@@ -363,3 +363,57 @@ def test_a_remembered_key_answers_in_every_later_life() -> None:
         ack = store.log.append("a", {"data": "again"}, idempotency_key="k")
         assert ack.deduped
         assert (ack.first_seq, ack.last_seq, ack.head_seq) == (1, 2, 2)
+
+
+# What a restart takes away, and no frame says
+
+
+@pytest.mark.parametrize("end", [Store.kill, Store.restart, Store.lose_power])
+@pytest.mark.parametrize("durability", ["memory", "disk", "fsync"])
+def test_what_an_ephemeral_topic_lost_in_a_restart_stays_lost_when_it_becomes_durable(
+    end: Callable[[Store], object], durability: str
+) -> None:
+    store = Store()
+    store.log.create("a", durability="fsync")
+    store.log.append("a", {"data": 1}, idempotency_key="k")
+    store.log.set_cursor("a", "reader", 1)
+    store.log.create("a", durability="ephemeral")
+    end(store)
+    assert not store.log.cursors("a")
+    store.log.create("a", durability=durability)
+    head = store.log.state("a").head_seq
+    seen = []
+    for way in each_way_back(store):
+        assert not store.log.cursors("a"), way
+        seen.append(store.log.audit("a").to_dict())
+        assert store.log.state("a").head_seq >= head
+    assert len({audit["lost_crash"] for audit in seen}) == 1
+    ack = store.log.append("a", {"data": 2}, idempotency_key="k")
+    assert not ack.deduped
+    assert payloads(store, "a") == [(ack.first_seq, 2)]
+
+
+def test_leases_that_a_restart_ended_stay_ended_when_leases_become_durable() -> None:
+    store = leased(durable=True)
+    store.log.create("q", type="queue", durability="fsync", leases_durable=False)
+    store.kill()
+    store.log.create("q", type="queue", durability="fsync", leases_durable=True)
+    for way in each_way_back(store):
+        book = store.topic("q").leases
+        assert book is not None
+        assert not book.leased, way
+        assert not book.delayed
+        assert not book.deliveries
+
+
+def test_a_restart_before_the_snapshot_takes_nothing_of_what_came_after_it() -> None:
+    store = Store()
+    store.log.create("a", durability="fsync")
+    store.kill()
+    store.log.append("a", {"data": 1}, idempotency_key="k")
+    store.log.set_cursor("a", "reader", 1)
+    store.log.create("a", durability="ephemeral")
+    store.log.checkpoint()
+    store.log.create("a", durability="disk")
+    for way in each_way_back(store):
+        assert [cursor.seq for cursor in store.log.cursors("a")] == [1], way

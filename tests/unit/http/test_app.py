@@ -14,9 +14,10 @@ from topics.engine.settings import EngineSettings
 from topics.errors import TopicsError
 from topics.http.app import App
 from topics.http.auth import Keyring, Scope
-from topics.http.messages import Request
+from topics.http.messages import Late, Request, Response
 from topics.http.routing import Endpoint, Resource, Routes
 from topics.http.service import HttpLimits, Service
+from topics.http.strangers import BURST
 from topics.testing import ManualClock
 
 
@@ -111,3 +112,30 @@ def test_only_what_writes_runs_before_its_turn(app: App, service: Service) -> No
         assert status(app, request) is None
         assert request.may_run_ahead is expected
         app.end(request, 200)
+
+
+def test_a_caller_that_guesses_keys_is_refused_late_and_one_with_a_key_is_not(app: App) -> None:
+    def guess() -> Response | None:
+        headers = {b"authorization": b"Bearer guessed"}
+        return app.begin(Request("GET", b"/v0/topics/t", headers, version="1.1", peer="there:1"))
+
+    refusals = [guess() for _ in range(BURST + 1)]
+    assert [type(refusal) for refusal in refusals] == [Response] * BURST + [Late]
+    friend = ask()
+    friend.peer = "there:2"
+    assert status(app, friend) is None
+    assert not friend.is_stranger
+
+
+@pytest.mark.parametrize(
+    ("keys", "token", "is_stranger"),
+    [("", "", False), ("secret", "", True), ("secret", "wrong", True), ("secret", "secret", False)],
+)
+def test_a_stranger_is_whoever_has_no_valid_key_where_keys_are_needed(
+    app: App, service: Service, keys: str, token: str, is_stranger: bool
+) -> None:
+    service.keyring = Keyring(keys)
+    headers = {b"authorization": b"Bearer %b" % token.encode()}
+    request = Request("GET", b"/v0/topics/t", headers, version="1.1", peer="")
+    app.begin(request)
+    assert request.is_stranger is is_stranger

@@ -50,6 +50,33 @@ def test_a_spent_job_becomes_a_letter_that_says_where_it_came_from() -> None:
     assert shop.counts().dead_lettered == 1
 
 
+def fail(shop: Shop, seq: int = 1, error: tuple[str, str] | None = ("ValueError", "bad")) -> None:
+    assert shop.claim("w") == [seq]
+    run(shop.queues.nack(QUEUE, node="w", seqs=[seq], error=error))
+
+
+def test_a_letter_keeps_what_the_last_worker_failed_with_until_it_is_redriven() -> None:
+    shop = shop_with()
+    shop.append(1, meta=b'{"a":1}')
+    fail(shop)
+    assert shop.claim() == []
+    ((_, _, meta),) = shop.datas(LETTERS)
+    assert meta == {
+        "a": 1,
+        "$dead_letter_from": QUEUE,
+        "$dead_letter_deliveries": "1",
+        "$dead_letter_src_seq": "1",
+        "$dead_letter_error_type": "ValueError",
+        "$dead_letter_error": "bad",
+        "$dead_letter_worker": "w",
+        "$dead_letter_failed_at": str(shop.clock.now_ms()),
+    }
+    assert redrive(shop).moved == 1
+    assert [meta for _, _, meta in shop.datas(QUEUE)] == [{"a": 1}]
+    assert shop.topic.leases is not None
+    assert not shop.topic.leases.failures, "a job that is gone leaves nothing behind"
+
+
 @pytest.mark.parametrize("meta", [b"", b"[1]", b'"text"', b'{"$dead_letter_from":"other"}'])
 def test_meta_that_is_no_object_or_an_old_letter_is_replaced(meta: bytes) -> None:
     shop = shop_with()

@@ -311,3 +311,39 @@ def test_an_error_always_has_a_message_that_can_be_sent() -> None:
 def test_probes_say_nothing_of_performance() -> None:
     assert health(version="1.2", uptime_ms=5) == b'{"status":"ok","version":"1.2","uptime_ms":5}'
     assert ready(topics=3) == b'{"status":"ready","wal_replay_complete":true,"topics":3}'
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "the stage could not be written: [Errno 28] No space left on device: "
+            "'/srv/my data/it\\'s/stages/a.tmp' -> '/srv/my data/stages/a'; stage it again",
+            "",
+        ),
+        (
+            """log shard 0 failed (write: [Errno 5] Input/output error: "/srv/it's/wal/0.log")""",
+            'log shard 0 failed (write: [Errno 5] Input/output error: "0.log")',
+        ),
+        (
+            "[Errno 2] No such file or directory: '/data/segments/00/1.seg'",
+            "[Errno 2] No such file or directory: '1.seg'",
+        ),
+        ("cannot read /srv/topics/wal/00.log, or (/srv/x/y)", "cannot read 00.log, or (y)"),
+        ("records of topic 'a/b' could not be read", "records of topic 'a/b' could not be read"),
+    ],
+)
+def test_where_a_server_keeps_its_files_is_not_told(text: str, told: str) -> None:
+    message = json.loads(error_body(errors.Internal(text)))["error"]["message"]
+    assert "/srv" not in message
+    assert "/data" not in message
+    if told:
+        assert message == told
+    else:
+        assert message.startswith("the stage could not be written: [Errno 28] No space left")
+        assert message.endswith("; stage it again")
+
+
+def test_a_path_in_what_a_client_asked_for_is_told_as_it_was() -> None:
+    message = json.loads(error_body(errors.NotFound("the path /v0/nothing/here")))
+    assert "/v0/nothing/here" in message["error"]["message"]

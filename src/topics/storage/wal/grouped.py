@@ -16,8 +16,8 @@ answers each submission in log order.
   frame with a seq whose predecessor is missing would be a gap in the log. The shard therefore
   refuses until every submission made so far is answered, which is when the owner has taken back
   the seqs of all of them.
-- If the thread dies, whatever is pending fails and so does everything submitted later. No
-  submission is ever left without an answer.
+- If the thread dies, or a submission that is in the log cannot be published, whatever is pending
+  fails and so does everything submitted later. No submission is ever left without an answer.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from typing import TypeAlias
 
 from topics.errors import Internal, LogFailed
 from topics.storage import layout
+from topics.storage.wal.answering import stop_unpublished
 from topics.storage.wal.inline import close_all
 from topics.storage.wal.settings import WalSettings
 from topics.storage.wal.shard import Shard, ShardState
@@ -244,14 +245,16 @@ class _Lane:
     def _answer(self, submission: Submission) -> None:
         """Tell a submission what became of it.
 
-        When the last open submission of a shard that failed is answered, the shard takes writes
-        again (unless the failure is final): every topic has its seqs back by then.
+        If that fails, so does everything behind it: see `answering`. When the last open submission
+        of a shard that failed is answered, the shard takes writes again (unless the failure is
+        final): every topic has its seqs back by then.
         """
         submission.done = True
         try:
             submission.on_done(submission)
-        finally:
-            self.answered += 1
+        except Exception as error:
+            self.refusing = self._failing = stop_unpublished(self.shard, submission, error)
+        self.answered += 1
         if self.answered == self.submitted:
             self.refusing = self._failing = None
 

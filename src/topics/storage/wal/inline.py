@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from topics.errors import Internal
 from topics.storage import layout
+from topics.storage.wal.answering import stop_interrupted, stop_unpublished
 from topics.storage.wal.shard import Shard, ShardState
 from topics.storage.wal.stats import ShardStats
 from topics.storage.wal.submission import Position, Submission
@@ -21,13 +22,28 @@ class InlineCommitter:
         self._shards = tuple(shards)
 
     def submit(self, submission: Submission) -> None:
-        """Commit now; `on_done` has run when this returns, with `error` set after a failure."""
+        """Commit now; `on_done` has run when this returns, with `error` set after a failure.
+
+        A failure of `on_done` itself is one too: see `answering`.
+        """
+        shard = self._shards[submission.shard]
         try:
-            self._shards[submission.shard].commit(submission)
+            shard.commit(submission)
         except Internal as error:
             submission.error = error
+        except BaseException as error:
+            stop_interrupted(shard, submission, error)
+            submission.done = True
+            submission.on_done(submission)  # with an error it only takes its seqs back
+            raise
         submission.done = True
-        submission.on_done(submission)
+        try:
+            submission.on_done(submission)
+        except Exception as error:
+            stop_unpublished(shard, submission, error)
+        except BaseException as error:
+            stop_unpublished(shard, submission, error)
+            raise
 
     def room(self, shard: int, size: int) -> bool:
         """Always: nothing is ever queued."""

@@ -12,6 +12,7 @@ from typing import TypeVar
 from msgspec import UNSET, UnsetType, field
 
 from topics.wire.decoding import BodyDecoder
+from topics.wire.letters import MAX_MESSAGE_CHARS, MAX_TYPE_CHARS, clipped
 from topics.wire.numbers import U32, U64, Body
 from topics.wire.tokens import parse_lease
 
@@ -37,10 +38,28 @@ class AckBody(Body):
         return [parse_lease(token) for token in self.lease_ids]
 
 
+class JobError(Body):
+    """What went wrong with jobs that are given back; too long a text is cut."""
+
+    type: str = ""
+    message: str = ""
+
+
 class NackBody(AckBody):
-    """Jobs a worker gives back, for now or for later."""
+    """Jobs a worker gives back, for now or for later, and what went wrong with them."""
 
     delay_ms: U64 = 0
+    error: JobError | None = None
+
+    @property
+    def failure(self) -> tuple[str, str] | None:
+        """Type and message of the error, cut to what is kept."""
+        if self.error is None:
+            return None
+        return (
+            clipped(self.error.type, MAX_TYPE_CHARS),
+            clipped(self.error.message, MAX_MESSAGE_CHARS),
+        )
 
 
 class ExtendBody(AckBody, kw_only=True):

@@ -335,6 +335,39 @@ def test_ws14_a_dead_writer_fails_what_is_pending_and_what_comes() -> None:
             owner.committer.close()
 
 
+@pytest.mark.parametrize("at_once", [False, True])
+def test_ws16_what_cannot_be_published_fails_with_all_behind_it_and_stops_the_shard(
+    at_once: bool,
+) -> None:
+    with running(SimDisk(), at_once=at_once) as owner:
+        owner.append(b"1")
+        with stalled(owner) as held:
+            raising = owner.submit(b"2")
+            raising.on_done = publishes_nothing
+            behind = [owner.submit(b"3", durable=number % 2 == 0) for number in range(4)]
+        owner.settle(held, raising, *behind)
+        assert held.error is None
+        assert all(isinstance(each.error, LogFailed) for each in (raising, *behind))
+        assert owner.committer.in_flight(0) == 0
+        assert owner.committer.state(0) is ShardState.FAILED
+        assert isinstance(owner.append(b"4").error, LogFailed)
+
+
+def test_ws16_a_write_done_on_the_spot_that_cannot_be_published_is_refused() -> None:
+    with running(SimDisk(), at_once=True) as owner:
+        submission = owner.log.submission(b"1", durable=False)
+        submission.on_done = publishes_nothing
+        owner.committer.submit(submission)
+        assert submission.done
+        assert isinstance(submission.error, LogFailed)
+        assert owner.committer.state(0) is ShardState.FAILED
+        assert isinstance(owner.append(b"2", durable=False).error, LogFailed)
+
+
+def publishes_nothing(submission: Submission) -> None:
+    raise OSError(errno.EIO, "cannot be read")
+
+
 def test_ws10_closing_settles_what_is_queued() -> None:
     disk = SimDisk()
     owner = Owner(disk)
