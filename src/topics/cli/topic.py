@@ -198,5 +198,5 @@ def drop(where: Where, *, topic: str, if_empty: bool, yes: bool, as_json: bool) 
         out.print_json(gone.to_dict())
     else:
         routers = f" and routers {', '.join(gone.routers_removed)}" if gone.routers_removed else ""
-        print(f"dropped {topic}{routers}")
+        print(f"dropped {topic}{out.safe(routers)}")
     return OK
