@@ -11,12 +11,11 @@ from topics.engine.settings import EngineSettings
 from topics.storage.fs import Fs
 from topics.testing import ManualClock, SimDisk
 from topics.values import Record, Tombstone
-from topics.wire.words import Durability
 
 DATA_DIR = "/data"
 SPARE = 64
 """Zeros left behind the end of a log file."""
-CLASSES: tuple[Durability, ...] = ("ephemeral", "memory", "disk", "fsync")
+CLASSES = ("ephemeral", "memory", "disk", "fsync")
 
 
 @dataclass

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import pytest
 from tests.crash.stores import opened
@@ -30,7 +29,7 @@ def values(log: Log, name: str) -> list[int]:
     return [event.data for event in events if isinstance(event, Record)]
 
 
-def with_queue(fs: Fs, clock: ManualClock, **config: Any) -> Log:  # noqa: ANN401
+def with_queue(fs: Fs, clock: ManualClock, **config: object) -> Log:
     log = opened(fs, clock=clock)
     log.create("jobs", type="queue", **{"durability": "fsync", **config})
     return log

@@ -11,7 +11,6 @@ from tests.crash.stores import opened
 from topics.embedded import Log
 from topics.testing import CrashMode, FaultFs, ManualClock, PowerOff, SimDisk
 from topics.values import Record, Tombstone
-from topics.wire.words import Durability
 
 MODES: list[CrashMode | None] = [None, "none", "prefix"]
 
@@ -104,7 +103,7 @@ def test_cl22_a_router_does_not_outlive_its_topic_although_its_own_removal_was_l
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("durability", ["memory", "disk", "fsync"])
 def test_cl20_a_named_cursor_is_as_safe_as_a_record_of_its_topic(
-    durability: Durability, mode: CrashMode | None
+    durability: str, mode: CrashMode | None
 ) -> None:
     call = 0
     while True:
@@ -159,7 +158,7 @@ def test_cl13_a_durable_copy_outlives_the_power_though_an_earlier_router_is_gone
     """Where a record was first written is known by its copies, whoever made them."""
     disk = SimDisk()
     log = sharded_chain(disk)
-    log.configure("c", durability="fsync")
+    log.create("c", durability="fsync")
     log.route("bc", source="b", dest="c")
     log.append("a", {"data": 3})
     assert seen(log, "b")[0] == [1, 2, 3]
@@ -173,7 +172,7 @@ def test_cl13_a_durable_copy_outlives_the_power_though_an_earlier_router_is_gone
 def test_cl13_copies_are_durable_once_their_topic_is_one_that_syncs() -> None:
     disk = SimDisk()
     log = sharded_chain(disk)
-    log.configure("b", durability="fsync")
+    log.create("b", durability="fsync")
     disk.crash(1, "none")
     log = opened(disk.mount(), wal_shards=4)
     assert seen(log, "b")[0] == [1, 2]

@@ -12,7 +12,6 @@ import topics
 from topics.bench import raw
 from topics.bench.bench import RECORD_BYTES, Bench, payload, stored
 from topics.bench.measure import Goal, Result, Sample, at_least, at_most, durations, rate
-from topics.wire.words import Durability
 
 FRAME_BYTES = RECORD_BYTES + 50
 DISK_SYNC_S = 0.01
@@ -24,7 +23,7 @@ class Writes:
     """Calls of one shape."""
 
     row: str
-    durability: Durability
+    durability: str
     batch: int
     calls: int
     goal: Goal

@@ -10,7 +10,6 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-from topics.cli._output import safe
 from topics.engine.looking import steadily
 from topics.engine.verification import verify
 from topics.storage.findings import Report, files_below
@@ -59,9 +58,9 @@ def _as_facts(report: Report) -> dict[str, object]:
 
 def _print(report: Report) -> None:
     for note in report.notes:
-        print(f"note: {safe(str(note))}")
+        print(f"note: {note}")
     for finding in report.damage:
-        print(f"damaged: {safe(str(finding))}")
+        print(f"damaged: {finding}")
     verdict = f"{len(report.damage)} damaged" if report.damage else "all sound"
     print(
         f"{report.files} files, {report.bytes} bytes, {report.frames} log frames, "

@@ -106,8 +106,7 @@ _topics, _holes, _plan = reader(_Topics), reader(_Holes), reader(_Plan)
 _audit = reader(Audit)
 
 
-def put(topic: str, config: Mapping[str, Any]) -> Call[Created]:
-    """Create a topic, or replace the whole configuration of one that exists."""
+def create(topic: str, config: Mapping[str, Any]) -> Call[Created]:
     if not topic:
         raise InvalidRequest("a topic needs a name")
 
@@ -115,7 +114,7 @@ def put(topic: str, config: Mapping[str, Any]) -> Call[Created]:
         made = _created(body)
         return Created(made.topic, made.created, made.config)
 
-    return Call("PUT", topic_path(topic), parse, encode(config))
+    return Call("PUT", topic_path(topic), parse, encode(known_settings(config)))
 
 
 def drop(topic: str, *, if_empty: bool) -> Call[Dropped]:

@@ -65,27 +65,12 @@ class RunSet:
             his.insert(first, hi)
             self.size += hi - lo + 1
 
-    def has_none_of(self, lo: int, hi: int) -> bool:
-        """Whether no seq of `lo..hi` is in the set."""
-        at = bisect_left(self._hi, lo)
-        return at == len(self._lo) or self._lo[at] > hi
-
     def run_at(self, seq: int) -> tuple[int, int] | None:
         """The run that holds `seq`."""
         at = bisect_right(self._lo, seq) - 1
         if at >= 0 and self._hi[at] >= seq:
             return self._lo[at], self._hi[at]
         return None
-
-    def end_of(self, seq: int) -> int:
-        """Last seq of the run that holds `seq`, or `seq - 1` when none does."""
-        at = bisect_right(self._lo, seq) - 1
-        return self._hi[at] if at >= 0 and self._hi[at] >= seq else seq - 1
-
-    def start_of(self, seq: int) -> int:
-        """First seq of the run that holds `seq`, or `seq + 1` when none does."""
-        at = bisect_right(self._lo, seq) - 1
-        return self._lo[at] if at >= 0 and self._hi[at] >= seq else seq + 1
 
     def next_start(self, seq: int, default: int) -> int:
         """First seq at or after `seq` that is in the set."""
@@ -121,15 +106,6 @@ class RunSet:
         if self._lo and self._lo[0] <= seq:
             self.size -= seq + 1 - self._lo[0]
             self._lo[0] = seq + 1
-
-    def keep_newest(self, runs: int) -> int:
-        """Keep at most `runs` runs, dropping the oldest; return the first seq still exact."""
-        surplus = len(self._lo) - runs
-        if surplus <= 0:
-            return 1
-        floor = self._hi[surplus - 1] + 1
-        self.discard_through(floor - 1)
-        return floor
 
 
 class KindRuns:
@@ -178,6 +154,15 @@ class KindRuns:
         while run is not None and run[0] <= hi:
             yield max(lo, run[0]), min(hi, run[1]), run[2]
             run = self.next_from(run[1] + 1)
+
+    def gaps_between(self, lo: int, hi: int) -> Iterator[tuple[int, int]]:
+        """The parts of `lo..hi` that are in no run, in order."""
+        for run_lo, run_hi, _ in self.between(lo, hi):
+            if lo < run_lo:
+                yield lo, run_lo - 1
+            lo = run_hi + 1
+        if lo <= hi:
+            yield lo, hi
 
     def count_between(self, lo: int, hi: int) -> int:
         return sum(b - a + 1 for a, b, _ in self.between(lo, hi))

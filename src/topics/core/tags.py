@@ -18,8 +18,12 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from topics.core.facts import Match
+
+if TYPE_CHECKING:
+    from topics.core.choosing import Chosen
 
 NARROW, WIDE = "I", "Q"
 NARROW_MAX = (1 << 32) - 1
@@ -33,10 +37,11 @@ ROW_TAGS = 1024
 
 
 class TagIndex:
-    __slots__ = ("_holders", "_order", "_postings", "dead", "entries", "loaded")
+    __slots__ = ("_choosing", "_holders", "_order", "_postings", "dead", "entries", "loaded")
 
     def __init__(self) -> None:
         self._holders = 0
+        self._choosing: tuple[Chosen, ...] = ()  # who wants to know what is written
         self.clear()
 
     def clear(self) -> None:
@@ -61,6 +66,8 @@ class TagIndex:
                 self._postings[tag] = postings = array(WIDE, postings)
                 postings.append(seq)
         self.entries += 1
+        for chosen in self._choosing:
+            chosen.note(tag, seq)
 
     def add_many(self, tag: str, seqs: Sequence[int]) -> None:
         if len(seqs) == 1:
@@ -82,29 +89,41 @@ class TagIndex:
         postings = self._postings[tag]
         return _packed((postings,)) if isinstance(postings, int) else postings
 
-    def matching(self, match: Match, *, lo: int, below: int) -> Iterator[int]:
-        """Seqs in `lo .. below - 1` that the selector accepts; tag by tag, so not sorted."""
-        for tag in self._tags(match):
-            postings = self._seqs(tag)
-            yield from postings[bisect_left(postings, lo) : bisect_left(postings, below)]
-
-    def _tags(self, match: Match) -> Iterator[str]:
+    def some(self, match: Match, after: str | None, most: int) -> list[str]:
+        """The next tags that the selector accepts, in order; `after` is the last one before."""
         if match.is_prefix:
-            yield from self._order.beginning_with(match.value)
-        elif match.value in self._postings:
-            yield match.value
+            return list(islice(self._order.beginning_with(match.value, after), most))
+        return [match.value] if after is None and match.value in self._postings else []
 
-    def forget_matching(self, match: Match, *, below: int) -> None:
-        """Drop the postings of a selector whose records below `below` were all deleted."""
-        for tag in list(self._tags(match)):
-            postings = self._seqs(tag)
-            cut = bisect_left(postings, below)
-            self.entries -= cut
-            if cut < len(postings):
-                self._postings[tag] = postings[cut:]
-            else:
-                del self._postings[tag]
-                self._order.remove(tag)
+    def seqs_of(self, tag: str, *, lo: int, below: int, most: int) -> tuple[int, ...]:
+        """The first seqs of a tag in `lo .. below - 1`; none when the tag is gone."""
+        postings = self._postings.get(tag)
+        if postings is None:
+            return ()
+        if isinstance(postings, int):
+            return (postings,) if lo <= postings < below else ()
+        start = bisect_left(postings, lo)
+        end = min(bisect_left(postings, below, start), start + most)
+        return tuple(postings[start:end])
+
+    def forget_matching(self, match: Match, *, below: int, step: int) -> Iterator[None]:
+        """Drop the postings of a selector whose records below `below` are all dead, so many tags
+        at a time. The dead were noted: they are taken off again."""
+        after = None
+        while tags := self.some(match, after, step):
+            for tag in tags:
+                postings = self._seqs(tag)
+                cut = bisect_left(postings, below)
+                self.entries -= cut
+                self.dead = max(0, self.dead - cut)
+                if cut < len(postings):
+                    self._postings[tag] = postings[cut:]
+                else:
+                    del self._postings[tag]
+                    self._order.remove(tag)
+            after = tags[-1]
+            if len(tags) == step:
+                yield
 
     def note_dead(self, count: int) -> None:
         """Records died that may be indexed; start afresh when most of the index is dead."""
@@ -120,6 +139,20 @@ class TagIndex:
         finally:
             self._holders -= 1
             self._let_go_if_dead()
+
+    @contextmanager
+    def telling(self, chosen: Chosen) -> Iterator[None]:
+        """From here on `chosen` is told of every record with a tag that is written."""
+        self._choosing += (chosen,)
+        try:
+            yield
+        finally:
+            self._choosing = tuple(each for each in self._choosing if each is not chosen)
+
+    def settle(self) -> None:
+        """The topic is about to forget old deletes: whoever has chosen records takes note."""
+        for chosen in self._choosing:
+            chosen.leave_out_deleted()
 
     def _let_go_if_dead(self) -> None:
         is_dead = self.dead > FEW_DEAD and self.dead > self.entries // 2
@@ -154,14 +187,16 @@ class TagOrder:
         if not row and at:
             del self._rows[at], self._firsts[at]
 
-    def beginning_with(self, prefix: str) -> Iterator[str]:
-        """The tags with a prefix, in order; with no changes in between."""
-        at = bisect_right(self._firsts, prefix) - 1
+    def beginning_with(self, prefix: str, after: str | None = None) -> Iterator[str]:
+        """The tags with a prefix that come behind `after`, in order; with no changes in between."""
+        start = prefix if after is None else max(prefix, after)
+        at = bisect_right(self._firsts, start) - 1
         for row in islice(self._rows, at, None):
-            for tag in islice(row, bisect_left(row, prefix), None):
+            for tag in islice(row, bisect_left(row, start), None):
                 if not tag.startswith(prefix):
                     return
-                yield tag
+                if tag != after:
+                    yield tag
 
 
 _NO_TAGS = TagOrder()

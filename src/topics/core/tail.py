@@ -10,9 +10,11 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator
+from itertools import compress
 from typing import Protocol
 
 from topics.core.facts import Appended
+from topics.core.seqset import selectors
 
 FRAME_OVERHEAD = 50
 """Frame bytes that are neither names nor payload: 46 of the frame and 4 of the blob's length."""
@@ -30,8 +32,12 @@ class History(Protocol):
         """Count and bytes of the records in `lo..hi` that no delete byte marks."""
         ...
 
+    def weigh_bits(self, lo: int, bits: int) -> tuple[int, int]:
+        """The same of the records `lo + i` for each bit `i`."""
+        ...
+
     def sizes(self, lo: int, hi: int) -> Iterator[tuple[int, int]]:
-        """`(seq, nbytes)` of the same records, in order."""
+        """`(seq, nbytes)` of the records in `lo..hi` that no delete byte marks, in order."""
         ...
 
     def time_of(self, seq: int) -> int:
@@ -49,6 +55,9 @@ class NoHistory:
     last = 0
 
     def weigh(self, lo: int, hi: int) -> tuple[int, int]:
+        return 0, 0
+
+    def weigh_bits(self, lo: int, bits: int) -> tuple[int, int]:
         return 0, 0
 
     def sizes(self, lo: int, hi: int) -> Iterator[tuple[int, int]]:
@@ -125,6 +134,20 @@ class Tail:
             return 1, lengths[a] - FRAME_OVERHEAD - self.name_lengths[a]
         total = sum(lengths[a:b]) - sum(self.name_lengths[a:b])
         return count, total - FRAME_OVERHEAD * count
+
+    def weigh_bits(self, lo: int, bits: int) -> tuple[int, int]:
+        """Count and bytes of slots `lo + i` for each bit `i`; the caller knows them as records."""
+        if lo < self.first:
+            lo, bits = self.first, bits >> self.first - lo
+        bits &= (1 << max(self.end - lo, 0)) - 1
+        if not bits & (bits + 1):
+            return self.weigh(lo, lo + bits.bit_length() - 1)
+        a = lo - self.first
+        chosen = selectors(bits)
+        lengths = compress(self.lengths[a : a + len(chosen)], chosen)
+        names = compress(self.name_lengths[a : a + len(chosen)], chosen)
+        count = bits.bit_count()
+        return count, sum(lengths) - sum(names) - FRAME_OVERHEAD * count
 
     def sizes(self, lo: int, hi: int) -> Iterator[tuple[int, int]]:
         for at in range(max(lo, self.first) - self.first, min(hi, self.end - 1) - self.first + 1):

@@ -19,17 +19,22 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from topics.core.choosing import Chosen, chosen_at_once
 from topics.core.config import TopicConfig
-from topics.core.facts import Appended, CursorMoved, Deleted, Evicted, Match, SeqSkipped
+from topics.core.facts import Appended, CursorMoved, Deleted, Evicted, SeqSkipped
 from topics.core.keys import KeyWindow
 from topics.core.leases import LeaseBook
 from topics.core.runs import KindRuns, RunSet, runs_of
+from topics.core.seqset import CHUNK, CHUNK_BITS, LAST_BIT, SeqSet, bits_between
 from topics.core.tags import TagIndex
 from topics.core.tail import FRAME_OVERHEAD, History, NoHistory, Tail
+from topics.core.weights import Weights
 from topics.errors import RecordTooLarge, TopicFull
 
 SEQ_BASE = 1
 MAX_DELETED_RUNS = 100_000
+STEP_TAGS = 1 << 20
+"""In replay nobody waits for the tag index to be pruned."""
 NO_HISTORY: History = NoHistory()
 
 
@@ -100,6 +105,7 @@ class Topic:
         "unflipped",
         "volatile",
         "volatile_from",
+        "weights",
     )
 
     def __init__(
@@ -125,9 +131,9 @@ class Topic:
         self.bytes = 0
         self.ledger = Ledger()
         self.runs = KindRuns()  # SeqSkipped kinds
-        self.deleted = RunSet()
+        self.deleted = SeqSet()
         self.exact_from = SEQ_BASE  # below it only delete bytes in segments tell what was deleted
-        self.unflipped = RunSet()  # deleted seqs whose delete byte is not on disk yet
+        self.unflipped = SeqSet()  # deleted seqs whose delete byte is not on disk yet
         self.delete_version = 0
         self.cursors: dict[str, tuple[int, int]] = {}
         self.keys = KeyWindow(max_keys)
@@ -135,6 +141,7 @@ class Topic:
         self.leases = LeaseBook() if config.is_queue else None
         self.tail = Tail(SEQ_BASE)
         self.history = NO_HISTORY
+        self.weights = Weights()
         self.volatile = RunSet()  # records of a past ephemeral life: readable until restart
         self.volatile_from = SEQ_BASE if config.durability == "ephemeral" else 0
         self.last_write_ts: int | None = None
@@ -189,13 +196,71 @@ class Topic:
             cursor = stop
 
     def weigh(self, lo: int, hi: int) -> tuple[int, int]:
-        """Live records and their bytes in `lo..hi`."""
-        count = nbytes = 0
-        for a, b in self.extents(lo, hi):
-            n, size = self._weigh_extent(a, b)
-            count += n
-            nbytes += size
+        """Live records and their bytes in `lo..hi`; whole chunks of it are remembered."""
+        lo, hi = max(lo, self.earliest), min(hi, self.head)
+        if hi - lo < 2 * CHUNK:
+            return self._weigh_part(lo, hi)
+        first, last = lo + LAST_BIT >> CHUNK_BITS, hi + 1 >> CHUNK_BITS
+        count, nbytes = self._weigh_part(lo, (first << CHUNK_BITS) - 1)
+        for chunk in range(first, last):
+            n, size = self.weights.get(chunk) or self.weigh_chunk(chunk)
+            count, nbytes = count + n, nbytes + size
+        n, size = self._weigh_part(last << CHUNK_BITS, hi)
+        return count + n, nbytes + size
+
+    def weigh_chunk(self, chunk: int) -> tuple[int, int]:
+        """Live records and their bytes in a chunk that lies in `earliest..head`."""
+        weight = self._weigh_part(chunk << CHUNK_BITS, chunk << CHUNK_BITS | LAST_BIT)
+        self.weights.put(chunk, weight)
+        return weight
+
+    def _weigh_part(self, lo: int, hi: int) -> tuple[int, int]:
+        if lo > hi:
+            return 0, 0
+        if not len(self.runs) and self.deleted.has_none_of(lo, hi):
+            return self._weigh_extent(lo, hi)
+        return self.weigh_bits(lo, bits_between(0, hi - lo) & ~self.dead_bits(lo, hi))
+
+    def dead_bits(self, lo: int, hi: int) -> int:
+        """The seqs of a short range that are deleted or in holes: bit 0 is `lo`.
+
+        Below `exact_from` only a delete byte may mark others.
+        """
+        bits = self.deleted.bits(lo, hi)
+        if len(self.runs):
+            for a, b, _ in self.runs.between(lo, hi):
+                bits |= bits_between(a - lo, b - lo)
+        return bits
+
+    def live_bits(self, chunk: int, bits: int, below: int) -> int:
+        """Those of some bits of a chunk whose seqs are live and below a seq."""
+        lo = max(chunk << CHUNK_BITS, self.earliest)
+        hi = min(chunk << CHUNK_BITS | LAST_BIT, below - 1, self.head)
+        if lo > hi:
+            return 0
+        bits &= bits_between(lo & LAST_BIT, hi & LAST_BIT) & ~self.deleted.chunk(chunk)
+        if len(self.runs):
+            for a, b, _ in self.runs.between(lo, hi):
+                bits &= ~bits_between(a & LAST_BIT, b & LAST_BIT)
+        return bits
+
+    def weigh_bits(self, lo: int, bits: int) -> tuple[int, int]:
+        """Records and bytes of `lo + i` for each bit `i`, none of them known dead."""
+        behind = self.history.last - lo + 1
+        if behind <= 0:
+            return self.tail.weigh_bits(lo, bits)
+        count, nbytes = self.history.weigh_bits(lo, bits & (1 << behind) - 1)
+        if bits >> behind:
+            more, size = self.tail.weigh_bits(lo + behind, bits >> behind)
+            count, nbytes = count + more, nbytes + size
         return count, nbytes
+
+    def _weigh_below(self, limit: int) -> tuple[int, int]:
+        """Live records and their bytes below a seq; looks at the shorter side."""
+        if self.head - limit >= limit - self.earliest:
+            return self.weigh(self.earliest, limit - 1)
+        count, nbytes = self.weigh(limit, self.head)
+        return self.count - count, self.bytes - nbytes
 
     def _weigh_extent(self, lo: int, hi: int) -> tuple[int, int]:
         border = self.history.last
@@ -398,7 +463,8 @@ class Topic:
         through = max(ttl_hi, cap_hi)
         lowest, old_floor = self.earliest, self.evict_floor
         if through >= lowest:
-            count, nbytes = self.weigh(lowest, through)
+            count, nbytes = self._weigh_below(through + 1)
+            self.weights.forget(lowest, through)
             self.count -= count
             self.bytes -= nbytes
             if ttl_hi >= cap_hi:
@@ -440,8 +506,9 @@ class Topic:
         self.cap_hi = head
         self.earliest = head + 1
         self.runs = KindRuns()
-        self.deleted = RunSet()
-        self.unflipped = RunSet()
+        self.deleted = SeqSet()
+        self.unflipped = SeqSet()
+        self.weights.clear()
         self.exact_from = head + 1
         self.floor_ts = max(self.floor_ts, self.last_ts)
         # Also those of an earlier, logged life: a key must not answer for records that are gone.
@@ -460,34 +527,27 @@ class Topic:
 
     # Deleting
 
-    def selected(self, fact: Deleted) -> Iterable[tuple[int, int]]:
-        """Runs of live seqs that a delete removes, in order."""
-        if fact.seqs:
-            run = _as_run(fact.seqs)
-            if run is not None and self.is_all_live(*run):
-                return (run,)  # an ack of what one claim gave
-            return self._live_among(runs_of(sorted(set(fact.seqs))))
-        if fact.match is None:
-            return self._live_runs(self.earliest, self._limit_of(fact) - 1)
-        return runs_of(sorted(self._tagged(fact, fact.match)))
-
-    def selects_any(self, fact: Deleted) -> bool:
+    def selects_any(self, fact: Deleted, chosen: Chosen | None = None) -> bool:
         """Whether a delete removes anything; finds out at the first record."""
+        limit = self.limit_of(fact)
         if fact.match is None:
-            return next(iter(self.selected(fact)), None) is not None
-        return next(self._tagged(fact, fact.match), None) is not None
+            return next(self._live_runs(self.earliest, limit - 1), None) is not None
+        chosen = chosen or chosen_at_once(self, fact.match, limit)
+        return next(chosen.live(limit), None) is not None
 
-    def _tagged(self, fact: Deleted, match: Match) -> Iterator[int]:
-        """Live seqs that a delete by tag removes; not sorted. The index is loaded."""
-        found = self.tags.matching(match, lo=self.earliest, below=self._limit_of(fact))
-        return filter(self.is_live, found)
-
-    def _limit_of(self, fact: Deleted) -> int:
+    def limit_of(self, fact: Deleted) -> int:
         """No seq from here on is reached by a delete."""
         limit = self.head + 1 if fact.bound is None else min(fact.bound, self.head + 1)
         return limit if fact.before is None else min(limit, fact.before)
 
-    def _live_among(self, runs: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    def _live_among(self, seqs: tuple[int, ...]) -> Iterable[tuple[int, int]]:
+        """Runs of those of some seqs that are live, in order."""
+        run = _as_run(seqs)
+        if run is not None and self.is_all_live(*run):
+            return (run,)  # an ack of what one claim gave
+        return list(self._live_parts(runs_of(sorted(set(seqs)))))
+
+    def _live_parts(self, runs: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
         for lo, hi in runs:
             if self.is_all_live(lo, hi):
                 yield lo, hi
@@ -501,25 +561,27 @@ class Topic:
             else:
                 yield from runs_of(seq for seq, _ in self.sizes(a, b))
 
-    def apply_deleted(self, fact: Deleted, *, generation: int) -> int:
-        """Remove what the fact selects: silent, and no floor moves. Returns how many died."""
-        lowest, removed = self.earliest, 0
-        for lo, hi in list(self.selected(fact)):
-            count, nbytes = self._weigh_extent(lo, hi)
-            self.count -= count
-            self.bytes -= nbytes
-            removed += count
-            self.deleted.add(lo, hi)
-            self.unflipped.add(lo, hi)
-            self._forget_leases(lo, hi)
-        self.ledger.deleted += removed
-        if fact.match is not None and fact.before is None and fact.bound is not None:
-            self.tags.forget_matching(fact.match, below=fact.bound)
+    def apply_deleted(self, fact: Deleted, *, generation: int, chosen: Chosen | None = None) -> int:
+        """Remove what the fact selects: silent, and no floor moves. Returns how many died.
+
+        `chosen` is what a fact with a tag removes, from a caller who has looked for it before and
+        prunes the tag index afterwards, both in steps.
+        """
+        lowest, limit = self.earliest, self.limit_of(fact)
+        if fact.seqs:
+            removed = self._remove_runs(self._live_among(fact.seqs))
+        elif fact.match is None:
+            removed = self._remove_below(limit)
+            self.delete_below = max(self.delete_below, self._marker_of(fact))
         else:
+            found = chosen or chosen_at_once(self, fact.match, limit)
+            removed = self._remove_chosen(found, limit)
+        self.ledger.deleted += removed
+        with self.tags.held():
             self.tags.note_dead(removed)
-        if fact.before is not None and fact.match is None:
-            bound = self.head + 1 if fact.bound is None else fact.bound
-            self.delete_below = max(self.delete_below, min(fact.before, bound))
+            if fact.match is not None and fact.before is None and chosen is None:
+                for _ in self.tags.forget_matching(fact.match, below=limit, step=STEP_TAGS):
+                    pass
         if self.delete_version >> 32 == generation:
             self.delete_version += 1
         else:
@@ -528,6 +590,62 @@ class Topic:
             self._advance(lowest)
         if self.config.cap_records or self.config.cap_bytes:
             self.enforce_caps()
+        return removed
+
+    def _marker_of(self, fact: Deleted) -> int:
+        """The new `delete_below` of a delete by position."""
+        bound = self.head + 1 if fact.bound is None else fact.bound
+        return 0 if fact.before is None else min(fact.before, bound)
+
+    def _remove_runs(self, runs: Iterable[tuple[int, int]]) -> int:
+        """Remove live records one run after the other."""
+        removed = 0
+        for lo, hi in runs:
+            count, nbytes = self._weigh_extent(lo, hi)
+            self.count -= count
+            self.bytes -= nbytes
+            removed += count
+            self.deleted.add(lo, hi)
+            self.unflipped.add(lo, hi)
+            if len(self.weights):
+                self.weights.forget(lo, hi)
+            self._forget_leases(lo, hi)
+        return removed
+
+    def _remove_below(self, limit: int) -> int:
+        """Remove every record below a seq. What lies there was live, is deleted or in a hole, so
+        it becomes one run between holes, however many runs of it were deleted before."""
+        lo, hi = self.earliest, limit - 1
+        if lo > hi:
+            return 0
+        count, nbytes = self._weigh_below(limit)
+        self.count -= count
+        self.bytes -= nbytes
+        for a, b in self.runs.gaps_between(lo, hi):
+            self.deleted.add(a, b)
+            self.unflipped.add(a, b)
+        self.weights.forget(lo, hi)
+        self._forget_leases(lo, hi)
+        return count
+
+    def _remove_chosen(self, chosen: Chosen, limit: int) -> int:
+        """Remove the live ones of some records, a step for each chunk."""
+        removed = 0
+        gone: dict[int, int] = {}
+        for chunk, bits, nbytes in chosen.live(limit):
+            count = bits.bit_count()
+            self.bytes -= nbytes
+            removed += count
+            gone[chunk] = bits
+            self.weights.take_off(chunk, count, nbytes)
+        self.count -= removed
+        self.deleted.update(gone)
+        self.unflipped.update(gone)
+        if self.leases is not None and self.leases.deliveries:
+            was = self.leases.deliveries
+            self.leases.forget(
+                [seq for seq in was if gone.get(seq >> CHUNK_BITS, 0) >> (seq & LAST_BIT) & 1]
+            )
         return removed
 
     def _forget_leases(self, lo: int, hi: int) -> None:
@@ -539,10 +657,27 @@ class Topic:
         else:
             leases.forget([seq for seq in leases.deliveries if lo <= seq <= hi])
 
-    def forget_oldest_deleted_runs(self) -> None:
-        """Bound the memory of deletes; only runs whose delete bytes are on disk may go."""
-        if len(self.deleted) > MAX_DELETED_RUNS and not len(self.unflipped):
-            self.exact_from = max(self.exact_from, self.deleted.keep_newest(MAX_DELETED_RUNS))
+    def exact_from_now_on(self) -> int:
+        """From where on a snapshot names what was deleted: the newest runs. Below, delete bytes
+        tell, which are due with that snapshot; records of an ephemeral life have none."""
+        volatile = (lo for lo, hi in self.volatile_spans() if hi >= self.earliest)
+        limit = max(next(volatile, self.head + 1), self.earliest)
+        return max(self.exact_from, min(self.deleted.start_of_newest(MAX_DELETED_RUNS), limit))
+
+    def forget_deleted_below(self, floor: int) -> None:
+        """Bound the memory of deletes: a snapshot with the delete bytes below `floor` is there.
+        Those of later deletes are not on disk yet."""
+        if floor > self.exact_from:
+            self.tags.settle()
+            self.deleted.forget_below(floor, keep=self.unflipped)
+            self.exact_from = floor
+
+    def volatile_spans(self) -> RunSet:
+        """Seqs of all ephemeral lives: a restart finds none of their records."""
+        spans = RunSet(self.volatile)
+        if self.volatile_from and self.head >= self.volatile_from:
+            spans.add(self.volatile_from, self.head)
+        return spans
 
     # Cursors and configuration
 

@@ -12,6 +12,7 @@ from topics.core.facts import SeqSkipped
 from topics.core.keys import KeyEntry
 from topics.core.leases import Lease, LeaseBook
 from topics.core.runs import KindRuns, RunSet
+from topics.core.seqset import SeqSet
 from topics.core.tail import Tail
 from topics.core.topic import SEQ_BASE, Ledger, Topic
 from topics.engine.history import Resident, SegmentHistory
@@ -27,7 +28,7 @@ class Capture(msgspec.Struct):
     through: int  # seqs up to here leave the tail: all but those of an ephemeral life
     live: list[tuple[int, int]]  # seqs behind the last checkpoint that were live
     tail: Tail  # a copy: the topic's own goes on changing
-    flips: RunSet  # deleted seqs whose delete bytes are due
+    flips: SeqSet  # deleted seqs whose delete bytes are due
     drops: list[Segment]  # sealed segments without a live seq
     residents: list[Tail]
 
@@ -36,11 +37,11 @@ def capture(topic: Topic, *, lfn: int) -> Capture:
     """Note everything a checkpoint needs of a topic. Pure memory; takes over pending flips."""
     history = topic.history
     assert isinstance(history, SegmentHistory)
-    volatile = _volatile_spans(topic)
+    volatile = topic.volatile_spans()
     start = max(history.last + 1, topic.earliest)
     through = topic.volatile_from - 1 if topic.volatile_from else topic.head
     live = _without(list(topic.extents(start, topic.head)), volatile)
-    flips, topic.unflipped = topic.unflipped, RunSet()
+    flips, topic.unflipped = topic.unflipped, SeqSet()
     flips = _within(flips, history.last)
     return Capture(
         topic=topic,
@@ -64,19 +65,12 @@ def give_back(captured: Capture) -> None:
         captured.topic.unflipped.add(lo, hi)
 
 
-def _volatile_spans(topic: Topic) -> RunSet:
-    spans = RunSet(topic.volatile)
-    if topic.volatile_from and topic.head >= topic.volatile_from:
-        spans.add(topic.volatile_from, topic.head)
-    return spans
-
-
 def _without(extents: list[tuple[int, int]], holes: RunSet) -> list[tuple[int, int]]:
     return [part for lo, hi in extents for part in holes.gaps_between(lo, hi)]
 
 
-def _within(runs: RunSet, last: int) -> RunSet:
-    return RunSet(runs.between(0, last))
+def _within(seqs: SeqSet, last: int) -> SeqSet:
+    return SeqSet(seqs.between(0, last))
 
 
 def _copy(tail: Tail, lo: int, hi: int) -> Tail:
@@ -109,6 +103,7 @@ def _line(topic: Topic, volatile: RunSet, lfn: int) -> TopicLine:
             count, nbytes = count - lost, nbytes - size
             ledger["lost_crash"] += lost
             runs.add(lo, hi, SeqSkipped.POWER_LOSS)
+    exact_from = topic.exact_from_now_on()
     return TopicLine(
         name=topic.name,
         id=topic.id,
@@ -129,8 +124,8 @@ def _line(topic: Topic, volatile: RunSet, lfn: int) -> TopicLine:
         bytes=nbytes,
         ledger=LedgerTotals(**ledger),
         delete_version=topic.delete_version,
-        deleted_runs=list(topic.deleted),
-        exact_from=topic.exact_from,
+        deleted_runs=list(topic.deleted.between(exact_from, topic.head)),
+        exact_from=exact_from,
         cursors=[(name, seq, ts) for name, (seq, ts) in topic.cursors.items()],
         keys=[
             (k, e.first_seq, e.count, e.head, e.ts)
@@ -188,7 +183,7 @@ def restore(topic: Topic, line: TopicLine, active: ActiveSegment | None) -> None
     topic.count, topic.bytes = line.count, line.bytes
     topic.ledger = Ledger(**msgspec.structs.asdict(line.ledger))
     topic.delete_version = line.delete_version
-    topic.deleted = RunSet(line.deleted_runs)
+    topic.deleted = SeqSet(line.deleted_runs)
     topic.exact_from = line.exact_from
     topic.cursors = {name: (seq, ts) for name, seq, ts in line.cursors}
     for key, first, count, head, ts in line.keys:

@@ -464,4 +464,4 @@ def _let_go(captured: Capture) -> None:
         doomed = {seg.first for seg in captured.drops}
         kept = [p for p in history.parts if isinstance(p, Resident) or p.first not in doomed]
         history.replace(kept, last=history.last)
-    topic.forget_oldest_deleted_runs()
+    topic.forget_deleted_below(captured.line.exact_from)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
 
+from topics.core.choosing import STEP_TAGS, Chosen
 from topics.core.config import check_topic_name
 from topics.core.facts import CursorMoved, Deleted, Match
 from topics.core.topic import Topic
-from topics.engine.effects import Op
+from topics.engine.effects import PAUSE, Op
 from topics.engine.kernel import CONTROL_BYTES, Kernel
 from topics.engine.tagging import TagLoader
 from topics.errors import Internal, InvalidRequest, NotFound, Throttled
@@ -30,10 +33,12 @@ def parse_match(selector: str | list[str] | tuple[str, ...] | None) -> Match | N
 
 
 class DeleteSubmission(Submission):
-    __slots__ = ("fact", "gone", "is_late", "removed", "topic")
+    __slots__ = ("chosen", "fact", "gone", "is_late", "removed", "topic")
 
     topic: Topic
     fact: Deleted
+    chosen: Chosen | None
+    """What a delete by tag removes, found and weighed before it was logged."""
     removed: int
     gone: Collection[int]
     """Of explicit seqs those that were not there any more when it was applied."""
@@ -52,39 +57,76 @@ class Deleter:
             raise InvalidRequest("say what to delete: before_seq, match, or both")
         if before is not None and not 0 <= before <= U64_MAX:
             raise InvalidRequest(f"before_seq must be from 0 to {U64_MAX}")
-        while True:
+        result = None
+        while result is None:
             topic = self._kernel.topic(name)
-            with topic.tags.held():
-                if match is not None:
-                    yield from self._load_tags(topic)
-                    if self._kernel.topic(name) is not topic:
-                        continue  # dropped and made anew: the old one has no files any more
-                yield from self._kernel.retain(topic)
-                yield from self._kernel.sections.enter(topic.id)
-                if self._kernel.topic(name) is topic:  # a wait may have brought a drop
-                    return (yield from self._delete(topic, before, match))
+            if match is None:
+                result = yield from self._delete(topic, before)
+            else:
+                with topic.tags.held():
+                    result = yield from self._delete_tagged(topic, before, match)
+        return result
 
-    def _load_tags(self, topic: Topic) -> Op[None]:
+    def _delete_tagged(
+        self, topic: Topic, before: int | None, match: Match
+    ) -> Op[DeleteResult | None]:
+        """Find and weigh the records, remove them, forget their tags. Only removing them is one
+        step: a tag may be on a million records, and a prefix may cover a million tags.
+
+        None when the topic was dropped meanwhile.
+        """
+        with self._reading_tags(topic):
+            yield from self._tags.load(topic)
+        chosen = Chosen(topic, match)
+        with topic.tags.telling(chosen):
+            with self._reading_tags(topic):
+                below = topic.head + 1
+                yield from self._in_steps(topic, chain(chosen.find(below), chosen.weigh(below)))
+            return (yield from self._delete(topic, before, match, chosen))
+
+    @contextmanager
+    def _reading_tags(self, topic: Topic) -> Iterator[None]:
         """Before the commit: applying must not fail."""
         try:
-            yield from self._tags.load(topic)
+            yield
         except (OSError, KeyError) as error:
             message = f"tags of topic {topic.name!r} could not be read: {error}"
             raise Internal(message) from error
 
-    def _delete(self, topic: Topic, before: int | None, match: Match | None) -> Op[DeleteResult]:
-        """The same, in a topic that takes writes now, with its tags at hand."""
+    def _in_steps(self, topic: Topic, steps: Iterator[None]) -> Op[None]:
+        """Work with a pause behind each step; a topic that is dropped meanwhile has no files."""
+        while self._kernel.is_there(topic) and next(steps, steps) is None:
+            yield PAUSE
+
+    def _delete(
+        self,
+        topic: Topic,
+        before: int | None,
+        match: Match | None = None,
+        chosen: Chosen | None = None,
+    ) -> Op[DeleteResult | None]:
+        """Remove what is live once the topic takes writes; None when it was dropped by then."""
+        if self._kernel.is_there(topic):
+            yield from self._kernel.retain(topic)
+            yield from self._kernel.sections.enter(topic.id)
+        if not self._kernel.is_there(topic):
+            return None
         ts = max(self._kernel.clock.now_ms(), topic.last_ts)
         fact = Deleted(topic.id, ts, before, match, bound=topic.head + 1)
         removed = 0
-        if topic.selects_any(fact):
-            submission = self._submit(topic, fact)
+        if topic.selects_any(fact, chosen):
+            submission = self._submit(topic, fact, chosen)
             if not submission.done:
                 yield submission
             removed = removed_by(submission)
-        return DeleteResult(
+        result = DeleteResult(
             topic.name, removed, topic.earliest, topic.head, topic.count, topic.bytes
         )
+        if removed and match is not None and before is None:
+            below = topic.limit_of(fact)
+            steps = topic.tags.forget_matching(match, below=below, step=STEP_TAGS)
+            yield from self._in_steps(topic, steps)
+        return result
 
     def delete_seqs(self, topic: Topic, seqs: Sequence[int]) -> Op[int]:
         """Remove exactly these records, as far as they live; returns how many did."""
@@ -110,7 +152,9 @@ class Deleter:
         ts = max(self._kernel.clock.now_ms(), topic.last_ts)
         return self._submit(topic, Deleted(topic.id, ts, seqs=seqs))
 
-    def _submit(self, topic: Topic, fact: Deleted) -> DeleteSubmission:
+    def _submit(
+        self, topic: Topic, fact: Deleted, chosen: Chosen | None = None
+    ) -> DeleteSubmission:
         kernel = self._kernel
         durable = topic.config.durability == "fsync"
         submission = DeleteSubmission(
@@ -120,7 +164,8 @@ class Deleter:
             durable=durable,
             on_done=self._applied,
         )
-        submission.topic, submission.fact, submission.removed = topic, fact, 0
+        submission.topic, submission.fact, submission.chosen = topic, fact, chosen
+        submission.removed = 0
         submission.gone, submission.is_late = (), False
         # An ephemeral topic logs deletes too if it has older records that a restart brings back.
         if kernel.is_logged(topic) or (not kernel.in_memory and topic.volatile_from > 1):
@@ -142,7 +187,9 @@ class Deleter:
             is_live = topic.is_live
             submission.gone = {seq for seq in submission.fact.seqs if not is_live(seq)}
         before = topic.bytes
-        submission.removed = topic.apply_deleted(submission.fact, generation=kernel.generation)
+        submission.removed = topic.apply_deleted(
+            submission.fact, generation=kernel.generation, chosen=submission.chosen
+        )
         kernel.catalog.bytes += topic.bytes - before
         kernel.dirty.add(topic.id)
         kernel.give_memory_back(topic)

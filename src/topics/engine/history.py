@@ -13,8 +13,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, compress
 
+from topics.core.seqset import selectors
 from topics.core.tail import Tail
 from topics.engine.effects import Io, Op
 from topics.engine.piece import Piece
@@ -116,6 +117,20 @@ class SegmentHistory:
                 n, size = self._idx(part).live_between(i, j)
             else:
                 sizes = [size for _, size in self._sizes(part, i, j)]
+                n, size = len(sizes), sum(sizes)
+            count, nbytes = count + n, nbytes + size
+        return count, nbytes
+
+    def weigh_bits(self, lo: int, bits: int) -> tuple[int, int]:
+        count = nbytes = 0
+        for part, i, j in self._ranges(lo, lo + bits.bit_length() - 1):
+            some = bits >> part.first + i - lo & (1 << j - i) - 1
+            if isinstance(part, Resident):
+                n, size = part.tail.weigh_bits(part.first + i, some)
+            else:
+                chosen = selectors(some)
+                found = compress(enumerate(self._idx(part).entries(i, j), part.first + i), chosen)
+                sizes = [x[1] - _UNCOUNTED - x[5] for seq, x in found if self._counts(seq, x)]
                 n, size = len(sizes), sum(sizes)
             count, nbytes = count + n, nbytes + size
         return count, nbytes

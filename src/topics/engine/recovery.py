@@ -337,6 +337,7 @@ def _reconcile(found: Found, replay: Replay, clock: Clock) -> None:
         history = topic.history
         assert isinstance(history, SegmentHistory)
         history.marks_below = ALL
+        topic.weights.clear()
         same_boot = boot_ids.get(topic.id) == ours
         owed = resume_head(
             topic,

@@ -188,14 +188,13 @@ def _kind(lo: int, hi: int, kind: HoleKind) -> tuple[int, int, HoleKind]:
 
 
 def _deleted(topic: Topic, lo: int, hi: int) -> Iterator[tuple[int, int]]:
-    """Deletes: exact ones from memory, older ones from the delete bytes in segments."""
+    """Deletes: those in memory, and older ones from the delete bytes in segments."""
+    known = topic.deleted.between(lo, hi)
     inexact = min(hi, topic.exact_from - 1, topic.history.last)
     start = max(lo, topic.evict_floor)
     if start <= inexact and isinstance(topic.history, SegmentHistory):
-        yield from topic.history.marked(start, inexact)
-        yield from topic.deleted.between(max(lo, inexact + 1), hi)
-    else:
-        yield from topic.deleted.between(lo, hi)
+        return merge(known, topic.history.marked(start, inexact))
+    return known
 
 
 def _lost(topic: Topic, lo: int, hi: int) -> Iterator[tuple[int, int, HoleKind]]:

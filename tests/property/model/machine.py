@@ -188,7 +188,8 @@ class EngineMachine(RuleBasedStateMachine):
         if cfg != track.now.cfg:
             track.expire(self.now)
             track.next().configure(cfg)
-        self.running.configure(name, **cfg.as_fields())
+        created = self.running.create(name, **cfg.as_fields())
+        assert not created.created
         if len(track.states) > 1:
             self.made_durable(name)
 

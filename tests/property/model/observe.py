@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tests.property.model.oracle import GONE_BY_FLOOR, Cfg, KeyEntry, Model
 
-from topics.core.facts import Match, SeqSkipped
+from topics.core.facts import SeqSkipped
 from topics.core.topic import Topic
 
 _HOLES = {
@@ -89,7 +89,7 @@ def _tags(topic: Topic) -> dict[str, list[int]] | None:
         return None
     found = {}
     for tag in topic.tags._postings:
-        seqs = topic.tags.matching(Match(tag), lo=1, below=topic.head + 1)
+        seqs = topic.tags.seqs_of(tag, lo=1, below=topic.head + 1, most=topic.head)
         live = [seq for seq in seqs if topic.is_live(seq)]
         if live:
             found[tag] = live

@@ -39,13 +39,9 @@ def test_questions_about_a_run_set_are_answered_like_those_about_a_set(
     assert runs.count_between(lo, hi) == len([seq for seq in inside if lo <= seq <= hi])
     gaps = [seq for a, b in runs.gaps_between(lo, hi) for seq in range(a, b + 1)]
     assert gaps == [seq for seq in range(lo, hi + 1) if seq not in inside]
-    first, last = min(lo, hi), max(lo, hi)
-    assert runs.has_none_of(first, last) == inside.isdisjoint(range(first, last + 1))
     assert runs.next_start(lo, 999) == min((s for s in inside if s >= lo), default=999)
     run = runs.run_at(lo)
     assert (run is None) == (lo not in inside)
-    assert runs.end_of(lo) == (run[1] if run else lo - 1)
-    assert runs.start_of(lo) == (run[0] if run else lo + 1)
 
 
 @given(spans, st.integers(0, 70))
@@ -57,17 +53,6 @@ def test_discarding_forgets_exactly_what_lies_at_or_below(
     runs.discard_through(through)
     assert members(runs) == above
     assert runs.size == len(above)
-
-
-@given(spans, st.integers(1, 5))
-def test_only_the_newest_runs_are_kept_and_it_is_told_from_where_on(
-    added: list[tuple[int, int]], limit: int
-) -> None:
-    runs = RunSet(added)
-    before = members(runs)
-    exact_from = runs.keep_newest(limit)
-    assert len(runs) <= limit
-    assert members(runs) == {seq for seq in before if seq >= exact_from}
 
 
 def test_touching_runs_of_one_kind_become_one_and_others_stay_apart() -> None:
@@ -89,6 +74,8 @@ def test_runs_of_a_range_are_cut_to_it() -> None:
     assert list(runs.between(4, 9)) == [(4, 5, 1), (8, 9, 2)]
     assert runs.count_between(4, 9) == 4
     assert list(runs.between(4, 3)) == []
+    assert list(runs.gaps_between(1, 14)) == [(1, 1), (6, 7), (13, 14)]
+    assert list(runs.gaps_between(3, 9)) == [(6, 7)]
     assert runs.run_at(6) is None
     assert runs.next_from(6) == (8, 12, 2)
     assert runs.next_from(13) is None

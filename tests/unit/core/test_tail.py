@@ -33,6 +33,17 @@ def test_records_keep_their_place_and_their_size() -> None:
     assert tail.weigh(4, 9) == (0, 0)
 
 
+def test_records_that_are_chosen_by_bits_are_weighed_as_far_as_they_have_slots() -> None:
+    tail = Tail(3)
+    tail.extend(run(3, 4, 6, 5))
+    assert tail.weigh_bits(3, 0b101) == (2, 9)
+    assert tail.weigh_bits(1, 0b11011) == (2, 11)
+    assert tail.weigh_bits(1, 0b10100) == (2, 9)
+    assert tail.weigh_bits(4, 0b1111) == (2, 11)
+    assert tail.weigh_bits(9, 1) == (0, 0)
+    assert NoHistory().weigh_bits(1, 1) == (0, 0)
+
+
 def test_a_first_run_may_begin_anywhere_and_later_gaps_hold_empty_slots() -> None:
     tail = Tail(1)
     tail.extend(run(7, 1, ts=20))

@@ -2,12 +2,14 @@
 
 from array import array
 from collections.abc import Iterator
+from unittest import mock
 
 import pytest
 
 from topics.core import topic as topic_module
 from topics.core.config import parse
 from topics.core.facts import Appended, Deleted, Evicted, LeaseChanged, Match, SeqSkipped
+from topics.core.seqset import CHUNK, SeqSet
 from topics.core.tail import FRAME_OVERHEAD, NoHistory
 from topics.core.topic import Gap, Topic
 from topics.errors import RecordTooLarge, TopicFull
@@ -70,6 +72,10 @@ class Segments(NoHistory):
         live = [nbytes for _, nbytes in self.sizes(lo, min(hi, self.last))]
         return len(live), sum(live)
 
+    def weigh_bits(self, lo: int, bits: int) -> tuple[int, int]:
+        live = [seq for seq, _ in self.sizes(lo, self.last) if bits >> (seq - lo) & 1]
+        return len(live), len(live)
+
 
 def known_by_delete_bytes(monkeypatch: pytest.MonkeyPatch, *, deleted: list[int]) -> Topic:
     """Nine records, six of them in segments, and only the newest deleted run still in memory."""
@@ -79,7 +85,7 @@ def known_by_delete_bytes(monkeypatch: pytest.MonkeyPatch, *, deleted: list[int]
     delete(t, seqs=tuple(deleted))
     t.history = Segments(6, set(deleted))
     t.unflipped.discard_through(9)
-    t.forget_oldest_deleted_runs()
+    t.forget_deleted_below(t.exact_from_now_on())
     assert len(t.deleted) == 1
     check(t)
     return t
@@ -152,6 +158,20 @@ def test_a_delete_never_moves_the_floor_and_a_repeat_removes_nothing() -> None:
     assert delete(t, before=4) == 3
     assert delete(t, before=4) == 0
     assert (t.evict_floor, t.earliest, t.delete_below) == (1, 4, 4)
+
+
+def test_a_delete_by_position_takes_a_step_for_each_chunk_and_not_for_each_deleted_run() -> None:
+    t = topic()
+    put(t, 8 * CHUNK)
+    delete(t, seqs=tuple(range(2, 8 * CHUNK, 2)))
+    assert len(t.deleted) == 4 * CHUNK - 1
+    spied = mock.patch.object(Topic, "weigh_bits", autospec=True, side_effect=Topic.weigh_bits)
+    added = mock.patch.object(SeqSet, "add", autospec=True, side_effect=SeqSet.add)
+    with spied as weighed, added as runs:
+        assert delete(t, before=4 * CHUNK) == 2 * CHUNK
+    assert weighed.call_count <= 5
+    assert runs.call_count == 2
+    assert next(iter(t.deleted)) == (1, 4 * CHUNK)
 
 
 def test_a_delete_reaches_only_below_its_bound() -> None:
@@ -254,15 +274,69 @@ def test_a_segment_of_which_all_is_deleted_is_passed_over(monkeypatch: pytest.Mo
     assert t.earliest == 7
 
 
-def test_deletes_are_forgotten_only_when_their_bytes_are_on_disk(
+def test_a_deleted_run_behind_a_segment_of_which_all_is_deleted_is_passed_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    t = known_by_delete_bytes(monkeypatch, deleted=[1, 2, 3, 4, 6])
+    delete(t, seqs=(5,))
+    t.find_earliest(1)
+    assert t.earliest == 7
+
+
+def test_what_is_known_of_the_weight_of_many_records_follows_deletes_and_losses() -> None:
+    t = topic()
+    put(t, 5 * CHUNK, size=2)
+    skip(t, 5 * CHUNK + 3, SeqSkipped.POWER_LOSS)
+    put(t, CHUNK, size=3)
+    every = t.head + 1
+    assert t.weigh(1, every) == (t.count, t.bytes) == (6 * CHUNK, 13 * CHUNK)
+    assert len(t.weights) == 5
+    delete(t, seqs=(5, CHUNK, CHUNK + 1, 3 * CHUNK))
+    assert len(t.weights) == 3
+    assert t.weigh(1, every) == (t.count, t.bytes)
+    t.apply_evicted(Evicted(1, 0, cap_hi=CHUNK + 9, earliest=0, ttl_hi=0))
+    assert t.weigh(1, every) == (t.count, t.bytes)
+    delete(t, before=5 * CHUNK + 9)
+    assert list(t.deleted.between(3 * CHUNK, every)) == [
+        (3 * CHUNK, 5 * CHUNK),
+        (5 * CHUNK + 4, 5 * CHUNK + 8),
+    ]
+    assert t.weigh(1, every) == (t.count, t.bytes) == (CHUNK - 5, 3 * CHUNK - 15)
+
+
+def test_only_deletes_whose_bytes_are_on_disk_are_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(topic_module, "MAX_DELETED_RUNS", 1)
     t = topic()
-    put(t, 5)
+    put(t, 9)
     delete(t, seqs=(1, 3, 5))
-    t.forget_oldest_deleted_runs()
-    assert len(t.deleted) == 3
+    floor = t.exact_from_now_on()
+    t.history, t.unflipped = Segments(9, {1, 3, 5}), SeqSet()
+    delete(t, seqs=(2, 7))  # during the checkpoint
+    t.forget_deleted_below(floor)
+    assert (floor, list(t.deleted)) == (4, [(2, 2), (5, 5), (7, 7)])
+    check(t)
+    t.forget_deleted_below(2)
+    assert t.exact_from == 4, "what is forgotten stays so"
+
+
+def test_deletes_of_records_that_no_file_holds_are_not_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(topic_module, "MAX_DELETED_RUNS", 1)
+    t = topic(durability="ephemeral")
+    put(t, 9)
+    delete(t, seqs=(2, 4, 6))
+    assert t.exact_from_now_on() == 1
+    delete(t, before=4)
+    delete(t, seqs=(8,))
+    assert (t.earliest, t.exact_from_now_on()) == (5, 5)
+    t.apply_config(parse({}))
+    put(t, 1)
+    assert t.exact_from_now_on() == 5
+    t.forget_deleted_below(5)
+    check(t)
 
 
 def test_a_floor_that_was_restored_takes_records_that_replay_below_it() -> None:

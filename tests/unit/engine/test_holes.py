@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from tests.unit.engine.builders import Store
 
 import topics
+from topics.core import topic as topic_module
 from topics.engine import views
 from topics.errors import InvalidRequest
 
@@ -37,3 +39,26 @@ def test_a_range_of_nothing_has_no_holes_and_one_that_runs_backwards_is_refused(
         assert (page.runs, page.next_from_seq) == ([], 2)
         with pytest.raises(InvalidRequest):
             log.holes("orders", from_seq=3, to_seq=1)
+
+
+def test_a_delete_among_those_that_only_delete_bytes_remember_is_a_hole_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(topic_module, "MAX_DELETED_RUNS", 1)
+    store = Store()
+    store.log.append("t", [{"data": n, "tag": f"t{n}"} for n in range(1, 10)])
+    store.log.checkpoint()
+    for gone in (2, 4, 8):
+        store.log.delete("t", match=f"t{gone}")
+    store.log.checkpoint()
+    assert (store.topic("t").exact_from, list(store.topic("t").deleted)) == (5, [(8, 8)])
+    store.log.delete("t", match="t3")
+
+    def holes() -> list[tuple[int, int]]:
+        found = store.log.holes("t", from_seq=1, to_seq=9).runs
+        return [(hole.from_seq, hole.to_seq) for hole in found]
+
+    assert holes() == [(2, 4), (8, 8)]
+    store.kill()
+    assert holes() == [(2, 4), (8, 8)]
+    assert [record.seq for record in store.log.read("t").records] == [1, 5, 6, 7, 9]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Unpack
-
 import pytest
 from tests.unit.engine.builders import Store
 
@@ -11,8 +9,6 @@ from topics.core.facts import Match
 from topics.engine.effects import run
 from topics.engine.reading import Query, Reader
 from topics.values import Page
-from topics.wire.settings import TopicSettings
-from topics.wire.words import Durability
 
 
 class Planner(Reader):
@@ -28,7 +24,7 @@ def both(store: Store, query: Query) -> tuple[Page | None, Page]:
     return newest, run(Planner(store.kernel).read("a", query))
 
 
-def five(**config: Unpack[TopicSettings]) -> Store:
+def five(**config: object) -> Store:
     store = Store()
     store.log.create("a", **config)
     for number in range(5):
@@ -40,7 +36,7 @@ def five(**config: Unpack[TopicSettings]) -> Store:
 @pytest.mark.parametrize("after", range(5))
 @pytest.mark.parametrize("limit", [0, 5])
 def test_a_follower_gets_in_one_step_what_a_plan_would_give_it(
-    durability: Durability, after: int, limit: int
+    durability: str, after: int, limit: int
 ) -> None:
     newest, planned = both(five(durability=durability), Query(after=after, limit=limit))
     assert newest is not None
