@@ -129,6 +129,18 @@ def test_a_port_file_that_cannot_be_put_in_place_leaves_nothing(
     assert not Path(f"{folder}.tmp").exists()
 
 
+def test_a_directory_that_everybody_can_write_to_is_told_of(
+    server_factory: ServerFactory, tmp_path: Path
+) -> None:
+    data, cold = tmp_path / "open", tmp_path / "cold"
+    for path in (data, cold):
+        path.mkdir()
+        path.chmod(0o777)
+    server = server_factory(env={"TOPICS_COLD_DIR": str(cold)}, data_dir=data)
+    for path in (data, cold):
+        assert f"every user of this machine can write to {path}" in server.stderr
+
+
 def test_pr01_a_second_server_on_the_directory_is_refused_and_the_first_unharmed(
     server: ServerProcess, server_factory: ServerFactory
 ) -> None:

@@ -18,6 +18,7 @@ import topics
 from topics.client import targets
 from topics.client.sync_http import Http
 from topics.errors import NotReady, TopicsError, Unauthorized
+from topics.storage.fs import is_open_to_all
 
 GOOD: Final = "ok"
 NOTE: Final = "note"
@@ -165,6 +166,9 @@ def directory(path: str) -> Iterator[Check]:
         yield Check("directory", BAD, f"{path} does not exist", f"topics create TOPIC --dir {path}")
         return
     yield disk(path)
+    if is_open_to_all(path):
+        open_to = f"every user of this machine can write to {path}"
+        yield Check("rights", BAD, open_to, f"chmod 700 {path}")
     try:
         with topics.open(path, read_only=True) as log:
             found = log.topics()

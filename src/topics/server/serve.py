@@ -39,7 +39,7 @@ from topics.server.driver import Driver
 from topics.server.pump import Pump
 from topics.server.routers import RouterPump
 from topics.server.wiring import build_app
-from topics.storage.fs import RealFs
+from topics.storage.fs import RealFs, is_open_to_all
 from topics.storage.wal.grouped import GroupedCommitter
 from topics.storage.wal.settings import WalSettings
 from topics.storage.wal.shard import Shard
@@ -123,6 +123,7 @@ class Server:
         self._watch_signals()
         fs = RealFs()
         entered = directory.enter(fs, self._data_dir, self._clock)
+        self._warn_of_open_directories()
         try:
             await self._bind()
         except BaseException:
@@ -156,6 +157,12 @@ class Server:
             raise InvalidSetting(
                 "TOPICS_ACCESS_LOG", allowed="a file that can be written, or -", got=str(error)
             ) from error
+
+    def _warn_of_open_directories(self) -> None:
+        for path in filter(None, (self._data_dir, self._config.engine.cold_dir)):
+            with contextlib.suppress(FileNotFoundError):
+                if is_open_to_all(path):
+                    _log.warning("every user of this machine can write to %s: chmod 700 it", path)
 
     async def _bind(self) -> None:
         config = self._config
@@ -387,11 +394,18 @@ def _load_tls(files: TlsFiles | None) -> ssl.SSLContext | None:
 
 
 def _write_port_file(path: str, host: str, port: int) -> None:
-    """Whole or not at all: a reader never sees half an address, nor anything but one."""
+    """Whole or not at all: a reader never sees half an address, nor anything but one.
+
+    The directory may be everybody's, such as /tmp: a link that somebody put there is replaced or
+    refused, never followed.
+    """
     temporary = Path(f"{path}.tmp")
     shown = f"[{host}]" if ":" in host else host
+    temporary.unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        temporary.write_text(f"{shown}:{port}")
+        with os.fdopen(os.open(temporary, flags, 0o644), "w") as file:
+            file.write(f"{shown}:{port}")
         temporary.replace(path)
     except OSError:
         with contextlib.suppress(OSError):

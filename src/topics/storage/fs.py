@@ -373,6 +373,11 @@ def open_flags(*, write: bool, create: bool, exclusive: bool, truncate: bool) ->
     return flags
 
 
+def is_open_to_all(path: str) -> bool:
+    """Whether every user of the machine may put files into a directory, or replace those there."""
+    return bool(os.stat(path).st_mode & stat.S_IWOTH)
+
+
 def _make_directory(path: str, created: list[str]) -> None:
     try:
         os.mkdir(path, DIRECTORY_MODE)

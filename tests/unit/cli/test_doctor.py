@@ -158,3 +158,13 @@ def test_a_directory_that_is_missing_or_damaged_is_told_with_a_remedy(tmp_path: 
     (tmp_path / "data" / "FORMAT").write_text("rubbish")
     damaged = topics("doctor", "--dir", tmp_path / "data", "--json")
     assert bad(damaged)["directory"] == f"topics verify {tmp_path / 'data'}"
+
+
+def test_a_directory_that_everybody_can_write_to_is_a_problem(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    library.open(data).close()
+    data.chmod(0o777)
+    assert bad(topics("doctor", "--dir", data, "--json"))["rights"] == f"chmod 700 {data}"
+    data.chmod(0o755)
+    names = [check["name"] for check in topics("doctor", "--dir", data, "--json").json["checks"]]
+    assert "rights" not in names
