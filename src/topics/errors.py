@@ -4,7 +4,9 @@
       InvalidRequest  BatchTooLarge  RecordTooLarge  PayloadTooLarge  UnsupportedMediaType
       Unauthorized  Forbidden  MethodNotAllowed  NotAcceptable
       TopicNotFound  RouterNotFound  NotFound
-      RouterCycle  TopicExistsIncompatible  TopicNotEmpty  NotAQueue  HeadMismatch  StaleEpoch
+      RouterCycle  TopicNotEmpty  NotAQueue  HeadMismatch  StaleEpoch
+      TopicExistsIncompatible
+        TopicExists     it was to be created with other settings than it has
       TopicFull  Throttled
       Internal          the log or the program failed
         LogFull         a log shard has no room on disk; heals by itself
@@ -378,6 +380,30 @@ class TopicExistsIncompatible(TopicsError):
             "re-pointed; use another name",
             {"router": router, "reason": "router_repoint_forbidden"},
         )
+
+
+class TopicExists(TopicExistsIncompatible):
+    """A topic was to be created that exists with other settings; nothing was changed.
+
+    `differences` maps each setting that was named to what it is and what was asked for.
+    """
+
+    def __init__(self, topic: str, differences: Mapping[str, tuple[Any, Any]]) -> None:
+        self.differences = dict(differences)
+        pairs = self.differences.items()
+        shown = ", ".join(f"{name}: {_shown(was)} -> {_shown(now)}" for name, (was, now) in pairs)
+        super().__init__(
+            f'topic "{topic}" exists with other settings ({shown}); leave them out to use it as '
+            "it is, or change them with `configure` (`topics config`)",
+            detail={
+                "topic": topic,
+                "differences": {name: {"is": was, "asked": now} for name, (was, now) in pairs},
+            },
+        )
+
+
+def _shown(value: object) -> str:
+    return msgspec.json.encode(value).decode()
 
 
 class TopicNotEmpty(TopicsError):

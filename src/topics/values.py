@@ -5,7 +5,7 @@ the field names of the HTTP API, so that every door prints and parses one shape.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import UNSET, Struct
@@ -283,7 +283,7 @@ class TopicSummary(Value, frozen=True, gc=False):
 
 
 class Created(Value, frozen=True):
-    """The outcome of creating or configuring a topic."""
+    """The outcome of creating a topic; `created` is False when it was there already."""
 
     topic: str
     created: bool
@@ -291,6 +291,42 @@ class Created(Value, frozen=True):
 
     def to_dict(self) -> dict[str, Any]:
         return {"topic": self.topic, "created": self.created, "config": dict(self.config)}
+
+
+class Change(NamedTuple):
+    """A setting as it was and as it is now, or would be."""
+
+    was: Any
+    now: Any
+
+
+class Eviction(Value, frozen=True, gc=False):
+    """Records that a tighter limit removes at once, and the bytes of their data and meta."""
+
+    records: int
+    bytes: int
+
+
+class Configured(Value, frozen=True):
+    """The outcome of changing settings; after a dry run, what the outcome would be.
+
+    `evicted` was counted just before the change. Records written meanwhile are not in it.
+    """
+
+    topic: str
+    config: Config
+    changes: Mapping[str, Change]
+    evicted: Eviction
+    dry_run: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "topic": self.topic,
+            "config": dict(self.config),
+            "changes": {name: change._asdict() for name, change in self.changes.items()},
+            "evicted": self.evicted.to_dict(),
+            "dry_run": self.dry_run,
+        }
 
 
 class Dropped(Value, frozen=True):

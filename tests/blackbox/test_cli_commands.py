@@ -71,8 +71,11 @@ def test_a_topic_is_made_shown_changed_and_dropped(cli: Cli, name: str) -> None:
 
 def test_a_topic_that_exists_is_not_set_up_anew_by_create(cli: Cli, name: str) -> None:
     cli("create", name, "ttl_ms=1h")
-    refused = cli("create", name, ok=4)
-    assert f"`topics config {name}`" in refused.err
+    for settings in ((), ("ttl_ms=60m",)):
+        assert cli("create", name, *settings).out == f"there already is {name}\n"
+    refused = cli("create", name, "ttl_ms=5s", ok=4)
+    assert "ttl_ms: 3600000 -> 5000" in refused.err
+    assert "`topics config`" in refused.err
     kept = cli("create", name, "ttl_ms=5s", "--if-missing", "--json").json
     assert (kept["created"], kept["config"]["ttl_ms"]) == (False, 3_600_000)
 
@@ -84,8 +87,11 @@ def test_a_change_of_durable_wins_over_the_durability_there_was(cli: Cli, name: 
 
 def test_a_change_that_would_remove_records_asks_first(cli: Cli, name: str) -> None:
     cli("produce", name, stdin="1\n2\n3\n")
-    for setting in ("cap_records=2", "cap_bytes=4", "ttl_ms=1h"):
-        assert "--yes" in cli("config", name, setting, ok=2).err
+    for setting, loss in (("cap_records=2", "1 record"), ("cap_bytes=4", "2 records")):
+        refused = " ".join(cli("config", name, setting, ok=2).err.split())
+        assert f"{loss} of {name}" in refused
+        assert "--yes" in refused
+    cli("config", name, "ttl_ms=1h")
     cli("config", name, "cap_records=3", "cap_bytes=1MiB")
     cli("config", name, "cap_records=2", "discard=reject")
     cli("config", name, "discard=old", "cap_records=2", "--yes")

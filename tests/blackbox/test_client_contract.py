@@ -9,6 +9,7 @@ import itertools
 import pickle
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,10 @@ from topics.values import (
     Acked,
     Audit,
     CommittedRange,
+    Created,
     DeleteResult,
     Dropped,
+    Eviction,
     Hole,
     Nacked,
     QueueCounts,
@@ -72,16 +75,112 @@ def datas(items: Iterable[object]) -> list[Any]:
     return [item.data for item in items if isinstance(item, Record)]
 
 
+def wait_past(ts: int) -> None:
+    """Until the clock shows a later millisecond."""
+    while int(time.time() * 1000) <= ts:
+        time.sleep(0.001)
+
+
 # Topics
 
 
 def test_creating_tells_whether_it_was_new_and_the_whole_config(door: Door, name: Name) -> None:
     made = door.create(name("t"), durability="fsync", cap_records=7)
-    again = door.create(name("t"), ttl_ms=5)
-    assert (made.topic, made.created, again.created) == (name("t"), True, False)
+    assert (made.topic, made.created) == (name("t"), True)
     assert len(made.config) == 17
     assert (made.config["durability"], made.config["cap_records"]) == ("fsync", 7)
-    assert (again.config["durability"], again.config["cap_records"]) == ("disk", 0)
+
+
+def test_creating_a_topic_again_changes_nothing(door: Door, name: Name) -> None:
+    made = door.create(name("t"), type="queue", durability="fsync", cap_records=3, lease_ms=1)
+    door.append(name("t"), [{"data": n} for n in range(3)])
+    same: list[dict[str, Any]] = [
+        {},
+        {"type": "queue", "cap_records": 3},
+        {"durable": True},
+        {"durability": None, "durable": True},
+        {"lease_ms": 1},  # shorter than any lease is: both mean the shortest
+        {"dead_letter": None},
+    ]
+    for settings in same:
+        assert door.create(name("t"), **settings) == Created(name("t"), False, made.config)
+    assert door.state(name("t")).config == made.config
+    assert door.state(name("t")).count == 3
+
+
+def test_creating_with_other_settings_is_refused_and_shows_the_difference(
+    door: Door, name: Name
+) -> None:
+    made = door.create(name("t"), durability="fsync", ttl_ms=5)
+    with pytest.raises(errors.TopicExists) as caught:
+        door.create(name("t"), durability="disk", cap_records=1, ttl_ms=5)
+    assert caught.value.differences == {"durability": ("fsync", "disk"), "cap_records": (0, 1)}
+    assert '(cap_records: 0 -> 1, durability: "fsync" -> "disk")' in str(caught.value)
+    assert caught.value.detail == {
+        "topic": name("t"),
+        "differences": {
+            "durability": {"is": "fsync", "asked": "disk"},
+            "cap_records": {"is": 0, "asked": 1},
+        },
+    }
+    with pytest.raises(errors.TopicExists, match='type: "log" -> "queue"'):
+        door.create(name("t"), type="queue")
+    assert door.state(name("t")).config == made.config
+
+
+def test_configuring_changes_what_is_named_and_nothing_else(door: Door, name: Name) -> None:
+    made = door.create(name("q"), type="queue", durability="fsync", max_deliveries=3)
+    changed = door.configure(name("q"), lease_ms=5000, max_deliveries=3, durability="memory")
+    assert changed.changes == {"lease_ms": (30_000, 5000), "durability": ("fsync", "memory")}
+    assert changed.evicted == Eviction(0, 0)
+    expected = dict(made.config) | {"lease_ms": 5000, "durability": "memory", "durable": False}
+    assert changed.config == door.state(name("q")).config == expected
+    nothing = door.configure(name("q"), lease_ms=5000)
+    assert (nothing.config, nothing.changes) == (expected, {})
+    with pytest.raises(errors.TopicExistsIncompatible):
+        door.configure(name("q"), type="log")
+    with pytest.raises(errors.TopicNotFound):
+        door.configure(name("absent"), ttl_ms=5)
+
+
+def test_a_dry_run_says_what_a_tighter_limit_would_evict_and_changes_nothing(
+    door: Door, name: Name
+) -> None:
+    topic = name("t")
+    for n in range(10):
+        door.append(topic, {"data": "x" * n, "meta": n})  # 3 + n bytes
+    door.delete(topic, before_seq=2)
+    door.append(topic, {"data": "x" * 100_000})
+    before = door.state(topic)
+    expected: list[tuple[dict[str, Any], Eviction]] = [
+        ({"cap_records": 100}, Eviction(0, 0)),
+        ({"cap_records": 8}, Eviction(2, 4 + 5)),
+        ({"cap_bytes": before.bytes - 10}, Eviction(3, 4 + 5 + 6)),
+        ({"cap_bytes": before.bytes - 9}, Eviction(2, 4 + 5)),
+        ({"cap_bytes": 5}, Eviction(10, before.bytes)),
+        ({"cap_records": 9, "cap_bytes": before.bytes - 10}, Eviction(3, 4 + 5 + 6)),
+        ({"cap_records": 1, "discard": "reject"}, Eviction(0, 0)),
+        ({"ttl_ms": 3_600_000}, Eviction(0, 0)),
+    ]
+    for settings, evicted in expected:
+        tried = door.configure(topic, dry_run=True, **settings)
+        assert (tried.evicted, tried.dry_run) == (evicted, True), settings
+        assert list(tried.changes) == list(settings)
+    assert door.state(topic).config == before.config
+    assert door.state(topic).count == 10
+    done = door.configure(topic, cap_bytes=before.bytes - 10)
+    assert (done.evicted, done.dry_run) == (Eviction(3, 15), False)
+    after = door.state(topic)
+    assert (after.count, after.bytes) == (7, before.bytes - 15)
+
+
+def test_a_dry_run_counts_what_a_shorter_life_would_expire(door: Door, name: Name) -> None:
+    door.append(name("t"), [{"data": 1}, {"data": 2}])
+    wait_past(door.read(name("t")).records[0].ts + 1)
+    assert door.configure(name("t"), dry_run=True, ttl_ms=1).evicted == Eviction(2, 2)
+    young = door.configure(name("t"), dry_run=True, ttl_ms=1, cap_records=1)
+    assert young.evicted == Eviction(2, 2)
+    assert door.state(name("t")).count == 2
 
 
 def test_state_has_the_same_fields_everywhere(door: Door, name: Name) -> None:

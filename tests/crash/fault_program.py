@@ -210,7 +210,7 @@ class Program:
 
     def _configure(self, life: Life, topic: str, config: dict[str, Any]) -> bool:
         life.configs.append(config)
-        acked = self._call(Op(), lambda: self.log.create(topic, **config))
+        acked = self._call(Op(), lambda: self.log._put(topic, config))
         if acked:
             life.configs = [config]
             self._note_floors()

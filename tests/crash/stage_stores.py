@@ -12,9 +12,15 @@ from topics.storage import layout
 from topics.storage.fs import Fs
 from topics.testing import SimDisk
 from topics.values import Record, StageCommit
+from topics.wire.words import Durability
 
 SHARDS = 3
-TOPICS = {"safe": "fsync", "plain": "disk", "spare": "disk", "loose": "memory"}
+TOPICS: dict[str, Durability] = {
+    "safe": "fsync",
+    "plain": "disk",
+    "spare": "disk",
+    "loose": "memory",
+}
 """Every class that may take part; the ids are 1 to 4, which reach all the shards."""
 LATE = "late"
 """A topic that only the commit creates."""

@@ -11,11 +11,12 @@ from topics.engine.settings import EngineSettings
 from topics.storage.fs import Fs
 from topics.testing import ManualClock, SimDisk
 from topics.values import Record, Tombstone
+from topics.wire.words import Durability
 
 DATA_DIR = "/data"
 SPARE = 64
 """Zeros left behind the end of a log file."""
-CLASSES = ("ephemeral", "memory", "disk", "fsync")
+CLASSES: tuple[Durability, ...] = ("ephemeral", "memory", "disk", "fsync")
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import pytest
 from tests.crash.stores import opened
@@ -29,7 +30,7 @@ def values(log: Log, name: str) -> list[int]:
     return [event.data for event in events if isinstance(event, Record)]
 
 
-def with_queue(fs: Fs, clock: ManualClock, **config: object) -> Log:
+def with_queue(fs: Fs, clock: ManualClock, **config: Any) -> Log:  # noqa: ANN401
     log = opened(fs, clock=clock)
     log.create("jobs", type="queue", **{"durability": "fsync", **config})
     return log

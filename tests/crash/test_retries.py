@@ -10,6 +10,7 @@ from tests.crash.stores import CLASSES, opened
 from topics.embedded import Log
 from topics.testing import CrashMode, FaultFs, ManualClock, PowerOff, SimDisk
 from topics.values import Record
+from topics.wire.words import Durability
 
 MODES: list[CrashMode | None] = [None, "none", "prefix", "subset"]
 """How the program ends: by its own death, or with the machine's."""
@@ -31,7 +32,7 @@ def end(disk: SimDisk, mode: CrashMode | None, seed: int) -> None:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("durability", CLASSES)
 def test_cl08_st05_a_retry_is_known_if_its_write_survived_and_is_appended_once_if_not(
-    durability: str, mode: CrashMode | None
+    durability: Durability, mode: CrashMode | None
 ) -> None:
     call = 0
     while True:

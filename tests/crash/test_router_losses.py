@@ -11,6 +11,7 @@ from tests.crash.stores import opened
 from topics.embedded import Log
 from topics.testing import CrashMode, FaultFs, ManualClock, PowerOff, SimDisk
 from topics.values import Record, Tombstone
+from topics.wire.words import Durability
 
 MODES: list[CrashMode | None] = [None, "none", "prefix"]
 
@@ -103,7 +104,7 @@ def test_cl22_a_router_does_not_outlive_its_topic_although_its_own_removal_was_l
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("durability", ["memory", "disk", "fsync"])
 def test_cl20_a_named_cursor_is_as_safe_as_a_record_of_its_topic(
-    durability: str, mode: CrashMode | None
+    durability: Durability, mode: CrashMode | None
 ) -> None:
     call = 0
     while True:
@@ -158,7 +159,7 @@ def test_cl13_a_durable_copy_outlives_the_power_though_an_earlier_router_is_gone
     """Where a record was first written is known by its copies, whoever made them."""
     disk = SimDisk()
     log = sharded_chain(disk)
-    log.create("c", durability="fsync")
+    log.configure("c", durability="fsync")
     log.route("bc", source="b", dest="c")
     log.append("a", {"data": 3})
     assert seen(log, "b")[0] == [1, 2, 3]
@@ -172,7 +173,7 @@ def test_cl13_a_durable_copy_outlives_the_power_though_an_earlier_router_is_gone
 def test_cl13_copies_are_durable_once_their_topic_is_one_that_syncs() -> None:
     disk = SimDisk()
     log = sharded_chain(disk)
-    log.create("b", durability="fsync")
+    log.configure("b", durability="fsync")
     disk.crash(1, "none")
     log = opened(disk.mount(), wal_shards=4)
     assert seen(log, "b")[0] == [1, 2]

@@ -22,8 +22,9 @@ from topics.storage.frames import Frame, FrameType
 from topics.storage.wal.files import HEADER_SIZE
 from topics.storage.wal.follow import intact_frames
 from topics.testing import FaultFs, PowerOff, SimDisk
+from topics.wire.words import Durability
 
-CLASSES = ("fsync", "disk", "memory")
+CLASSES: tuple[Durability, ...] = ("fsync", "disk", "memory")
 ABOUT_SEQS = {
     FrameType.APPEND,
     FrameType.CONFIG_UPDATE,
@@ -98,10 +99,10 @@ def lives(shards: int) -> Store:
     log.append("dropped", {"data": 1})
     log.drop("dropped")
     for name, classes in {"back": ("fsync", "ephemeral", "disk"), "up": ("ephemeral",)}.items():
-        for durability in classes:
-            log.create(name, durability=durability)
-            log.append(name, [{"data": durability}, {"data": 2}])
-    log.create("up", durability="fsync")
+        for new_class in classes:
+            log._put(name, {"durability": new_class})
+            log.append(name, [{"data": new_class}, {"data": 2}])
+    log.configure("up", durability="fsync")
     log.append("fsync", [{"data": 1}, {"data": 2}])
     contents(log)  # a reader of the copies is what makes them
     log.drop_router("r")

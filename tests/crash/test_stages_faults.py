@@ -77,7 +77,7 @@ def assert_refuses(log: Log, topic: str) -> None:
     for call in (
         lambda: log.append(topic, {"data": "no"}),
         lambda: log.delete(topic, before_seq=2),
-        lambda: log.create(topic, durability="fsync", cap_records=99),
+        lambda: log.configure(topic, durability="fsync", cap_records=99),
         lambda: log.drop(topic),
     ):
         with pytest.raises(Internal):

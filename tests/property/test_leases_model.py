@@ -36,6 +36,7 @@ from topics.queue import Claimed, Queues
 from topics.storage.wal.settings import WalSettings
 from topics.testing import FaultFs, ManualClock, PowerOff, SimDisk
 from topics.values import Acked, Job
+from topics.wire.words import Durability
 
 QUEUE, LETTERS = "jobs", "letters"
 PATH = "/data"
@@ -76,7 +77,7 @@ class LeaseMachine(RuleBasedStateMachine):
         leases_durable=st.booleans(),
         limit=st.sampled_from([0, 1, 3]),
     )
-    def begin(self, durability: str, leases_durable: bool, limit: int) -> None:
+    def begin(self, durability: Durability, leases_durable: bool, limit: int) -> None:
         self.disk = SimDisk()
         self.clock = ManualClock()
         self.durability = durability

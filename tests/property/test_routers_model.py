@@ -26,6 +26,7 @@ from topics.errors import RouterCycle, TopicExistsIncompatible, TopicFull
 from topics.storage.wal.settings import WalSettings
 from topics.testing import CrashMode, FaultFs, ManualClock, PowerOff, SimDisk
 from topics.values import Record, Tombstone
+from topics.wire.words import Durability
 
 ROOT = "t0"
 MAX_TOPICS = 7
@@ -93,13 +94,13 @@ class Route:
 
 
 class RouterMachine(RuleBasedStateMachine):
-    durability: str
+    durability: Durability
     settings: EngineSettings
 
     @initialize(
         durability=st.sampled_from(["fsync", "disk", "memory"]), shards=st.sampled_from([1, 3])
     )
-    def begin(self, durability: str, shards: int) -> None:
+    def begin(self, durability: Durability, shards: int) -> None:
         self.durability = durability
         self.settings = EngineSettings(wal_shards=shards, segment_max_events=4, cache_bytes=1 << 16)
         self.start_over()

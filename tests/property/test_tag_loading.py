@@ -126,9 +126,7 @@ class World:
 
     def configure(self) -> None:
         model = self.model
-        self.store.log.create(
-            NAME, durability=self.durability, cap_records=model.cap, ttl_ms=model.ttl_ms
-        )
+        self.store.put(NAME, durability=self.durability, cap_records=model.cap, ttl_ms=model.ttl_ms)
 
     @property
     def now_ms(self) -> int:

@@ -32,6 +32,7 @@ from topics.errors import (
     ShuttingDown,
     StaleEpoch,
     Throttled,
+    TopicExists,
     TopicExistsIncompatible,
     TopicFull,
     TopicNotEmpty,
@@ -82,6 +83,11 @@ EXAMPLES: list[tuple[TopicsError, str, dict[str, object] | None]] = [
         TopicExistsIncompatible.type_change("t", existing_type="queue", requested_type="log"),
         "topic_exists_incompatible",
         {"topic": "t", "existing_type": "queue", "requested_type": "log"},
+    ),
+    (
+        TopicExists("t", {"ttl_ms": (0, 5)}),
+        "topic_exists_incompatible",
+        {"topic": "t", "differences": {"ttl_ms": {"is": 0, "asked": 5}}},
     ),
     (
         TopicExistsIncompatible.fan_in("t"),

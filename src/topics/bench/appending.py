@@ -12,6 +12,7 @@ import topics
 from topics.bench import raw
 from topics.bench.bench import RECORD_BYTES, Bench, payload, stored
 from topics.bench.measure import Goal, Result, Sample, at_least, at_most, durations, rate
+from topics.wire.words import Durability
 
 FRAME_BYTES = RECORD_BYTES + 50
 DISK_SYNC_S = 0.01
@@ -23,7 +24,7 @@ class Writes:
     """Calls of one shape."""
 
     row: str
-    durability: str
+    durability: Durability
     batch: int
     calls: int
     goal: Goal

@@ -10,8 +10,10 @@ import io
 import json
 import os
 import sys
+import traceback
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -20,6 +22,7 @@ from click.shell_completion import CompletionItem
 from topics import __version__
 from topics.cli._exit import INTERRUPTED, OK, code_for
 from topics.cli._extras import missing
+from topics.cli._output import safe
 from topics.errors import RefusedToOpen, TopicsError, Unauthorized
 
 if TYPE_CHECKING:
@@ -128,7 +131,16 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run a command and exit with its code."""
     arguments = sys.argv[1:] if argv is None else argv
     _prepare_streams(as_json="--json" in arguments)
+    sys.excepthook = _tell_of_a_bug
     sys.exit(run(arguments))
+
+
+def _tell_of_a_bug(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    """As Python does, but what a server said may be in the error."""
+    text = "".join(traceback.format_exception(kind, error, trace))
+    print("\n".join(safe(line) for line in text.splitlines()), file=sys.stderr)
 
 
 def _prepare_streams(*, as_json: bool) -> None:
@@ -194,9 +206,9 @@ def run(argv: Sequence[str] | None = None) -> int:
 
 
 def _say(error: TopicsError | OSError) -> None:
-    print(f"topics: {error}", file=sys.stderr)
+    print(f"topics: {safe(str(error))}", file=sys.stderr)
     if isinstance(error, RefusedToOpen):
-        print(error.line(), file=sys.stderr)
+        print(safe(error.line()), file=sys.stderr)
     elif isinstance(error, Unauthorized):
         # The server speaks to programs; whoever types a command gives the key in another way.
         print("Name the file that holds yours: --token-file PATH", file=sys.stderr)

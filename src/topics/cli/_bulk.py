@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from topics.cli._output import print_table, size, style
+from topics.cli._output import print_table, safe, size, style
 from topics.errors import NotFound, RefusedToOpen
 
 if TYPE_CHECKING:
@@ -37,9 +37,9 @@ def server_of(target: Target) -> str:
 
 def print_audit(found: Audited) -> None:
     for note in found.notes:
-        print(f"note: {note}")
+        print(f"note: {safe(str(note))}")
     for finding in found.damage:
-        print(style(f"damaged: {finding}", "red"))
+        print(style(safe(f"damaged: {finding}"), "red"))
     if found.topics:
         print_table(
             ("topic", "written", "live", "deleted", "lost", "skipped", "verdict"),

@@ -104,7 +104,7 @@ def _print_recovery(facts: Facts) -> None:
     for index in facts["indexes_to_rebuild"]:
         print(f"It would rebuild the index {index}.")
     for warning in facts["warnings"]:
-        print(f"warning: {warning}")
+        print(f"warning: {out.safe(warning)}")
 
 
 def _print_topic(facts: Facts) -> None:
@@ -114,7 +114,7 @@ def _print_topic(facts: Facts) -> None:
         | {"config": json.dumps(facts["config"]), "ledger": f"live {facts['count']}, {ledger}"}
     )
     for cursor, seq in facts["cursors"].items():
-        print(f"{'cursor':<18}{cursor} at {seq}")
+        print(f"{'cursor':<18}{out.safe(cursor)} at {seq}")
     for gap in facts["gaps"]:
         print(f"{'gap':<18}{gap['from']} to {gap['to']}, {gap['kind']}")
     print()

@@ -1,7 +1,8 @@
 """How commands print: plain lines that a pipe can take, a little emphasis on a terminal.
 
-Names and tags are whatever somebody wrote; a control character among them could rewrite the
-reader's screen, so it is shown as an escape. JSON output is left as it is: it escapes by itself.
+Names, tags and the texts of errors are whatever somebody wrote, or a server that means harm; a
+control character among them could rewrite the reader's screen, so it is shown as an escape. JSON
+escapes most of them by itself, and says the same with the others escaped.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from typing import Any
 import msgspec
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_JSON_CONTROL = re.compile(r"[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
 
 
 def print_json(document: object) -> None:
     """One JSON document, for people too."""
-    print(json.dumps(document, indent=2, ensure_ascii=False, default=str))
+    print(safe_json(json.dumps(document, indent=2, ensure_ascii=False, default=str)))
 
 
 def print_json_line(document: Mapping[str, Any]) -> None:
@@ -30,7 +32,7 @@ def print_json_line(document: Mapping[str, Any]) -> None:
 
     Stored JSON is passed on as it is: put it in as `msgspec.Raw`.
     """
-    print(msgspec.json.encode(document).decode(), flush=True)
+    print(safe_json(msgspec.json.encode(document).decode()), flush=True)
 
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -55,7 +57,16 @@ def print_facts(facts: Mapping[str, object]) -> None:
 
 def safe(text: str) -> str:
     """Text that cannot move the cursor, change colours or turn the writing around."""
-    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _CONTROL.sub(_escaped, text)
+
+
+def safe_json(text: str) -> str:
+    """The same JSON, with escapes for what JSON may hold but a terminal would obey."""
+    return _JSON_CONTROL.sub(_escaped, text)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"
 
 
 def style(text: str, *names: str) -> str:

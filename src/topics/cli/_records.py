@@ -36,7 +36,8 @@ class Lines:
             return
         if self._as_json:
             # Everything goes through one buffer, or lines would change places with print's.
-            sys.stdout.write("".join(self._json_line(topic, record) for record in records))
+            lines = "".join(self._json_line(topic, record) for record in records)
+            sys.stdout.write(out.safe_json(lines) if sys.stdout.isatty() else lines)
         else:
             sys.stdout.write("".join(self._line(topic, record) + "\n" for record in records))
 
@@ -53,9 +54,9 @@ class Lines:
         if self._as_json:
             out.print_json_line(event.to_dict())
         elif isinstance(event, TopicDropped):
-            print(out.style(f"--- {event.topic} was dropped ---", "bold"))
+            print(out.style(f"--- {out.safe(event.topic)} was dropped ---", "bold"))
         elif isinstance(event, Resumed):
-            away = f"connection lost for {out.span(event.away_seconds)} ({event.reason})"
+            away = f"connection lost for {out.span(event.away_seconds)} ({out.safe(event.reason)})"
             print(out.style(f"--- {away}; going on, nothing was skipped ---", "bold"))
 
     def flush(self) -> None:
@@ -79,7 +80,7 @@ class Lines:
         return self._named(topic) + "  ".join(facts)
 
     def _named(self, topic: str) -> str:
-        return f"{topic}  " if self._several else ""
+        return f"{out.safe(topic)}  " if self._several else ""
 
 
 def tombstone_line(lost: Tombstone) -> str:
@@ -94,4 +95,4 @@ def tombstone_line(lost: Tombstone) -> str:
 
 def why(lost: Tombstone) -> str:
     """What may have caused a loss, as far as its notice says."""
-    return _REASONS.get(lost.reason, lost.reason)
+    return _REASONS.get(lost.reason) or out.safe(lost.reason)

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from topics.errors import Internal
+
 if TYPE_CHECKING:
     from topics.cli._options import AnyLog
 
@@ -69,9 +71,15 @@ def server_sampler(url: str, token: str | None) -> Iterator[Sampler]:
     from topics.client.sync_http import Http  # noqa: PLC0415 - help does without
 
     with Http(url, token=token, timeout=PATIENCE_SECONDS, retries=0) as http:
-        yield lambda: parse_metrics(
-            http.request("GET", "/v0/metrics").body.decode(), at=time.monotonic()
-        )
+
+        def sample() -> Sample:
+            text = http.request("GET", "/v0/metrics").body.decode(errors="replace")
+            try:
+                return parse_metrics(text, at=time.monotonic())
+            except (ValueError, KeyError) as error:
+                raise Internal(f"the metrics of {url} cannot be read: {error}") from error
+
+        yield sample
 
 
 def log_sampler(log: AnyLog) -> Sampler:

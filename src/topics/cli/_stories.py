@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from topics.cli import _output as out
@@ -102,7 +103,7 @@ def of_topic(log: AnyLog, topic: str) -> Story:
             story.add(
                 3,
                 f"Router {router.router} has yet to copy {router.lag} records of {router.source}.",
-                command=f"topics router get '{router.router}'",
+                command=f"topics router get {quote(router.router)}",
             )
     if not story.findings:
         story.add(0, "Nothing was lost, and nothing waits.")
@@ -169,7 +170,7 @@ def _tell_room(story: Story, state: TopicState) -> None:
             7,
             f"It is full ({_limits(config)}) and refuses writes rather than evict.",
             since_ms=state.last_write_ts,
-            command=f"topics delete {state.topic} --before SEQ",
+            command=f"topics delete {quote(state.topic)} --before SEQ",
         )
 
 
@@ -209,7 +210,7 @@ def _tell_cursor(story: Story, cursor: CursorState) -> None:
             5,
             f"Cursor {cursor.cursor} waits before a gap: it was too slow for some records.",
             since_ms=cursor.updated_ts,
-            command=f"topics explain {cursor.topic}/{cursor.cursor}",
+            command=f"topics explain {quote(f'{cursor.topic}/{cursor.cursor}')}",
         )
     elif cursor.lag_records:
         story.add(
@@ -217,7 +218,7 @@ def _tell_cursor(story: Story, cursor: CursorState) -> None:
             f"Cursor {cursor.cursor} is {cursor.lag_records} records "
             f"({out.span(cursor.lag_seconds)}) behind.",
             since_ms=cursor.updated_ts,
-            command=f"topics explain {cursor.topic}/{cursor.cursor}",
+            command=f"topics explain {quote(f'{cursor.topic}/{cursor.cursor}')}",
         )
 
 
@@ -310,7 +311,9 @@ def _of_damaged(topic: str, seq: int) -> Story:
 
 def _of_dead(log: AnyLog, state: TopicState, seq: int, run: Hole) -> Story:
     topic = state.topic
-    story = Story(f"{topic}#{seq}", f"Seq {seq} of {topic} is gone: {_KINDS[run.kind]}.")
+    story = Story(
+        f"{topic}#{seq}", f"Seq {seq} of {topic} is gone: {_KINDS.get(run.kind, run.kind)}."
+    )
     after = _first_after(log, topic, run.to_seq)
     since = state.last_write_ts if after is None else after.ts
     if run.to_seq > run.from_seq:
@@ -344,7 +347,7 @@ def _tell_end_of_job(story: Story, log: AnyLog, state: TopicState, seq: int) -> 
                     5,
                     f"As a job it failed too often and is now {letters_in}#{letter.seq}.",
                     since_ms=letter.ts,
-                    command=f"topics queue redrive {state.topic}",
+                    command=f"topics queue redrive {quote(state.topic)}",
                 )
                 return
     story.add(3, "As a job it was finished, or removed by a delete.")

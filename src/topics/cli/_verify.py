@@ -10,6 +10,7 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
+from topics.cli._output import safe
 from topics.engine.looking import steadily
 from topics.engine.verification import verify
 from topics.storage.findings import Report, files_below
@@ -58,9 +59,9 @@ def _as_facts(report: Report) -> dict[str, object]:
 
 def _print(report: Report) -> None:
     for note in report.notes:
-        print(f"note: {note}")
+        print(f"note: {safe(str(note))}")
     for finding in report.damage:
-        print(f"damaged: {finding}")
+        print(f"damaged: {safe(str(finding))}")
     verdict = f"{len(report.damage)} damaged" if report.damage else "all sound"
     print(
         f"{report.files} files, {report.bytes} bytes, {report.frames} log frames, "

@@ -36,7 +36,7 @@ def doctor(where: Where, *, as_json: bool) -> int:
             mark, colour = _MARKS[check.state]
             print(f"{out.style(mark, colour)}  {check.name:<12}{out.safe(check.found)}")
             if check.remedy:
-                print(f"{'':<16}-> {check.remedy}")
+                print(f"{'':<16}-> {out.safe(check.remedy)}")
     return OK if good else NO
 
 

@@ -47,7 +47,7 @@ def explain(where: Where, *, subject: str, as_json: bool) -> int:
         print(f"- {out.safe(str(finding))}")
     advice = _advice(story, where)
     if advice is not None:
-        print(f"Try: {out.style(advice, 'bold')}")
+        print(f"Try: {out.style(out.safe(advice), 'bold')}")
     return OK
 
 

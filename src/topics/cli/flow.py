@@ -12,6 +12,7 @@ import click
 
 from topics.cli._exit import NO, OK
 from topics.cli._options import Where, as_json_option, master_option, on_a_log
+from topics.cli._output import safe, safe_json
 
 if TYPE_CHECKING:
     from topics.spark.flows.progress import Progress
@@ -84,7 +85,7 @@ class _Shown:
         self._as_json = as_json
 
     def notice(self, text: str) -> None:
-        print(f"flow: {text}", file=sys.stderr, flush=True)
+        print(f"flow: {safe(text)}", file=sys.stderr, flush=True)
 
     def batch(self, done: Progress) -> None:
         if self._as_json:
@@ -97,7 +98,7 @@ class _Shown:
 
         if self._as_json:
             _print_json({"flow": name, "error": str(error)})
-        print(f"topics: {error}", file=sys.stderr)
+        print(f"topics: {safe(str(error))}", file=sys.stderr)
         log = next((each.log for each in state.find_all() if each.name == name), None)
         if log is not None and Path(log).exists():
             print(f"topics: what Spark said is in {log}", file=sys.stderr)
@@ -142,7 +143,7 @@ def status(name: str, as_json: bool) -> int:
         _print_json(_fields(found))
     else:
         for label, text in _details(found):
-            print(f"{label:<11} {text}")
+            print(f"{label:<11} {safe(text)}")
     return NO if found.status in ("failed", "lost") else OK
 
 
@@ -186,7 +187,7 @@ def _print_table(rows: Sequence[Sequence[str]]) -> None:
     widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
     for row in table:
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        print("  ".join(cells).rstrip())
+        print(safe("  ".join(cells).rstrip()))
 
 
 def _details(found: State) -> list[tuple[str, str]]:
@@ -230,4 +231,4 @@ def _fields(value: object) -> dict[str, Any]:
 def _print_json(value: object) -> None:
     import msgspec  # noqa: PLC0415
 
-    print(msgspec.json.encode(value).decode(), flush=True)
+    print(safe_json(msgspec.json.encode(value).decode()), flush=True)

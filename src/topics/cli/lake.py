@@ -12,7 +12,7 @@ import click
 
 from topics.cli._exit import NO, OK
 from topics.cli._options import Where, as_json_option, ask, master_option, on_a_log, yes_option
-from topics.cli._output import print_json, print_json_line, size
+from topics.cli._output import print_json, print_json_line, safe, size
 
 if TYPE_CHECKING:
     from topics.client.targets import Target
@@ -244,4 +244,4 @@ def _print_receipt(made: Receipt, path: str) -> None:
 
 
 def _say(line: str) -> None:
-    print(f"lake: {line}", file=sys.stderr, flush=True)
+    print(f"lake: {safe(line)}", file=sys.stderr, flush=True)

@@ -225,7 +225,7 @@ def dead(where: Where, *, topic: str, most: int, as_json: bool) -> int:
             ),
         )
     else:
-        click.echo(f"no dead letters of {topic} in {letters_in}", err=True)
+        click.echo(f"no dead letters of {topic} in {out.safe(letters_in)}", err=True)
     return OK
 
 
@@ -244,7 +244,7 @@ def redrive(where: Where, *, topic: str, source: str | None, most: int, as_json:
         out.print_json(facts)
     else:
         more = "; there are more" if done.more else ""
-        print(f"put {done.moved} jobs back into {topic} from {done.source}{more}")
+        print(f"put {done.moved} jobs back into {topic} from {out.safe(done.source)}{more}")
     return OK
 
 

@@ -10,7 +10,7 @@ import click
 
 from topics.cli._exit import NO, OK
 from topics.cli._options import Where, as_json_option, master_option, on_a_log
-from topics.cli._output import print_facts, print_json, print_json_line, style
+from topics.cli._output import print_facts, print_json, print_json_line, safe, style
 
 if TYPE_CHECKING:
     from topics.spark.bulk.exporting import Done
@@ -175,4 +175,4 @@ def _show(step: Step | Done, *, as_json: bool) -> None:
 
 
 def _say(line: str) -> None:
-    print(f"spark: {line}", file=sys.stderr, flush=True)
+    print(f"spark: {safe(line)}", file=sys.stderr, flush=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -11,8 +11,11 @@ from topics.cli import _output as out
 from topics.cli._exit import NO, OK
 from topics.cli._options import Where, as_json_option, ask, on_a_log, topic_argument, yes_option
 from topics.cli._types import setting_defaults, settings_argument
-from topics.errors import TopicExistsIncompatible, TopicNotFound
-from topics.values import TopicState
+from topics.errors import TopicExists
+from topics.values import Created, Eviction, TopicState
+
+if TYPE_CHECKING:
+    from topics.wire.settings import TopicSettings
 
 _settings = settings_argument()
 
@@ -78,7 +81,9 @@ def _state_facts(state: TopicState) -> dict[str, object]:
 @click.command()
 @topic_argument
 @_settings
-@click.option("--if-missing", is_flag=True, help="Leave a topic that exists as it is.")
+@click.option(
+    "--if-missing", is_flag=True, help="Leave a topic that exists as it is, however it is set up."
+)
 @as_json_option
 @on_a_log
 def create(
@@ -91,24 +96,20 @@ def create(
 ) -> int:
     """Create TOPIC, with settings like ttl_ms=7d cap_bytes=1GiB durability=fsync type=queue.
 
-    A topic that exists is refused: `topics config` changes one.
+    A topic that exists stays as it is; if it has other values for the settings you name, that is
+    refused with the difference. `topics config` changes a topic.
     """
     with where.writing(may_create=True) as log:
         try:
-            state = log.state(topic, touch=False)
-        except TopicNotFound:
-            made = log.create(topic, **settings).to_dict()
-        else:
+            made = log.create(topic, **cast("TopicSettings", settings))
+        except TopicExists:
             if not if_missing:
-                raise TopicExistsIncompatible(
-                    f'topic "{topic}" already exists; change it with `topics config {topic}`',
-                    detail={"topic": topic},
-                )
-            made = {"topic": topic, "created": False, "config": dict(state.config)}
+                raise
+            made = Created(topic, False, log.state(topic, touch=False).config)
     if as_json:
-        out.print_json(made)
+        out.print_json(made.to_dict())
     else:
-        print(f"{'created' if made['created'] else 'there already is'} {topic}")
+        print(f"{'created' if made.created else 'there already is'} {topic}")
     return OK
 
 
@@ -122,18 +123,18 @@ def config(where: Where, *, topic: str, settings: dict[str, Any], yes: bool, as_
     """Show the settings of TOPIC, or change some: ttl_ms=7d cap_records=1000 dead_letter=
 
     What is not named stays as it is; an empty value brings back the default. A tighter limit
-    removes records at once, so it asks first.
+    removes records at once: it says how many would go, and asks first.
     """
     if not settings:
         with where.reading() as log:
             now = dict(log.state(topic, touch=False).config)
     else:
         with where.writing() as log:
-            state = log.state(topic, touch=False)
-            loss = _loss(state, settings)
-            if loss and not ask(f"{loss} Go on?", yes=yes):
+            changes = cast("TopicSettings", settings)
+            loss = log.configure(topic, dry_run=True, **changes).evicted
+            if loss.records and not ask(_loss(topic, loss), yes=yes):
                 return NO
-            now = dict(log.create(topic, **_merged(state, settings)).config)
+            now = dict(log.configure(topic, **changes).config)
     if as_json:
         out.print_json({"topic": topic, "config": now})
     else:
@@ -156,26 +157,9 @@ def _plain(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _merged(state: TopicState, changes: dict[str, Any]) -> dict[str, Any]:
-    """Settings replace each other as a whole, so those that stay have to be said again."""
-    merged = {**state.config, **changes}
-    if "durable" in changes and "durability" not in changes:
-        del merged["durability"]  # it would win
-    return merged
-
-
-def _loss(state: TopicState, changes: dict[str, Any]) -> str:
-    """What a change would remove at once; empty for nothing."""
-    cap, cap_bytes = changes.get("cap_records", 0), changes.get("cap_bytes", 0)
-    ttl, old_ttl = changes.get("ttl_ms", 0), state.config["ttl_ms"]
-    evicts = {**state.config, **changes}["discard"] == "old"
-    if evicts and cap and state.count > cap:
-        return f"{state.topic} holds {state.count} records: {state.count - cap} of them would go."
-    if evicts and cap_bytes and state.bytes > cap_bytes:
-        return f"{state.topic} holds {state.bytes} bytes: the oldest beyond {cap_bytes} would go."
-    if ttl and state.count and (not old_ttl or ttl < old_ttl):
-        return f"Records of {state.topic} older than {out.span(ttl / 1000)} would go."
-    return ""
+def _loss(topic: str, loss: Eviction) -> str:
+    records = "record" if loss.records == 1 else "records"
+    return f"{loss.records} {records} of {topic} ({out.size(loss.bytes)}) would go at once. Go on?"
 
 
 @click.command()
@@ -198,5 +182,5 @@ def drop(where: Where, *, topic: str, if_empty: bool, yes: bool, as_json: bool) 
         out.print_json(gone.to_dict())
     else:
         routers = f" and routers {', '.join(gone.routers_removed)}" if gone.routers_removed else ""
-        print(f"dropped {topic}{routers}")
+        print(f"dropped {topic}{out.safe(routers)}")
     return OK

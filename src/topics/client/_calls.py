@@ -106,7 +106,8 @@ _topics, _holes, _plan = reader(_Topics), reader(_Holes), reader(_Plan)
 _audit = reader(Audit)
 
 
-def create(topic: str, config: Mapping[str, Any]) -> Call[Created]:
+def put(topic: str, config: Mapping[str, Any]) -> Call[Created]:
+    """Create a topic, or replace the whole configuration of one that exists."""
     if not topic:
         raise InvalidRequest("a topic needs a name")
 
@@ -114,7 +115,7 @@ def create(topic: str, config: Mapping[str, Any]) -> Call[Created]:
         made = _created(body)
         return Created(made.topic, made.created, made.config)
 
-    return Call("PUT", topic_path(topic), parse, encode(known_settings(config)))
+    return Call("PUT", topic_path(topic), parse, encode(config))
 
 
 def drop(topic: str, *, if_empty: bool) -> Call[Dropped]:

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from topics.client import _calls, _linked_calls, _queue_calls
+from topics.client._awaiting import AwaitingLog
 from topics.client._call import Call, Listed
 from topics.client._following import Following
 from topics.client._names import DEFAULT_NODE, starts_of
@@ -57,7 +58,7 @@ DEFAULT_MAX_BYTES = 1 << 20
 PLAN_BYTES = 64 << 20
 
 
-class AsyncRemoteLog:
+class AsyncRemoteLog(AwaitingLog):
     """A log behind a URL.
 
     `timeout` is the patience with one try of a call, `retries` how often a call that can safely be
@@ -92,15 +93,6 @@ class AsyncRemoteLog:
         return self.http.url
 
     # Topics
-
-    async def create(self, topic: str, **config: Any) -> Created:  # noqa: ANN401 - judged when used
-        """Create a topic, or replace the whole configuration of one that exists.
-
-        What is left out returns to its default: `durability` (`ephemeral`, `memory`, `disk` or
-        `fsync`; default `disk`), `ttl_ms`, `cap_records`, `cap_bytes`, `discard` (`old` or
-        `reject`), `type` (`log` or `queue`) and the rest. A setting no topic has is an error.
-        """
-        return await self._run(_calls.create(topic, config))
 
     async def drop(self, topic: str, *, if_empty: bool = False) -> Dropped:
         """Remove a topic and every router that touches it; `deleted` is False if it was absent."""
@@ -391,6 +383,9 @@ class AsyncRemoteLog:
         trace: TracebackType | None,
     ) -> None:
         await self.close()
+
+    async def _put(self, topic: str, config: Mapping[str, Any]) -> Created:
+        return await self._run(_calls.put(topic, config))
 
     async def _run(self, call: Call[T]) -> T:
         answer = await self.http.request(

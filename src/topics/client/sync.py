@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from topics.client import _calls, _linked_calls, _queue_calls
+from topics.client._blocking import BlockingLog
 from topics.client._call import Call, Listed
 from topics.client._following import Following
 from topics.client._names import DEFAULT_NODE, starts_of
@@ -57,7 +59,7 @@ DEFAULT_MAX_BYTES = 1 << 20
 PLAN_BYTES = 64 << 20
 
 
-class RemoteLog:
+class RemoteLog(BlockingLog):
     """A log behind a URL.
 
     `timeout` is the patience with one try of a call, `retries` how often a call that can safely be
@@ -92,15 +94,6 @@ class RemoteLog:
         return self.http.url
 
     # Topics
-
-    def create(self, topic: str, **config: Any) -> Created:  # noqa: ANN401 - judged when used
-        """Create a topic, or replace the whole configuration of one that exists.
-
-        What is left out returns to its default: `durability` (`ephemeral`, `memory`, `disk` or
-        `fsync`; default `disk`), `ttl_ms`, `cap_records`, `cap_bytes`, `discard` (`old` or
-        `reject`), `type` (`log` or `queue`) and the rest. A setting no topic has is an error.
-        """
-        return self._run(_calls.create(topic, config))
 
     def drop(self, topic: str, *, if_empty: bool = False) -> Dropped:
         """Remove a topic and every router that touches it; `deleted` is False if it was absent."""
@@ -388,6 +381,15 @@ class RemoteLog:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _now_ms(self) -> int:
+        return int(time.time() * 1000)
+
+    def _put(self, topic: str, config: Mapping[str, Any]) -> Created:
+        return self._run(_calls.put(topic, config))
+
+    def _undisturbed(self) -> AbstractContextManager[object]:
+        return nullcontext()  # a server knows no lock that a client could take
 
     def _run(self, call: Call[T]) -> T:
         answer = self.http.request(

@@ -10,9 +10,11 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from topics.client._blocking import BlockingLog
 from topics.core.batch import RecordBatch
 from topics.core.facts import Match
 from topics.core.topic import Topic
@@ -67,7 +69,7 @@ _forks = [0]  # how many forks lie between this process and the one that importe
 os.register_at_fork(after_in_child=lambda: _forks.append(_forks.pop() + 1))
 
 
-class Log:
+class Log(BlockingLog):
     """A durable log in this process. Safe for its threads; not for its forked children."""
 
     def __init__(self, engine: Engine, *, background: bool = False) -> None:
@@ -90,15 +92,6 @@ class Log:
             self._helper.start()
 
     # Topics
-
-    def create(self, topic: str, **config: Any) -> Created:  # noqa: ANN401 - judged when used
-        """Create a topic, or replace the whole configuration of one that exists.
-
-        What is left out returns to its default: `durability` (`ephemeral`, `memory`, `disk` or
-        `fsync`; default `disk`), `ttl_ms`, `cap_records`, `cap_bytes`, `discard` (`old` or
-        `reject`), `type` (`log` or `queue`) and the rest. A setting no topic has is an error.
-        """
-        return self._change(self._engine.put(topic, known_settings(config)))
 
     def drop(self, topic: str, *, if_empty: bool = False) -> Dropped:
         """Remove a topic and every router that touches it; `deleted` is False if it was absent."""
@@ -454,6 +447,18 @@ class Log:
             if self._closed or self._monotonic() >= self._look_at:
                 return None
             return self._engine.append_at_once(topic, batch)
+
+    def _now_ms(self) -> int:
+        return self._engine.kernel.clock.now_ms()
+
+    def _put(self, topic: str, config: Mapping[str, Any]) -> Created:
+        return self._change(self._engine.put(topic, config))
+
+    def _undisturbed(self) -> AbstractContextManager[object]:
+        self._check()
+        if self._engine.read_only:
+            raise ReadOnly
+        return self._lock
 
     def _change(self, op: Op[T]) -> T:
         if self._engine.read_only:

@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypedDict
 
 from topics.errors import InvalidRequest
+from topics.wire.words import Discard, Durability, TopicType
 
-NAMES = (
-    "type",
-    "ttl_ms",
-    "cap_records",
-    "cap_bytes",
-    "discard",
-    "durable",
-    "durability",
-    "priority",
-    "auto_priority",
-    "auto_create",
-    "idempotency_window_ms",
-    "dedupe_node",
-    "lease_ms",
-    "claim_jitter_ms",
-    "max_deliveries",
-    "dead_letter",
-    "leases_durable",
-)
+
+class TopicSettings(TypedDict, total=False):
+    """The settings of a topic; what is left out of a new topic has its default."""
+
+    type: TopicType
+    ttl_ms: int
+    cap_records: int
+    cap_bytes: int
+    discard: Discard
+    durable: bool
+    durability: Durability | None
+    priority: int | None
+    auto_priority: bool
+    auto_create: bool
+    idempotency_window_ms: int
+    dedupe_node: bool
+    lease_ms: int
+    claim_jitter_ms: int
+    max_deliveries: int
+    dead_letter: str | None
+    leases_durable: bool
+
+
+NAMES = tuple(TopicSettings.__annotations__)
 
 
 def known_settings(given: Mapping[str, Any]) -> dict[str, Any]:

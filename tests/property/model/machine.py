@@ -188,8 +188,7 @@ class EngineMachine(RuleBasedStateMachine):
         if cfg != track.now.cfg:
             track.expire(self.now)
             track.next().configure(cfg)
-        created = self.running.create(name, **cfg.as_fields())
-        assert not created.created
+        self.running.configure(name, **cfg.as_fields())
         if len(track.states) > 1:
             self.made_durable(name)
 

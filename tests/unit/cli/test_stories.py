@@ -135,7 +135,7 @@ def test_a_router_that_lags_behind_is_named() -> None:
     router = RouterState("in", "src", "orders", True, True, None, False, "at_least_once", 0, 12)
     words, command = told(PretendedLog(routers=[router]))
     assert "Router in has yet to copy 12 records of src." in words
-    assert command == "topics router get 'in'"
+    assert command == "topics router get in"
 
 
 def test_a_busy_queue_counts_its_jobs_and_those_given_up() -> None:

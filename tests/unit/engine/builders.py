@@ -63,6 +63,10 @@ class Store:
         """Put facts through the log as one durable submission."""
         run(self.kernel.commit(facts, topic_id=topic_id, durable=True))
 
+    def put(self, name: str, **config: Any) -> None:  # noqa: ANN401 - the engine checks them
+        """Create a topic, or replace the whole configuration of one that exists."""
+        run(self.log._engine.put(name, config))
+
     def append(self, name: str, *values: object, **fields: object) -> None:
         self.log.append(name, [{"data": value, **fields} for value in values])
 

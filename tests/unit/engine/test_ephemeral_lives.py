@@ -2,6 +2,7 @@
 
 import errno
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from tests.unit.engine.builders import Held, Store
@@ -10,17 +11,18 @@ from topics.core.batch import RecordBatch
 from topics.errors import HeadMismatch, Internal, TopicNotEmpty
 from topics.storage.crashpoints import installed
 from topics.testing import FaultFs, SimDisk
+from topics.wire.words import Durability
 
 
 @pytest.mark.parametrize("durability", ["memory", "disk", "fsync"])
-def test_seqs_go_on_when_an_ephemeral_topic_is_logged_after_a_crash(durability: str) -> None:
+def test_seqs_go_on_when_an_ephemeral_topic_is_logged_after_a_crash(durability: Durability) -> None:
     store = Store()
     store.log.create("a", durability="ephemeral")
     store.append("a", 1, 2)
     store.kill()
     head = store.log.state("a").head_seq
     assert head > 2
-    store.log.create("a", durability=durability)
+    store.log.configure("a", durability=durability)
     store.append("a", 3)
     store.kill()
     assert store.seqs("a") == [head + 1]
@@ -30,13 +32,13 @@ def test_seqs_go_on_when_an_ephemeral_topic_is_logged_after_a_crash(durability: 
 
 @pytest.mark.parametrize("between", [(), ("fsync",)])
 def test_a_topic_that_was_ephemeral_skips_no_more_seqs_than_any_other(
-    between: tuple[str, ...],
+    between: tuple[Durability, ...],
 ) -> None:
     store = Store()
     store.log.create("a", durability="ephemeral")
     store.append("a", 1, 2)
     for durability in (*between, "disk"):
-        store.log.create("a", durability=durability)
+        store.log.configure("a", durability=durability)
     store.append("a", 3)
     store.kill()
     assert 3 <= store.log.state("a").head_seq <= 3 + 256
@@ -49,7 +51,7 @@ def test_a_key_does_not_answer_for_records_that_an_ephemeral_restart_lost() -> N
     store = Store()
     store.log.create("a", durability="disk")
     store.log.append("a", {"data": 1}, idempotency_key="k")
-    store.log.create("a", durability="ephemeral")
+    store.log.configure("a", durability="ephemeral")
     store.kill()
     assert not store.log.append("a", {"data": 1}, idempotency_key="k").deduped
 
@@ -58,7 +60,7 @@ def test_bytes_that_an_ephemeral_restart_lost_leave_the_gauge() -> None:
     store = Store()
     store.log.create("a", durability="disk")
     store.append("a", "payload")
-    store.log.create("a", durability="ephemeral")
+    store.log.configure("a", durability="ephemeral")
     store.restart()
     assert store.kernel.catalog.bytes == 0
 
@@ -67,7 +69,7 @@ def test_a_key_of_an_ephemeral_write_is_gone_after_a_restart_in_another_class() 
     store = Store()
     store.log.create("a", durability="ephemeral")
     store.log.append("a", {"data": 1}, idempotency_key="k")
-    store.log.create("a", durability="disk")
+    store.log.configure("a", durability="disk")
     store.log.checkpoint()
     store.kill()
     assert not store.log.append("a", {"data": 1}, idempotency_key="k").deduped
@@ -77,9 +79,9 @@ def test_a_key_outlives_a_checkpoint_taken_while_its_topic_was_ephemeral() -> No
     store = Store()
     store.log.create("a", durability="disk")
     store.log.append("a", {"data": 1}, idempotency_key="k")
-    store.log.create("a", durability="ephemeral")
+    store.log.configure("a", durability="ephemeral")
     store.log.checkpoint()
-    store.log.create("a", durability="disk")
+    store.log.configure("a", durability="disk")
     store.kill()
     assert store.log.append("a", {"data": 1}, idempotency_key="k").deduped
 
@@ -89,30 +91,30 @@ def test_the_ledger_adds_up_when_an_idle_ephemeral_topic_is_logged_again() -> No
     store.log.create("a", durability="ephemeral")
     store.kill()
     store.restart()
-    store.log.create("a", durability="disk")
+    store.log.configure("a", durability="disk")
     store.kill()
     assert store.log.audit("a").adds_up
 
 
-def after_an_ephemeral_life(durability: str, **caps: int) -> Store:
+def after_an_ephemeral_life(durability: Durability, **caps: Any) -> Store:  # noqa: ANN401
     """Six logged records, then three that only memory has, all within the caps."""
     store = Store()
     store.log.create("a", durability=durability, **caps)
     store.append("a", *range(6))
-    store.log.create("a", durability="ephemeral", **caps)
+    store.log.configure("a", durability="ephemeral", **caps)
     store.append("a", *range(3))
-    store.log.create("a", durability=durability, **caps)
+    store.log.configure("a", durability=durability, **caps)
     assert store.topic("a").count == 9
     return store
 
 
 @pytest.mark.parametrize("durability", ["memory", "disk", "fsync"])
 def test_a_claim_gives_the_jobs_of_an_ephemeral_life_that_lie_between_logged_ones(
-    durability: str,
+    durability: Durability,
 ) -> None:
     store = Store()
     for durability_then, jobs in ((durability, range(3)), ("ephemeral", [3]), (durability, [4])):
-        store.log.create("a", type="queue", durability=durability_then)
+        store.put("a", type="queue", durability=durability_then)
         store.append("a", *jobs)
     claimed = store.log.queue("a", node="w").claim(5)
     assert [(job.seq, job.data) for job in claimed] == [(seq, seq - 1) for seq in range(1, 6)]
@@ -148,7 +150,7 @@ WAYS_TO_WRITE = [write, write_with_keys, forward, commit_a_stage]
 @pytest.mark.parametrize("caps", [{"cap_records": 10}, {"cap_bytes": 10}])
 @pytest.mark.parametrize("add", WAYS_TO_WRITE)
 def test_what_a_cap_took_while_records_of_an_ephemeral_life_counted_stays_gone(
-    durability: str, caps: dict[str, int], add: Callable[[Store, int], None]
+    durability: Durability, caps: dict[str, Any], add: Callable[[Store, int], None]
 ) -> None:
     store = after_an_ephemeral_life(durability, **caps)
     add(store, 4)
@@ -200,10 +202,10 @@ def test_a_batch_larger_than_the_cap_leaves_its_end_after_an_ephemeral_life() ->
 
 @pytest.mark.parametrize("caps", [{"cap_records": 5}, {"cap_bytes": 5}])
 def test_what_a_tighter_cap_took_while_an_ephemeral_life_counted_stays_gone(
-    caps: dict[str, int],
+    caps: dict[str, Any],
 ) -> None:
     store = after_an_ephemeral_life("fsync")
-    store.log.create("a", durability="fsync", **caps)
+    store.log.configure("a", durability="fsync", **caps)
     before = store.log.audit("a")
     assert (before.live, before.evict_floor) == (5, 5)
     store.lose_power()
@@ -213,7 +215,9 @@ def test_what_a_tighter_cap_took_while_an_ephemeral_life_counted_stays_gone(
 
 
 @pytest.mark.parametrize("durability", ["memory", "disk", "fsync"])
-def test_a_repeated_write_takes_nothing_while_an_ephemeral_life_counts(durability: str) -> None:
+def test_a_repeated_write_takes_nothing_while_an_ephemeral_life_counts(
+    durability: Durability,
+) -> None:
     store = after_an_ephemeral_life(durability, cap_records=10)
     first = store.log.append("a", {"data": "new"}, idempotency_key="k")
     again = store.log.append("a", {"data": "new"}, idempotency_key="k")
@@ -222,7 +226,9 @@ def test_a_repeated_write_takes_nothing_while_an_ephemeral_life_counts(durabilit
 
 
 @pytest.mark.parametrize("durability", ["memory", "disk", "fsync"])
-def test_a_refused_write_takes_nothing_while_an_ephemeral_life_counts(durability: str) -> None:
+def test_a_refused_write_takes_nothing_while_an_ephemeral_life_counts(
+    durability: Durability,
+) -> None:
     store = after_an_ephemeral_life(durability, cap_records=9)
     with pytest.raises(HeadMismatch):
         store.log.append("a", {"data": "new"}, expect_head=3)
@@ -237,7 +243,7 @@ def test_a_refused_write_takes_nothing_while_an_ephemeral_life_counts(durability
 # A change of class while copies are on their way
 
 
-def copies_under_way(*, new_class: str, **caps: int) -> Held:
+def copies_under_way(*, new_class: str, **caps: Any) -> Held:  # noqa: ANN401
     """A router pass is in the log's queue when its ephemeral destination is configured."""
     store = Held()
     store.log.create("b", durability="ephemeral", **caps)
@@ -256,7 +262,7 @@ def copies_under_way(*, new_class: str, **caps: int) -> Held:
 
 @pytest.mark.parametrize("durability", ["memory", "disk", "fsync"])
 def test_cl07_copies_on_their_way_through_a_change_of_class_are_announced_as_lost(
-    durability: str,
+    durability: Durability,
 ) -> None:
     store = copies_under_way(new_class=durability)
     assert store.seqs("b") == [1, 2, 3]
@@ -268,7 +274,7 @@ def test_cl07_copies_on_their_way_through_a_change_of_class_are_announced_as_los
 
 @pytest.mark.parametrize("durability", ["memory", "disk", "fsync"])
 def test_cl07_a_write_behind_such_a_change_does_not_keep_the_next_start_from_opening(
-    durability: str,
+    durability: Durability,
 ) -> None:
     store = copies_under_way(new_class=durability)
     store.append("b", 3)
@@ -278,7 +284,7 @@ def test_cl07_a_write_behind_such_a_change_does_not_keep_the_next_start_from_ope
 
 
 @pytest.mark.parametrize("caps", [{"cap_records": 2}, {"cap_bytes": 2}])
-def test_cl07_what_a_cap_took_for_copies_on_their_way_stays_gone(caps: dict[str, int]) -> None:
+def test_cl07_what_a_cap_took_for_copies_on_their_way_stays_gone(caps: dict[str, Any]) -> None:
     store = copies_under_way(new_class="fsync", **caps)
     before = store.log.audit("b")
     assert (before.live, before.evict_floor) == (2, 2)
@@ -296,9 +302,9 @@ def test_cl07_a_tighter_cap_counts_what_is_on_its_way_beside_an_ephemeral_life(
     store = Held()
     store.log.create("b", durability="fsync")
     store.append("b", *range(3))
-    store.log.create("b", durability="ephemeral")
+    store.log.configure("b", durability="ephemeral")
     store.append("b", *range(3))
-    store.log.create("b", durability="fsync")
+    store.log.configure("b", durability="fsync")
     store.log.route("r", source="a", dest="b")
     store.append("a", *range(2))
     store.hold()
@@ -319,11 +325,11 @@ def test_cl07_a_tighter_cap_counts_what_is_on_its_way_beside_an_ephemeral_life(
 
 @pytest.mark.parametrize("caps", [{"cap_records": 10}, {"cap_bytes": 10}])
 def test_cl07_writes_under_way_together_take_what_a_cap_takes_and_no_less_after_a_kill(
-    caps: dict[str, int],
+    caps: dict[str, Any],
 ) -> None:
     store = Held()
     for durability in ("fsync", "ephemeral", "fsync"):
-        store.log.create("b", durability=durability, **caps)
+        store.put("b", durability=durability, **caps)
         if durability == "fsync":
             store.append("b", *range(3))
         else:

@@ -82,7 +82,7 @@ def test_what_happens_in_a_pause_is_seen(
 
 def test_what_is_lost_in_a_pause_is_announced(store: Store) -> None:
     reader = store.log._engine.read("t", WANTED)
-    page: Page = played(reader, lambda: store.log.create("t", cap_records=3))[0]
+    page: Page = played(reader, lambda: store.log.configure("t", cap_records=3))[0]
     assert [record.seq for record in page.records] == [RECORDS]
     assert page.tombstone is not None
     assert (page.tombstone.gap_from, page.tombstone.gap_to) == (CHUNK + 1, RECORDS - 3)
@@ -94,7 +94,7 @@ def test_what_is_lost_behind_records_already_found_is_left_to_the_next_read(stor
     for number in range(2, RECORDS + 1):
         store.append("u", number, tag="other")
     reader = store.log._engine.read("u", WANTED)
-    page: Page = played(reader, lambda: store.log.create("u", cap_records=3))[0]
+    page: Page = played(reader, lambda: store.log.configure("u", cap_records=3))[0]
     assert [record.seq for record in page.records] == [1]
     assert page.tombstone is None
     assert page.next_from_seq == CHUNK
@@ -105,7 +105,7 @@ def test_what_is_lost_behind_records_already_found_is_left_to_the_next_read(stor
 
 def test_a_loss_that_reaches_beyond_the_page_is_announced_as_far_as_the_page(store: Store) -> None:
     def evict_all() -> None:
-        store.log.create("t", cap_records=1)
+        store.log.configure("t", cap_records=1)
         for number in range(5):
             store.append("t", number, tag="wanted")
 

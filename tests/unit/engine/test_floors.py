@@ -9,7 +9,7 @@ def test_a_floor_may_rise_to_a_seq_that_no_segment_and_no_log_holds() -> None:
     store.append("a", 1)
     store.restart()
     store.restart()
-    store.log.create("a", durability="memory")
+    store.log.configure("a", durability="memory")
     store.lose_power()
     assert store.log.audit("a").evict_floor == 2
     assert store.log.audit("a").adds_up

@@ -23,6 +23,7 @@ from topics.errors import (
     TopicsError,
 )
 from topics.values import Record
+from topics.wire.words import Durability
 
 KEY = "_topics_router"
 
@@ -155,7 +156,7 @@ def test_what_the_source_lost_unforwarded_is_announced_all_the_way_down(store: S
     chain(store, "a", "b", "c")
     store.append("a", 0)
     assert datas(store, "c") == [0]
-    store.log.create("a", cap_records=2)
+    store.log.configure("a", cap_records=2)
     store.append("a", 1, 2, 3, 4, 5)  # 1, 2 and 3 are evicted before a pass
     for name in ("b", "c"):
         page = store.log.read(name, after=1)
@@ -244,7 +245,7 @@ def test_a_record_at_the_size_limit_is_copied_with_its_signature(store: Store) -
 
 
 @pytest.mark.parametrize("durability", ["memory", "disk", "fsync"])
-def test_acks_and_deletes_at_a_destination_stay_done(store: Store, durability: str) -> None:
+def test_acks_and_deletes_at_a_destination_stay_done(store: Store, durability: Durability) -> None:
     store.log.create("b", type="queue", durability=durability)
     store.log.route("r", source="a", dest="b")
     store.append("a", 1, 2, 3, tag="t")
@@ -403,7 +404,7 @@ def test_a_write_to_an_ephemeral_destination_does_not_overtake_copies(together: 
     """It needs no log itself; the copies, which have the lower seqs, do."""
     store = Held()
     chain(store, "a", "b")
-    store.log.create("b", durability="ephemeral")
+    store.log.configure("b", durability="ephemeral")
     store.append("b", 0)
     store.append("a", 1, 2)
     store.hold()
@@ -424,7 +425,7 @@ def test_a_write_to_an_ephemeral_destination_does_not_overtake_copies(together: 
 def test_a_read_that_waits_for_copies_to_a_topic_that_is_dropped_finds_none() -> None:
     store = Held()
     chain(store, "a", "b")
-    store.log.create("b", durability="ephemeral")
+    store.log.configure("b", durability="ephemeral")
     store.append("b", 0)
     store.append("a", 1)
     store.hold()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import pytest
 from tests.unit.engine.builders import Store
 
@@ -9,6 +11,8 @@ from topics.core.facts import Match
 from topics.engine.effects import run
 from topics.engine.reading import Query, Reader
 from topics.values import Page
+from topics.wire.settings import TopicSettings
+from topics.wire.words import Durability
 
 
 class Planner(Reader):
@@ -24,7 +28,7 @@ def both(store: Store, query: Query) -> tuple[Page | None, Page]:
     return newest, run(Planner(store.kernel).read("a", query))
 
 
-def five(**config: object) -> Store:
+def five(**config: Unpack[TopicSettings]) -> Store:
     store = Store()
     store.log.create("a", **config)
     for number in range(5):
@@ -36,7 +40,7 @@ def five(**config: object) -> Store:
 @pytest.mark.parametrize("after", range(5))
 @pytest.mark.parametrize("limit", [0, 5])
 def test_a_follower_gets_in_one_step_what_a_plan_would_give_it(
-    durability: str, after: int, limit: int
+    durability: Durability, after: int, limit: int
 ) -> None:
     newest, planned = both(five(durability=durability), Query(after=after, limit=limit))
     assert newest is not None

@@ -25,6 +25,7 @@ from topics.core.leases import Lease
 from topics.errors import RefusedToOpen
 from topics.storage.stages import StagedRow, StageKey, write_stage
 from topics.values import Record
+from topics.wire.words import Durability
 
 
 def each_way_back(store: Store) -> Iterator[str]:
@@ -177,7 +178,7 @@ def test_copies_travel_down_a_chain_of_routers() -> None:
 
 REMOVALS: dict[str, Callable[[Routed], object]] = {
     "deleted": lambda store: store.log.delete("a", before_seq=99),
-    "evicted": lambda store: store.log.create("a", durability="fsync", cap_bytes=1),
+    "evicted": lambda store: store.log.configure("a", durability="fsync", cap_bytes=1),
     "dropped": lambda store: store.log.drop("a"),
 }
 
@@ -371,16 +372,16 @@ def test_a_remembered_key_answers_in_every_later_life() -> None:
 @pytest.mark.parametrize("end", [Store.kill, Store.restart, Store.lose_power])
 @pytest.mark.parametrize("durability", ["memory", "disk", "fsync"])
 def test_what_an_ephemeral_topic_lost_in_a_restart_stays_lost_when_it_becomes_durable(
-    end: Callable[[Store], object], durability: str
+    end: Callable[[Store], object], durability: Durability
 ) -> None:
     store = Store()
     store.log.create("a", durability="fsync")
     store.log.append("a", {"data": 1}, idempotency_key="k")
     store.log.set_cursor("a", "reader", 1)
-    store.log.create("a", durability="ephemeral")
+    store.log.configure("a", durability="ephemeral")
     end(store)
     assert not store.log.cursors("a")
-    store.log.create("a", durability=durability)
+    store.log.configure("a", durability=durability)
     head = store.log.state("a").head_seq
     seen = []
     for way in each_way_back(store):
@@ -395,9 +396,9 @@ def test_what_an_ephemeral_topic_lost_in_a_restart_stays_lost_when_it_becomes_du
 
 def test_leases_that_a_restart_ended_stay_ended_when_leases_become_durable() -> None:
     store = leased(durable=True)
-    store.log.create("q", type="queue", durability="fsync", leases_durable=False)
+    store.log.configure("q", type="queue", durability="fsync", leases_durable=False)
     store.kill()
-    store.log.create("q", type="queue", durability="fsync", leases_durable=True)
+    store.log.configure("q", type="queue", durability="fsync", leases_durable=True)
     for way in each_way_back(store):
         book = store.topic("q").leases
         assert book is not None
@@ -412,8 +413,8 @@ def test_a_restart_before_the_snapshot_takes_nothing_of_what_came_after_it() -> 
     store.kill()
     store.log.append("a", {"data": 1}, idempotency_key="k")
     store.log.set_cursor("a", "reader", 1)
-    store.log.create("a", durability="ephemeral")
+    store.log.configure("a", durability="ephemeral")
     store.log.checkpoint()
-    store.log.create("a", durability="disk")
+    store.log.configure("a", durability="disk")
     for way in each_way_back(store):
         assert [cursor.seq for cursor in store.log.cursors("a")] == [1], way

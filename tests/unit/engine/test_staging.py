@@ -206,7 +206,7 @@ def test_an_ephemeral_topic_refuses_the_whole_commit(log: Log) -> None:
     with pytest.raises(InvalidRequest, match="ephemeral"):
         log.commit("etl", 1, [(0, 0)])
     assert [summary.topic for summary in log.topics()] == ["fleeting"]
-    log.create("fleeting", durability="fsync")
+    log.configure("fleeting", durability="fsync")
     log.commit("etl", 1, [(0, 0)])
     assert datas(log, "fleeting") == [2]
 

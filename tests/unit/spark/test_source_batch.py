@@ -82,7 +82,7 @@ def test_every_seq_is_a_record_or_told_of(log: Log, where: dict[str, object]) ->
     append(log, 300)
     log.checkpoint()
     log.delete("orders", match="c:2")
-    log.create("orders", cap_records=180)
+    log.configure("orders", cap_records=180)
     found = batch_rows(where | {"includeDeleted": "true", "minPartitions": "4"})
     audit = log.audit("orders")
     assert account(found, first=1, last=300) == Counter(
@@ -210,7 +210,7 @@ def test_retention_that_passes_a_plan_gives_lost_rows(log: Log, where: dict[str,
     append(log, 100)
     reader = batch(where)
     planned = reader.partitions()
-    log.create("orders", cap_records=30)
+    log.configure("orders", cap_records=30)
     log.checkpoint()
     forget()
     assert account(rows(reader, planned), first=1, last=100) == Counter(lost=70, data=30)
@@ -360,7 +360,7 @@ def test_loss_fails_a_read_that_asks_for_that(log: Log, where: dict[str, object]
     append(log, 20)
     reader = batch(where | {"onLoss": "fail"})
     planned = reader.partitions()
-    log.create("orders", cap_records=5)
+    log.configure("orders", cap_records=5)
     log.checkpoint()
     forget()
     with pytest.raises(RecordsLost, match=r"seq 1 to 15 are lost \(cap\).*onLoss=rows"):
@@ -371,12 +371,12 @@ def test_losses_of_the_past_do_not_fail_a_read_from_the_earliest(
     log: Log, where: dict[str, object]
 ) -> None:
     append(log, 20)
-    log.create("orders", cap_records=5)
+    log.configure("orders", cap_records=5)
     found = batch_rows(where | {"onLoss": "fail"})
     assert [row["seq"] for row in found] == list(range(16, 21))
 
 
 def test_loss_can_be_skipped(log: Log, where: dict[str, object]) -> None:
     append(log, 20)
-    log.create("orders", cap_records=5)
+    log.configure("orders", cap_records=5)
     assert {row["kind"] for row in batch_rows(where | {"onLoss": "skip"})} == {"data"}

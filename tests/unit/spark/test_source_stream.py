@@ -181,7 +181,7 @@ def test_a_query_that_dies_in_its_first_batch_still_begins_where_it_began(
     log: Log, where: dict[str, object], moving: dict[str, object]
 ) -> None:
     append(log, 5)
-    log.create("orders", cap_records=5)
+    log.configure("orders", cap_records=5)
     options = without_start(where) | moving
     reader = stream(options)
     first, _ = trigger(reader, stored(reader.initialOffset()))
@@ -222,7 +222,7 @@ def test_rows_of_a_trigger_are_limited_exactly(log: Log, where: dict[str, object
 
 def test_a_lost_run_counts_as_one_row(log: Log, where: dict[str, object]) -> None:
     append(log, 100)
-    log.create("orders", cap_records=30)
+    log.configure("orders", cap_records=30)
     batches = drain(stream(where | {"maxRecordsPerTrigger": "10"}))
     assert [len(found) for found in batches] == [10, 10, 10, 1]
     whole = [row for found in batches for row in found]

@@ -1,0 +1,64 @@
+"""Calls of the asyncio client that are made of others; `_blocking` has them for the other logs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, TypeVar, Unpack
+
+from topics.client._configuring import Steps, configuring, creating
+from topics.errors import TopicsError
+from topics.values import Configured, Created
+from topics.wire.settings import TopicSettings
+
+T = TypeVar("T")
+
+
+class AwaitingLog:
+    """Calls that are made of others."""
+
+    async def create(self, topic: str, **settings: Unpack[TopicSettings]) -> Created:
+        """Create a topic. One that exists stays as it is.
+
+        Settings are `durability` (`ephemeral`, `memory`, `disk` or `fsync`; default `disk`),
+        `ttl_ms`, `cap_records`, `cap_bytes`, `discard` (`old` or `reject`), `type` (`log` or
+        `queue`) and the rest. If the topic exists and a setting that you name has another value
+        there, this raises `TopicExists`, which shows the difference. A setting no topic has is an
+        error. On a server the key needs the scopes `read` and `admin`.
+        """
+        return await self._done(creating(topic, settings))
+
+    async def configure(
+        self, topic: str, *, dry_run: bool = False, **settings: Unpack[TopicSettings]
+    ) -> Configured:
+        """Change the settings that you name; all others keep their values.
+
+        A tighter `ttl_ms`, `cap_records` or `cap_bytes` evicts the oldest records at once. The
+        result tells which settings changed and how many records went; `dry_run=True` tells the
+        same and changes nothing.
+
+        The client reads the settings, then writes all of them. If two clients configure one topic
+        at the same moment, the last one to write can undo what the other one changed. The age of
+        records is counted by the clock of the client.
+        """
+        now_ms = int(time.time() * 1000)
+        return await self._done(configuring(topic, settings, dry_run=dry_run, now_ms=now_ms))
+
+    async def _done(self, steps: Steps[T]) -> T:
+        """The outcome of calls that follow each other."""
+        try:
+            call = next(steps)
+            while True:
+                try:
+                    answer = await call(self)
+                except TopicsError as error:
+                    call = steps.throw(error)
+                else:
+                    call = steps.send(answer)
+        except StopIteration as done:
+            outcome: T = done.value
+            return outcome
+
+    async def _put(self, topic: str, config: Mapping[str, Any]) -> Created:
+        """Create a topic, or replace the whole configuration of one that exists."""
+        raise NotImplementedError

@@ -1,0 +1,79 @@
+"""What a log in this process and a client that blocks do alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+
+from topics.errors import TopicsError
+from topics.values import Configured, Created
+from topics.wire.settings import TopicSettings
+
+if TYPE_CHECKING:
+    from topics.client._configuring import Steps
+
+T = TypeVar("T")
+
+
+class BlockingLog:
+    """Calls that are made of others."""
+
+    def create(self, topic: str, **settings: Unpack[TopicSettings]) -> Created:
+        """Create a topic. One that exists stays as it is.
+
+        Settings are `durability` (`ephemeral`, `memory`, `disk` or `fsync`; default `disk`),
+        `ttl_ms`, `cap_records`, `cap_bytes`, `discard` (`old` or `reject`), `type` (`log` or
+        `queue`) and the rest. If the topic exists and a setting that you name has another value
+        there, this raises `TopicExists`, which shows the difference. A setting no topic has is an
+        error. On a server the key needs the scopes `read` and `admin`.
+        """
+        from topics.client._configuring import creating  # noqa: PLC0415 - few programs configure
+
+        return self._done(creating(topic, settings))
+
+    def configure(
+        self, topic: str, *, dry_run: bool = False, **settings: Unpack[TopicSettings]
+    ) -> Configured:
+        """Change the settings that you name; all others keep their values.
+
+        A tighter `ttl_ms`, `cap_records` or `cap_bytes` evicts the oldest records at once. The
+        result tells which settings changed and how many records went; `dry_run=True` tells the
+        same and changes nothing.
+
+        A client reads the settings, then writes all of them. If two clients configure one topic
+        at the same moment, the last one to write can undo what the other one changed. The age of
+        records is counted by the clock of the client.
+        """
+        from topics.client._configuring import configuring  # noqa: PLC0415 - as above
+
+        now_ms = self._now_ms()
+        return self._done(configuring(topic, settings, dry_run=dry_run, now_ms=now_ms))
+
+    def _done(self, steps: Steps[T]) -> T:
+        """The outcome of calls that follow each other."""
+        with self._undisturbed():
+            try:
+                call = next(steps)
+                while True:
+                    try:
+                        answer = call(self)
+                    except TopicsError as error:
+                        call = steps.throw(error)
+                    else:
+                        call = steps.send(answer)
+            except StopIteration as done:
+                outcome: T = done.value
+                return outcome
+
+    def _undisturbed(self) -> AbstractContextManager[object]:
+        """Nobody else changes anything meanwhile, as far as that is in our hands."""
+        raise NotImplementedError
+
+    def _now_ms(self) -> int:
+        """The time by which records are judged to be too old, as far as it is known here."""
+        raise NotImplementedError
+
+    def _put(self, topic: str, config: Mapping[str, Any]) -> Created:
+        """Create a topic, or replace the whole configuration of one that exists."""
+        raise NotImplementedError
