@@ -9,14 +9,18 @@ import resource
 import shutil
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Final, Literal
 
+import msgspec
+
 import topics
+from topics.cli import _output as out
 from topics.client import targets
 from topics.client.sync_http import Http
+from topics.core.ages import AHEAD_MS
 from topics.errors import NotReady, TopicsError, Unauthorized
 from topics.storage.fs import is_open_to_all
 
@@ -29,6 +33,7 @@ MIN_FREE_BYTES = 1 << 30
 MIN_FREE_SHARE = 0.05
 MAX_SKEW_SECONDS = 5.0
 PATIENCE_SECONDS = 5.0
+MAX_LOOKS = 100
 
 
 @dataclass(frozen=True)
@@ -102,6 +107,7 @@ def server(target: targets.Target) -> Iterator[Check]:
         yield clock(answer.headers.get("date"), asked + took / 2)
         yield ready(http)
         yield key(http)
+        yield from server_times(http, time.time())
 
 
 def unreachable(url: str, error: TopicsError) -> Check:
@@ -157,6 +163,20 @@ def key(http: Http) -> Check:
     return Check("key", GOOD, "the server lets us read")
 
 
+def server_times(http: Http, now: float) -> Iterator[Check]:
+    """Topics whose newest record a wrong clock has stamped; of very many only the first."""
+    try:
+        listed = http.request("GET", "/v0/topics", query={"page_size": str(MAX_LOOKS)})
+        newest = {}
+        for topic in msgspec.json.decode(listed.body)["topics"]:
+            name = topic["topic"]
+            answer = http.request("GET", f"/v0/topics/{name}", query={"touch": "false"})
+            newest[name] = msgspec.json.decode(answer.body)["last_write_ts"] or 0
+    except TopicsError:
+        return  # the checks before this one have said why
+    yield newest_record(newest, now)
+
+
 # A directory
 
 
@@ -172,10 +192,13 @@ def directory(path: str) -> Iterator[Check]:
     try:
         with topics.open(path, read_only=True) as log:
             found = log.topics()
-            newest = max(
-                (log.state(topic.topic, touch=False).last_write_ts or 0 for topic in found),
-                default=0,
-            )
+            newest = {
+                topic.topic: record.ts
+                for topic in found
+                for record in log.read(
+                    topic.topic, after=max(0, topic.head_seq - 1), limit=1
+                ).records
+            }
     except (TopicsError, OSError) as error:
         yield Check("directory", BAD, str(error), f"topics verify {path}")
         return
@@ -193,14 +216,18 @@ def disk(path: str) -> Check:
     return Check("disk", GOOD, found)
 
 
-def newest_record(ts_ms: int, now: float) -> Check:
-    """Records of the future mean that the clock went back since."""
-    ahead = ts_ms / 1000 - now
-    if ahead > MAX_SKEW_SECONDS:
-        return Check(
-            "clock",
-            BAD,
-            f"the newest record is {ahead:.0f} s in the future",
-            "set the clock by NTP: timedatectl set-ntp true",
-        )
-    return Check("clock", GOOD, "no record is in the future")
+def newest_record(newest: Mapping[str, int], now: float) -> Check:
+    """Records of the future mean that the clock went back since, or was wrong once."""
+    topic = max(newest, key=newest.__getitem__, default="")
+    ahead = newest.get(topic, 0) / 1000 - now
+    if ahead <= MAX_SKEW_SECONDS:
+        return Check("record times", GOOD, "no record is in the future")
+    found = f"the newest record of {topic} is {out.span(ahead)} in the future"
+    if ahead * 1000 <= AHEAD_MS:
+        return Check("record times", BAD, found, "set the clock by NTP: timedatectl set-ntp true")
+    return Check(
+        "record times",
+        BAD,
+        f"{found}: the clock is wrong, or was when it was written",
+        f"check the clock: date -u; if it is right, see topics explain {topic}",
+    )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from topics.cli import _output as out
 from topics.cli._records import why
 from topics.cli.queue import cause_of_death, dead_letters, records_after
+from topics.core.ages import AHEAD_MS
 from topics.values import Audit, CursorState, Hole, Record, TopicState
 from topics.wire import letters
 
@@ -94,6 +95,7 @@ def of_topic(log: AnyLog, topic: str) -> Story:
     )
     _tell_losses(story, log, state, ledger)
     _tell_room(story, state)
+    _tell_times(story, log, state)
     if state.queue is not None:
         _tell_jobs(story, log, state)
     for cursor in log.cursors(topic):
@@ -171,6 +173,24 @@ def _tell_room(story: Story, state: TopicState) -> None:
             f"It is full ({_limits(config)}) and refuses writes rather than evict.",
             since_ms=state.last_write_ts,
             command=f"topics delete {quote(state.topic)} --before SEQ",
+        )
+
+
+def _tell_times(story: Story, log: AnyLog, state: TopicState) -> None:
+    """A wrong clock leaves its time in a topic for good."""
+    newest = next(
+        iter(log.read(state.topic, after=max(0, state.head_seq - 1), limit=1).records), None
+    )
+    ahead_ms = 0 if newest is None else newest.ts - int(time.time() * 1000)
+    if newest is not None and ahead_ms > AHEAD_MS:
+        story.add(
+            3,
+            f"Its newest record is {out.span(ahead_ms / 1000)} in the future: a clock was wrong. "
+            "Times of a topic never go back, so new records get that time too. Its TTL and "
+            "idempotency keys go by how long the log has been running since, and leases of the "
+            "wrong time have ended: nothing needs to be done, unless the clock is wrong now.",
+            since_ms=newest.ts,
+            word="it says",
         )
 
 

@@ -40,10 +40,13 @@ class KeyWindow:
     def items(self) -> Iterator[tuple[str, KeyEntry]]:
         return iter(self._entries.items())
 
-    def find(self, key: str, *, now_ms: int, window_ms: int) -> KeyEntry | None:
-        """The remembered answer, unless its window has passed."""
+    def find(self, key: str, *, now_ms: int, window_ms: int, aged: int = 0) -> KeyEntry | None:
+        """The remembered answer, unless its window has passed.
+
+        Of writes up to the seq `aged` it has, whatever their times say.
+        """
         entry = self._entries.get(key)
-        if entry is None or now_ms - entry.ts > window_ms:
+        if entry is None or now_ms - entry.ts > window_ms or entry.first_seq <= aged:
             return None
         return entry
 
@@ -58,11 +61,15 @@ class KeyWindow:
         """Put back an entry of a snapshot; they come oldest first."""
         self._entries[key] = entry
 
-    def expire(self, *, now_ms: int, window_ms: int, at_most: int = MAX_EXPIRED) -> None:
+    def expire(
+        self, *, now_ms: int, window_ms: int, aged: int = 0, at_most: int = MAX_EXPIRED
+    ) -> None:
         """Drop entries whose window has passed, a few at a time, from the old end."""
         for _ in range(at_most):
             oldest = next(iter(self._entries), None)
-            if oldest is None or now_ms - self._entries[oldest].ts <= window_ms:
+            if oldest is None:
+                return
+            if self.find(oldest, now_ms=now_ms, window_ms=window_ms, aged=aged) is not None:
                 return
             del self._entries[oldest]
 

@@ -94,6 +94,7 @@ class LeaseBook:
         "deliveries",
         "failures",
         "finishing",
+        "furthest_ms",
         "leased",
         "quiet_until_ms",
         "reclaim",
@@ -115,6 +116,7 @@ class LeaseBook:
         self._deadlines = _Times()
         self._ready_times = _Times()
         self.quiet_until_ms = NEVER_MS  # before this a sweep would find nothing
+        self.furthest_ms = 0  # no lease or delay ends later
 
     # Handing out
 
@@ -162,6 +164,7 @@ class LeaseBook:
         # A lease ends after its deadline, a delay is over at its time.
         if deadline_ms < self.quiet_until_ms:
             self.quiet_until_ms = deadline_ms + 1
+        self.furthest_ms = max(self.furthest_ms, deadline_ms)
         if times.size > 2 * len(self.leased) + SLACK:
             times.rebuild((seq, x.deadline_ms) for seq, x in self.leased.items())
 
@@ -189,6 +192,7 @@ class LeaseBook:
         self.delayed[seq] = ready_at
         self._ready_times.add(ready_at, (seq,))
         self.quiet_until_ms = min(self.quiet_until_ms, ready_at)
+        self.furthest_ms = max(self.furthest_ms, ready_at)
         if self._ready_times.size > 2 * len(self.delayed) + SLACK:
             self._ready_times.rebuild(self.delayed.items())
 
@@ -243,6 +247,28 @@ class LeaseBook:
         self._look_ahead()
         return expired
 
+    def pull_in(self, now_ms: int, *, latest_ms: int, lease_ms: int) -> None:
+        """End leases and delays sooner that a wrong clock has put off beyond what can be asked for.
+
+        Nobody knows how long they were meant to be: such a lease gets the usual time from now, and
+        such a delay is over.
+        """
+        for seq, lease in self.leased.items():
+            if lease.deadline_ms > latest_ms:
+                self.leased[seq] = Lease(lease.lease_id, lease.node, now_ms + lease_ms)
+        for seq, ready_at in self.delayed.items():
+            if ready_at > latest_ms:
+                self.delayed[seq] = now_ms
+        self._note_times()
+
+    def _note_times(self) -> None:
+        """Build the heaps anew from what is leased and delayed."""
+        ends = [lease.deadline_ms for lease in self.leased.values()]
+        self._deadlines.rebuild(zip(self.leased, ends, strict=True))
+        self._ready_times.rebuild(self.delayed.items())
+        self.furthest_ms = max([*ends, *self.delayed.values()], default=0)
+        self._look_ahead()
+
     def _look_ahead(self) -> None:
         self.quiet_until_ms = min(self._deadlines.first_ms() + 1, self._ready_times.first_ms())
 
@@ -292,9 +318,7 @@ class LeaseBook:
         self.leased = {seq: lease for seq, lease in self.leased.items() if seq in live}
         self.delayed = {seq: time for seq, time in self.delayed.items() if seq in live}
         self.deliveries = {seq: times for seq, times in self.deliveries.items() if seq in live}
-        self._deadlines.rebuild((seq, lease.deadline_ms) for seq, lease in self.leased.items())
-        self._ready_times.rebuild(self.delayed.items())
-        self._look_ahead()
+        self._note_times()
         self.reclaim = sorted(live - self.leased.keys() - self.delayed.keys())
         self.spent.clear()
         self.dead_lettered = 0

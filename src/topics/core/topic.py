@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from topics.core.ages import AHEAD_MS, Ages
 from topics.core.choosing import Chosen, chosen_at_once
 from topics.core.config import TopicConfig
 from topics.core.facts import Appended, CursorMoved, Deleted, Evicted, SeqSkipped
@@ -70,6 +71,7 @@ class Gap(msgspec.Struct, frozen=True, gc=False):
 
 class Topic:
     __slots__ = (
+        "ages",
         "bytes",
         "cap_hi",
         "config",
@@ -127,6 +129,7 @@ class Topic:
         self.floor_ts = -1
         self.delete_below = 0
         self.last_ts = 0
+        self.ages = Ages()  # while `last_ts` is far ahead of the clock
         self.count = 0
         self.bytes = 0
         self.ledger = Ledger()
@@ -406,12 +409,23 @@ class Topic:
 
     # Losing
 
-    def expired_through(self, now_ms: int) -> int:
-        """Highest live seq past its TTL; `ttl_hi` when nothing new has expired."""
+    def is_ahead_of(self, now_ms: int) -> bool:
+        """Whether a wrong clock set the topic's time: it tells nothing of how old records are."""
+        return self.last_ts > now_ms + AHEAD_MS
+
+    def expired_through(self, now_ms: int, *, aged: int = 0) -> int:
+        """Highest live seq past its TTL; `ttl_hi` when nothing new has expired.
+
+        Seqs up to `aged` are past it whatever their times say.
+        """
         ttl_ms = self.config.ttl_ms
-        if not ttl_ms or not self.count or now_ms - self.time_of(self.earliest) <= ttl_ms:
+        if not ttl_ms or not self.count:
             return self.ttl_hi
-        return max(self.ttl_hi, self.last_live_at_or_below(self.last_before(now_ms - ttl_ms)))
+        if now_ms - self.time_of(self.earliest) > ttl_ms:
+            aged = max(aged, self.last_before(now_ms - ttl_ms))
+        if aged < self.earliest:
+            return self.ttl_hi
+        return max(self.ttl_hi, self.last_live_at_or_below(aged))
 
     def apply_evicted(self, fact: Evicted) -> None:
         """Raise the floors; what they pass is lost. Older floors than ours change nothing."""
@@ -518,6 +532,7 @@ class Topic:
         self.tail = Tail(head + 1)
         self.volatile = RunSet()
         self.volatile_from = head + 1
+        self.ages = Ages()
         self.forget_leases()
 
     def forget_leases(self) -> None:

@@ -102,7 +102,7 @@ class Sessions:
         self._entropy = entropy
         self._max_sessions = max_sessions
         self._by_wid: dict[str, Session] = {}
-        self._idle: OrderedDict[str, int] = OrderedDict()  # since when, the longest first
+        self._idle: OrderedDict[str, float] = OrderedDict()  # since when, the longest first
 
     def __len__(self) -> int:
         return len(self._by_wid)
@@ -145,7 +145,7 @@ class Sessions:
 
     def _is_expired(self, wid: str) -> bool:
         since = self._idle.get(wid)
-        return since is not None and self._clock.now_ms() - since > IDLE_TTL_MS
+        return since is not None and (self._clock.monotonic() - since) * 1000 > IDLE_TTL_MS
 
     def note_busy(self, session: Session) -> None:
         self._idle.pop(session.wid, None)
@@ -153,7 +153,7 @@ class Sessions:
     def note_idle(self, session: Session) -> None:
         if session.wid in self._by_wid:
             self._idle.pop(session.wid, None)
-            self._idle[session.wid] = self._clock.now_ms()
+            self._idle[session.wid] = self._clock.monotonic()
 
     def drop(self, session: Session) -> None:
         self._by_wid.pop(session.wid, None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from topics.core.ages import Ages
 from topics.core.facts import SeqSkipped
 from topics.core.keys import KeyEntry
 from topics.core.leases import Lease, LeaseBook
@@ -33,7 +34,7 @@ class Capture(msgspec.Struct):
     residents: list[Tail]
 
 
-def capture(topic: Topic, *, lfn: int) -> Capture:
+def capture(topic: Topic, *, lfn: int, running_ms: int) -> Capture:
     """Note everything a checkpoint needs of a topic. Pure memory; takes over pending flips."""
     history = topic.history
     assert isinstance(history, SegmentHistory)
@@ -45,7 +46,7 @@ def capture(topic: Topic, *, lfn: int) -> Capture:
     flips = _within(flips, history.last)
     return Capture(
         topic=topic,
-        line=_line(topic, volatile, lfn),
+        line=_line(topic, volatile, lfn, running_ms),
         through=through,
         live=live,
         tail=_copy(topic.tail, start, through),
@@ -94,7 +95,7 @@ def _is_dead(topic: Topic, seg: Segment) -> bool:
     return topic.deleted.count_between(lowest, seg.last) == seg.last - lowest + 1
 
 
-def _line(topic: Topic, volatile: RunSet, lfn: int) -> TopicLine:
+def _line(topic: Topic, volatile: RunSet, lfn: int, running_ms: int) -> TopicLine:
     count, nbytes = topic.count, topic.bytes
     ledger, runs = msgspec.structs.asdict(topic.ledger), KindRuns(topic.runs)
     for span in volatile:
@@ -137,6 +138,7 @@ def _line(topic: Topic, volatile: RunSet, lfn: int) -> TopicLine:
         dropped=[],
         active=None,
         queue=_queue(topic.leases) if topic.leases else None,
+        ages=[(seq, running_ms - at_ms) for seq, at_ms in topic.ages],
     )
 
 
@@ -165,8 +167,8 @@ def with_segments(
     )
 
 
-def restore(topic: Topic, line: TopicLine, active: ActiveSegment | None) -> None:
-    """Give a fresh topic the state of a snapshot line."""
+def restore(topic: Topic, line: TopicLine, active: ActiveSegment | None, *, since_ms: int) -> None:
+    """Give a fresh topic the state of a snapshot line that was written so long ago."""
     history = topic.history
     assert isinstance(history, SegmentHistory)
     parts: list[Segment | ActiveSegment | Resident] = [*line.segs]
@@ -180,6 +182,7 @@ def restore(topic: Topic, line: TopicLine, active: ActiveSegment | None) -> None
     topic.floor_ts = line.floor_ts
     topic.delete_below = line.delete_below
     topic.last_ts = line.last_ts
+    topic.ages = Ages((seq, -age_ms - since_ms) for seq, age_ms in line.ages)
     topic.count, topic.bytes = line.count, line.bytes
     topic.ledger = Ledger(**msgspec.structs.asdict(line.ledger))
     topic.delete_version = line.delete_version

@@ -174,7 +174,9 @@ class Checkpointer:
                 if topic.id not in kernel.catalog.by_id:
                     continue  # dropped during a pause
                 shard = kernel.committer.shard_of(topic.id)
-                captures.append(capture(topic, lfn=kernel.applied.get(shard, 0)))
+                kernel.forget_ages(topic)
+                lfn = kernel.applied.get(shard, 0)
+                captures.append(capture(topic, lfn=lfn, running_ms=kernel.running_ms()))
                 if count % TOPICS_BETWEEN_PAUSES == 0:
                     yield PAUSE
                     yield from kernel.sections.landed()

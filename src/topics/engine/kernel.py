@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+from topics.core.ages import Ages
 from topics.core.catalog import Catalog
 from topics.core.facts import CheckpointMarked, Evicted, Fact, LeaseChanged
 from topics.core.topic import Topic
@@ -85,6 +86,7 @@ class Kernel:
         self.catch_up: Callable[[Topic], Op[None]] = _nothing_feeds
         self.chores: list[Callable[[], Op[None]]] = []  # small work due at every poll
         self.dirty: set[int] = set()  # topics with records or state no checkpoint holds
+        self._started = clock.monotonic()
         self.on_dropped: list[Callable[[int], None]] = []  # told of the id of a dropped topic
 
     @property
@@ -311,10 +313,31 @@ class Kernel:
 
     def due_eviction(self, topic: Topic) -> Evicted | None:
         now_ms = self.clock.now_ms()
-        ttl_hi = topic.expired_through(now_ms)
+        ttl_ms, aged = topic.config.ttl_ms, 0
+        if ttl_ms and topic.last_ts > now_ms:
+            aged = self.aged_through(topic, ttl_ms, now_ms=now_ms)
+        ttl_hi = topic.expired_through(now_ms, aged=aged)
         if ttl_hi <= topic.ttl_hi:
             return None
         return Evicted(topic.id, max(now_ms, topic.last_ts), topic.cap_hi, topic.earliest, ttl_hi)
+
+    def aged_through(self, topic: Topic, age_ms: int, *, now_ms: int) -> int:
+        """The last seq known to be older than that though the times of the topic do not say so."""
+        if not topic.is_ahead_of(now_ms):
+            return 0
+        running_ms = self.running_ms()
+        if topic.ages.note(topic.head, running_ms):
+            self.dirty.add(topic.id)
+        return topic.ages.through(running_ms - age_ms)
+
+    def forget_ages(self, topic: Topic) -> None:
+        """Once the clock has come to the times of a topic, they tell how old its records are."""
+        if len(topic.ages) and not topic.is_ahead_of(self.clock.now_ms()):
+            topic.ages = Ages()
+
+    def running_ms(self) -> int:
+        """How long this run has lasted, however the wall clock was set meanwhile."""
+        return int((self.clock.monotonic() - self._started) * 1000)
 
     def lose_expired(self, topic: Topic, fact: Evicted) -> None:
         """Show a loss that the log does not know of yet; the clock would derive it again."""

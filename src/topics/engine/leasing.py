@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from topics.core.config import MAX_LEASE_MS
 from topics.core.facts import LeaseChanged
 from topics.core.leases import Lease, LeaseBook
 from topics.core.topic import Topic
@@ -81,6 +82,10 @@ def sweep_leases(kernel: Kernel, topic: Topic) -> int:
     leases = topic.leases
     assert leases is not None
     now_ms = kernel.clock.now_ms()
+    if leases.furthest_ms > now_ms + MAX_LEASE_MS:
+        # No call can ask for that: the clock was ahead, and is right again.
+        lease_ms = topic.config.lease_ms
+        leases.pull_in(now_ms, latest_ms=now_ms + MAX_LEASE_MS, lease_ms=lease_ms)
     if now_ms >= leases.quiet_until_ms:
         expired = leases.sweep(now_ms)
         freed = [(seq, Lease(lease.lease_id, lease.node, now_ms)) for seq, lease in expired]

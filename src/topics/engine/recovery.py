@@ -161,7 +161,7 @@ def _find(found: Found, settings: EngineSettings, clock: Clock, progress: Progre
     path = found.path
     try:
         find_retired(found.store)
-        _load_snapshot(found)
+        _load_snapshot(found, clock.now_ms())
         crashpoint("rec.snapshot")
         _require_cold_dir(found)
         _scan(found, progress, salvage=settings.wal_repair == "salvage")
@@ -188,7 +188,7 @@ def _find(found: Found, settings: EngineSettings, clock: Clock, progress: Progre
 # Snapshot and segments
 
 
-def _load_snapshot(found: Found) -> None:
+def _load_snapshot(found: Found, now_ms: int) -> None:
     meta = f"{found.path}/{layout.META}"
     names = found.fs.listdir(meta) if found.fs.exists(meta) else []
     numbers = sorted((n for n in map(layout.parse_snapshot, names) if n is not None), reverse=True)
@@ -216,7 +216,7 @@ def _load_snapshot(found: Found) -> None:
     found.catalog.next_topic_id = head.next_topic_id
     found.catalog.lease_floor = head.last_lease_id
     for line in found.snapshot.topics:
-        _restore_topic(found, line)
+        _restore_topic(found, line, now_ms)
     for router in found.snapshot.routers:
         found.catalog.routers.add(
             Router(**{name: getattr(router, name) for name in Router.__struct_fields__})
@@ -227,7 +227,7 @@ def _load_snapshot(found: Found) -> None:
         )
 
 
-def _restore_topic(found: Found, line: TopicLine) -> None:
+def _restore_topic(found: Found, line: TopicLine, now_ms: int) -> None:
     try:
         config = parse_json(bytes(line.config))
     except InvalidRequest as error:
@@ -248,7 +248,9 @@ def _restore_topic(found: Found, line: TopicLine) -> None:
             )
         else:
             active = bare
-    restore(topic, line, active)
+    assert found.snapshot is not None
+    since_ms = max(0, now_ms - found.snapshot.head.ts)  # as far as the clock can tell
+    restore(topic, line, active, since_ms=since_ms)
     found.catalog.add(topic)
 
 

@@ -36,8 +36,9 @@ class Upkeep:
         self._checkpointer = checkpointer
         self._shards = shards
         self._work: Op[None] | None = None
-        self._next_poll_ms = kernel.clock.now_ms() + POLL_MS
-        self._checkpoint_at_ms = kernel.clock.now_ms() + kernel.settings.checkpoint_ms
+        # In time of running: a wall clock that was ahead once would put everything off for long.
+        self._next_poll_ms = kernel.running_ms() + POLL_MS
+        self._checkpoint_at_ms = kernel.running_ms() + kernel.settings.checkpoint_ms
         self._backoff_ms = POLL_MS
         self._bytes_at_checkpoint = [0, 0]  # of the newest checkpoint and the one before it
         self._fenced: dict[int, int] = {}  # per shard: the last frame when `sync` was called
@@ -48,7 +49,7 @@ class Upkeep:
 
     @property
     def is_due(self) -> bool:
-        return self._work is not None or self._kernel.clock.now_ms() >= self._next_poll_ms
+        return self._work is not None or self._kernel.running_ms() >= self._next_poll_ms
 
     def run(self, within_ms: int | None = None, *, now: bool = False) -> None:
         """Do what is due, for about `within_ms`; with `now` a poll is due at once."""
@@ -62,7 +63,7 @@ class Upkeep:
 
     def poll(self) -> Op[None] | None:
         """What is due now, as one operation that ends by itself; None when nothing is."""
-        now_ms = self._kernel.clock.now_ms()
+        now_ms = self._kernel.running_ms()
         self._next_poll_ms = now_ms + POLL_MS
         checkpoint = self._wants_checkpoint(now_ms)
         if checkpoint or self._kernel.chores or self._kernel.settings.cold_dir is not None:
@@ -149,7 +150,7 @@ class Upkeep:
         self._kernel.derived_bytes -= derived
         self._bytes_at_checkpoint = [written, self._bytes_at_checkpoint[0]]
         self._kernel.must_checkpoint = False
-        self._checkpoint_at_ms = self._kernel.clock.now_ms() + self._kernel.settings.checkpoint_ms
+        self._checkpoint_at_ms = self._kernel.running_ms() + self._kernel.settings.checkpoint_ms
         self._backoff_ms = POLL_MS
 
     def _step(self) -> None:
@@ -171,7 +172,7 @@ class Upkeep:
         """Keep serving from the log; try again later, less often each time."""
         self.failures += 1
         self.last_error = error
-        self._next_poll_ms = self._kernel.clock.now_ms() + self._backoff_ms
+        self._next_poll_ms = self._kernel.running_ms() + self._backoff_ms
         self._backoff_ms = min(self._backoff_ms * 2, BACKOFF_MAX_MS)
 
     def _judge_backlog(self) -> None:

@@ -350,8 +350,9 @@ class Appender:
         """The answer to a key seen before."""
         now_ms = self._kernel.clock.now_ms()
         window_ms = topic.config.idempotency_window_ms
-        topic.keys.expire(now_ms=now_ms, window_ms=window_ms)
-        entry = topic.keys.find(key, now_ms=now_ms, window_ms=window_ms)
+        aged = self._kernel.aged_through(topic, window_ms, now_ms=now_ms)
+        topic.keys.expire(now_ms=now_ms, window_ms=window_ms, aged=aged)
+        entry = topic.keys.find(key, now_ms=now_ms, window_ms=window_ms, aged=aged)
         if entry is None:
             return None
         last = entry.first_seq + entry.count - 1
@@ -362,11 +363,14 @@ class Appender:
         if len(set(keys)) < len(keys):
             return False
         now_ms, window_ms = self._kernel.clock.now_ms(), topic.config.idempotency_window_ms
+        aged = self._kernel.aged_through(topic, window_ms, now_ms=now_ms)
         window, under_way = topic.keys, self._keys_under_way
-        window.expire(now_ms=now_ms, window_ms=window_ms, at_most=MAX_EXPIRED * len(keys))
+        window.expire(
+            now_ms=now_ms, window_ms=window_ms, aged=aged, at_most=MAX_EXPIRED * len(keys)
+        )
         return not any(
             (topic.id, key) in under_way
-            or window.find(key, now_ms=now_ms, window_ms=window_ms) is not None
+            or window.find(key, now_ms=now_ms, window_ms=window_ms, aged=aged) is not None
             for key in keys
         )
 

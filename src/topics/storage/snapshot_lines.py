@@ -8,8 +8,8 @@
 
 The field `line` tells them apart. A topic's records, tags and the records of `ephemeral` topics are
 not in it: segments and the log hold them. Rows of numbers are lists, since a topic may have very
-many of them. A field we do not know makes the whole snapshot invalid, as does one that is missing:
-state that is half understood would be written back wrong.
+many of them. A field we do not know makes the whole snapshot invalid, as does one that is missing
+and has no default: state that is half understood would be written back wrong.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ class QueueState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     dead_lettered: int
 
 
-class TopicLine(_Line, frozen=True, kw_only=True, tag="topic"):
-    """One topic but for its records."""
+class TopicLine(_Line, frozen=True, kw_only=True, omit_defaults=True, tag="topic"):
+    """One topic but for its records. What only few topics have comes last and may be missing."""
 
     name: str
     id: int
@@ -102,6 +102,7 @@ class TopicLine(_Line, frozen=True, kw_only=True, tag="topic"):
     dropped: list[tuple[int, int]]  # first, last: segments no longer needed but maybe on disk
     active: tuple[int, int, int, int] | None  # first, last, data_len, idx_len
     queue: QueueState | None
+    ages: list[tuple[int, int]] = []  # seq, ms: the topic was there so long ago at least
 
 
 class RouterLine(_Line, frozen=True, kw_only=True, tag="router"):

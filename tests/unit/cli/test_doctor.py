@@ -72,9 +72,14 @@ def test_a_disk_that_fills_up_is_a_problem(
 
 
 def test_a_record_of_the_future_means_that_the_clock_went_back() -> None:
-    assert _checks.newest_record(0, NOW).state == "ok"
-    assert _checks.newest_record(int(NOW * 1000), NOW).state == "ok"
-    assert "60 s in the future" in _checks.newest_record(int((NOW + 60) * 1000), NOW).found
+    assert _checks.newest_record({}, NOW).state == "ok"
+    assert _checks.newest_record({"t": int(NOW * 1000)}, NOW).state == "ok"
+    soon = _checks.newest_record({"a": 0, "t": int((NOW + 60) * 1000)}, NOW)
+    assert "newest record of t is 1m 0s in the future" in soon.found
+    assert "set-ntp" in soon.remedy
+    years = _checks.newest_record({"t": int((NOW + 1e8) * 1000)}, NOW)
+    assert (years.state, "1157d" in years.found) == ("bad", True)
+    assert years.remedy.endswith("topics explain t")
 
 
 def test_a_key_that_others_can_read_is_a_problem(tmp_path: Path) -> None:
@@ -105,6 +110,27 @@ def test_a_server_that_does_not_answer_is_told_with_a_remedy() -> None:
     shown = topics("doctor", "--url", "http://127.0.0.1:1").out
     assert "!!  server" in shown
     assert "-> is it running?" in shown
+
+
+class PoisonedServer:
+    """Has one topic, which was written to by a clock that was far ahead."""
+
+    def request(self, method: str, path: str, *, query: dict[str, str]) -> object:
+        class Answered(NamedTuple):
+            body: bytes
+
+        if path == "/v0/topics":
+            return Answered(b'{"topics":[{"topic":"t"}]}')
+        assert (path, query) == ("/v0/topics/t", {"touch": "false"})
+        return Answered(b'{"last_write_ts":%d}' % ((NOW + 1e8) * 1000))
+
+
+def test_a_topic_of_a_server_that_a_wrong_clock_wrote_to_is_named() -> None:
+    server: Any = PoisonedServer()
+    (check,) = _checks.server_times(server, NOW)
+    assert "the newest record of t is 1157d" in check.found
+    refusing: Any = RefusingServer(Forbidden(scope="read"))
+    assert list(_checks.server_times(refusing, NOW)) == []
 
 
 class RefusingServer:

@@ -39,7 +39,7 @@ class PretendedLog:
         self.routers_there: list[RouterState] = given.get("routers", [])
         self.cursors_there: list[CursorState] = given.get("cursors", [])
         self.kind = given.get("kind")
-        self.next = Record(9, 5000, None, None, b"1", given.get("meta"))
+        self.next = Record(9, given.get("ts", 5000), None, None, b"1", given.get("meta"))
 
     def state(self, topic: str, *, touch: bool = True) -> TopicState:
         kind: Literal["log", "queue"] = "log" if self.counts is None else "queue"
@@ -110,6 +110,11 @@ def test_expired_records_are_told_with_their_time_to_live() -> None:
     )
     assert "6 records expired; they live 1m 0s." in words
     assert command == "topics config orders ttl_ms="
+
+
+def test_times_of_a_wrong_clock_are_told_with_what_they_mean() -> None:
+    words, _ = told(PretendedLog(ts=4_000_000_000_000))
+    assert "in the future: a clock was wrong." in words
 
 
 def test_a_cap_that_was_lifted_is_not_blamed_with_numbers() -> None:

@@ -56,3 +56,16 @@ def test_keys_of_writes_that_are_gone_can_be_forgotten() -> None:
     assert [key for key, _ in keys.items()] == ["kept"]
     keys.clear()
     assert len(keys) == 0
+
+
+def test_a_key_of_a_wrong_clock_leaves_with_the_age_of_its_write() -> None:
+    window = KeyWindow(10)
+    for seq, ts in ((1, 10**9), (5, 10**9), (9, 100)):
+        window.remember(KeyRemembered(1, ts, f"k{seq}", seq, 1, seq))
+    found = [window.find(f"k{seq}", now_ms=100, window_ms=50, aged=5) for seq in (1, 5, 9)]
+    assert [entry is not None for entry in found] == [False, False, True]
+    window.expire(now_ms=100, window_ms=50, aged=5)
+    assert [key for key, _ in window.items()] == ["k9"]
+    window.expire(now_ms=100, window_ms=50, aged=9)
+    window.expire(now_ms=100, window_ms=50, aged=9)
+    assert len(window) == 0

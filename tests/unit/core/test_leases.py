@@ -149,3 +149,20 @@ def test_failures_of_only_so_many_jobs_are_remembered() -> None:
     book.note_failure(range(2, MAX_FAILURES + 2), failure)
     assert len(book.failures) == MAX_FAILURES
     assert 1 not in book.failures
+
+
+def test_leases_and_delays_of_a_wrong_clock_are_pulled_in_and_others_are_not() -> None:
+    book = LeaseBook()
+    book.grant([1, 2, 3], [7, 8, 9], [("a", 1, 500), ("b", 2, 10**9)])
+    book.release(3, 10**9)
+    book.put_off(4, 700)
+    assert book.furthest_ms == 10**9
+    book.pull_in(100, latest_ms=1000, lease_ms=30)
+    assert book.leased == {1: Lease(7, "a", 500), 2: Lease(8, "b", 130)}
+    assert book.delayed == {3: 100, 4: 700}
+    assert book.furthest_ms == 700
+    assert [seq for seq, _ in book.sweep(131)] == [2]
+    assert sorted(book.reclaim) == [2, 3]
+    book.forget([1, 2, 3, 4])
+    book.pull_in(100, latest_ms=1000, lease_ms=30)
+    assert (book.furthest_ms, book.next_event_ms()) == (0, None)

@@ -139,6 +139,13 @@ def test_a_snapshot_reads_back_line_by_line(tmp_path: Path) -> None:
     assert read(path) == Snapshot(HEAD, [topic(1), topic(2)], [ROUTER], [APP])
 
 
+def test_ages_are_written_only_where_there_are_any(tmp_path: Path) -> None:
+    plain, aged = topic(1), msgspec.structs.replace(topic(2), ages=[(4, 1000), (9, 5)])
+    assert b"ages" not in encode_line(plain)
+    written(tmp_path / "s", [plain, aged])
+    assert [line.ages for line in read(tmp_path / "s").topics] == [[], [(4, 1000), (9, 5)]]
+
+
 def test_an_empty_store_has_a_snapshot_too(tmp_path: Path) -> None:
     written(tmp_path / "s", [])
     assert (tmp_path / "s").read_bytes() == signed(HEAD_TEXT + END_TEXT)
