@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+import uvloop
 from tests.blackbox.client_world import (
     BOTH,
     PATIENCE_S,
@@ -355,3 +356,14 @@ def test_a_queue_that_is_none_ends_the_worker_with_the_reason(
     log.create("no-queue")
     with pytest.raises(errors.NotAQueue):
         log.worker("no-queue", print).run(handle_signals=False)
+
+
+def test_the_async_client_runs_on_the_loop_that_web_servers_bring(server: LiveServer) -> None:
+    async def main() -> list[object]:
+        async with server.open_async(token="right") as log:
+            await log.append("uvloop", [{"data": 1}, {"data": 2}])
+            page = await log.read("uvloop")
+            live = [item async for item in log.follow("uvloop", after=0, wait=0.1)]
+            return [*page.records, *live]
+
+    assert [getattr(item, "data", None) for item in uvloop.run(main())] == [1, 2, 1, 2]

@@ -10,7 +10,7 @@ import contextlib
 import math
 from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, cast
 
 from topics.client._http import (
     MAX_ERROR_BYTES,
@@ -242,8 +242,8 @@ class AsyncConnection(asyncio.Protocol):
     # What the loop calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # A cast and not a check: uvloop's transports are of their own kind.
+        self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
         self._parts.append(data)
