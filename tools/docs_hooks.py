@@ -1,7 +1,7 @@
 """Pages of the documentation that are made from the code while the site is built.
 
-`[openapi]` in a page becomes the list of HTTP calls, `[commands]` every command's help: nobody can
-forget to bring them up to date.
+`[openapi]` in a page becomes the list of HTTP calls, `[commands]` every command's help, `[errors]`
+every error code: nobody can forget to bring them up to date.
 """
 
 import json
@@ -11,8 +11,11 @@ from typing import Any
 import click
 
 import topics
+from topics import errors
 from topics.cli._app import app
-from topics.wire import openapi
+from topics.client._retry import is_passing
+from topics.wire import examples, openapi
+from topics.wire.statuses import STATUS
 
 Json = Mapping[str, Any]
 
@@ -21,9 +24,32 @@ def on_page_markdown(markdown: str, **_: object) -> str:
     """Called by mkdocs for each page."""
     if "[openapi]" in markdown:
         markdown = markdown.replace("[openapi]", "\n".join(http_calls()))
+    if "[errors]" in markdown:
+        markdown = markdown.replace("[errors]", "\n".join(error_codes()))
     if "[commands]" in markdown:
         markdown = markdown.replace("[commands]", "\n".join(commands(app, ["topics"])))
     return markdown
+
+
+def error_codes() -> Iterator[str]:
+    """One row a code: its status, the class in Python, what it means."""
+    yield "| code, and class in Python | status | meaning | repeat |\n|---|---|---|---|"
+    shown = set()
+    for kind in _below(errors.TopicsError):
+        if kind.code in shown:
+            continue
+        shown.add(kind.code)
+        status = STATUS.get(kind.code, "")
+        meaning = (kind.__doc__ or "").splitlines()[0]
+        again = "yes" if is_passing(kind.__new__(kind)) else "no"
+        yield f"| `{kind.code}`<br>`{kind.__name__}` | {status} | {meaning} | {again} |"
+    yield ""
+
+
+def _below(kind: type[errors.TopicsError]) -> Iterator[type[errors.TopicsError]]:
+    for sub in kind.__subclasses__():
+        yield sub
+        yield from _below(sub)
 
 
 def http_calls() -> Iterator[str]:
@@ -35,6 +61,7 @@ def http_calls() -> Iterator[str]:
             yield from _security(operation)
             yield from _body(operation)
             yield from _answers(operation)
+            yield from _example(method, path, operation)
     yield "## Shapes\n"
     yield "What bodies and answers look like. Most answers also have `performance`.\n"
     for name, schema in sorted(description["components"]["schemas"].items()):
@@ -102,6 +129,26 @@ def _answers(operation: Json) -> Iterator[str]:
         shown = f" {', '.join(sorted(shapes))}" if status < "300" else ""
         yield f"| {status} | {answer['description']}{shown} |"
     yield ""
+
+
+def _example(method: str, path: str, operation: Json) -> Iterator[str]:
+    """The call as `curl` sends it, and what comes back."""
+    example = examples.EXAMPLES.get(operation["operationId"])
+    if example is None:
+        return
+    for name, value in example.path.items():
+        path = path.replace(f"{{{name}}}", str(value))
+    address = f"http://127.0.0.1:4000{path}{'?' + example.query if example.query else ''}"
+    call = "curl" if method == "get" else f"curl -X {method.upper()}"
+    call += f" '{address}'" if example.query else f" {address}"
+    if example.body is not None:
+        sent = json.dumps(example.body, ensure_ascii=False)
+        call += f" \\\n  -H 'content-type: application/json' \\\n  -d '{sent}'"
+    yield f"```bash\n{call}\n```\n"
+    if isinstance(example.answer, str):
+        yield f"```text\n{example.answer.rstrip()}\n```\n"
+    else:
+        yield f"```json\n{json.dumps(example.answer, indent=2, ensure_ascii=False)}\n```\n"
 
 
 def _shape(media: Json) -> str:

@@ -107,7 +107,7 @@ class MisspeltField(InvalidRequest):
 
 
 class BatchTooLarge(TopicsError):
-    """Too many records in one write, or too many seqs in one queue call: give exactly one."""
+    """Too many records in one write, or too many seqs in one queue call."""
 
     code = "batch_too_large"
 
@@ -129,7 +129,7 @@ class BatchTooLarge(TopicsError):
 
 
 class RecordTooLarge(TopicsError):
-    """A record over the size limit; `for_cap` when a write can never fit its topic."""
+    """A record is over the size limit, or a write can never fit its topic."""
 
     code = "record_too_large"
 
@@ -332,7 +332,7 @@ class RouterCycle(TopicsError):
 
 
 class TopicExistsIncompatible(TopicsError):
-    """What exists contradicts what is asked: build it with one of the class methods."""
+    """The topic or router that exists contradicts what is asked."""
 
     code = "topic_exists_incompatible"
 

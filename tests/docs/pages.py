@@ -2,7 +2,9 @@
 
 `python` blocks of a page share one namespace; `console` blocks run their `$ ` lines in bash. A
 `text` block right behind one is what it prints, to the letter; `...` in it stands for anything.
-A page that names 127.0.0.1:4000 gets a real server, at whatever port is free.
+A page that names 127.0.0.1:4000 gets a real server, at whatever port is free. That server is
+restarted in the middle of the page: what a page shows must hold for a reader who comes back the
+next day.
 """
 
 from __future__ import annotations
@@ -13,11 +15,11 @@ import os
 import re
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from topics.testing.server import LiveServer
 
 ADDRESS = "127.0.0.1:4000"
 _BLOCK = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -57,9 +59,18 @@ def run_page(page: Path, folder: Path) -> int:
     blocks = blocks_of(text)
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.chdir(folder))
-        address = stack.enter_context(served(folder)) if ADDRESS in text else ADDRESS
+        address, server = ADDRESS, None
+        if ADDRESS in text:
+            root = folder / ".server"
+            root.mkdir()
+            server = LiveServer(root).start()
+            stack.callback(server.end)
+            address = server.url.removeprefix("http://")
         namespace: dict[str, Any] = {"__name__": "__main__"}
-        for block in blocks:
+        for at, block in enumerate(blocks):
+            if server is not None and at == len(blocks) // 2:
+                assert server.stop() == 0, server.said
+                server.start()
             code = block.code.replace(ADDRESS, address)
             where = f"{page}:{block.line}"
             try:
@@ -108,38 +119,3 @@ def run_console(code: str, folder: Path) -> str:
 def fits(printed: str, promised: str) -> bool:
     pattern = ".*".join(map(re.escape, promised.strip().split("...")))
     return re.fullmatch(pattern, printed.strip(), re.DOTALL) is not None
-
-
-@contextlib.contextmanager
-def served(folder: Path) -> Iterator[str]:
-    """A real server beside the page; gives its address."""
-    port_file = folder / "address"
-    command = [sys.executable, "-m", "topics.cli", "serve", "--port", "0"]
-    command += ["--port-file", str(port_file), "--data-dir", str(folder / "served")]
-    with (folder / "server.log").open("w") as log:
-        server = subprocess.Popen(command, stderr=log)
-    try:
-        deadline = time.monotonic() + 120
-        while not port_file.exists() or not port_file.read_text().strip():
-            assert server.poll() is None, (folder / "server.log").read_text()
-            assert time.monotonic() < deadline, "the server did not bind"
-            time.sleep(0.02)
-        address = port_file.read_text().strip()
-        wait_until_ready(address, deadline)
-        yield address
-    finally:
-        server.terminate()
-        server.wait(timeout=60)
-
-
-def wait_until_ready(address: str, deadline: float) -> None:
-    import urllib.error  # noqa: PLC0415 - only here
-    import urllib.request  # noqa: PLC0415
-
-    while True:
-        try:
-            with urllib.request.urlopen(f"http://{address}/v0/ready", timeout=10):
-                return
-        except (urllib.error.URLError, OSError):
-            assert time.monotonic() < deadline, "the server did not get ready"
-            time.sleep(0.02)
