@@ -13,7 +13,7 @@ from tests.unit.cli.runner import Answer, be_patient, clean_environment, topics
 
 from topics.cli._app import app
 
-SERVER_ENV = {"TOPICS_API_KEYS": "master,reader:read"}
+SERVER_ENV = {"TOPICS_API_KEYS": "master,reader:read,limited:read:mine."}
 
 
 @pytest.fixture(autouse=True)
@@ -102,3 +102,75 @@ def test_a_reader_that_has_enough_ends_a_command_quietly(
         reading.stdout.close()
         assert reading.stderr.read() == b""
     assert reading.returncode == 0
+
+
+VIEWS = [
+    ("ls",),
+    ("ls", "hid"),
+    ("describe", "mine.jobs"),
+    ("config", "mine.jobs"),
+    ("read", "mine.in"),
+    ("tail", "mine.in"),
+    ("watch", "mine.in", "--all", "--for", "10ms"),
+    ("audit",),
+    ("audit", "mine.in"),
+    ("explain", "mine.in"),
+    ("explain", "mine.jobs"),
+    ("explain", "mine.in/slow"),
+    ("explain", "mine.in#1"),
+    ("cursor", "ls"),
+    ("cursor", "ls", "mine.in"),
+    ("cursor", "get", "mine.in", "slow"),
+    ("router", "ls"),
+    ("router", "get", "mine.copy"),
+    ("queue", "stats", "mine.jobs"),
+    ("queue", "peek", "mine.jobs"),
+    ("top", "--once", "--interval", "100ms"),
+    ("doctor",),
+]
+
+
+@pytest.fixture(scope="module")
+def divided(shared_server: ServerProcess, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Topics, routers, a queue and cursors; half of them out of sight of the limited key."""
+    folder = tmp_path_factory.mktemp("keys")
+    where = ("--url", shared_server.url, "--token-file", key_file(folder, "master"))
+    for line in (
+        "create hidden.dead",
+        "create mine.jobs type=queue dead_letter=hidden.dead max_deliveries=1",
+        "router put mine.copy --from mine.in --to mine.out",
+        "router put mine.away --from mine.in --to hidden.out",
+        "router put hidden.back --from hidden.in --to mine.back",
+    ):
+        done = topics(*line.split(), *where)
+        assert done.code == 0, done.err
+    for topic in ("mine.in", "mine.jobs", "hidden.in"):
+        assert topics("produce", topic, *where, stdin="1\n2\n").code == 0
+    for topic, name in (("mine.in", "slow"), ("hidden.in", "hidden.slow")):
+        assert topics("cursor", "set", topic, name, 1, *where).code == 0
+
+
+@pytest.mark.parametrize("as_json", [False, True], ids=["lines", "json"])
+@pytest.mark.parametrize("view", VIEWS, ids=" ".join)
+@pytest.mark.usefixtures("divided")
+def test_every_view_works_with_a_limited_key_and_shows_only_what_it_may_see(
+    shared_server: ServerProcess, tmp_path: Path, view: tuple[str, ...], as_json: bool
+) -> None:
+    where = ("--url", shared_server.url, "--token-file", key_file(tmp_path, "limited"))
+    shown = topics(*view, *where, *(["--json"] if as_json else []))
+    assert shown.code == 0, shown.err
+    assert "hidden" not in shown.out + shown.err
+    assert "mine." in shown.out or view in {("ls", "hid"), ("doctor",)} or "mine." in view[-1]
+
+
+@pytest.mark.usefixtures("divided")
+def test_what_a_limited_key_may_not_see_is_refused_by_every_view(
+    shared_server: ServerProcess, tmp_path: Path
+) -> None:
+    where = ("--url", shared_server.url, "--token-file", key_file(tmp_path, "limited"))
+    for view in VIEWS:
+        asked = tuple(part.replace("mine.", "hidden.") for part in view)
+        if asked != view:
+            # Routers are looked for in the list of those that the key may see.
+            assert topics(*asked, *where).code == (3 if "router" in asked else 4), asked
+    assert topics("router", "get", "mine.away", *where).code == 3, "it leads out of sight"

@@ -95,6 +95,16 @@ EXAMPLES: list[tuple[TopicsError, str, dict[str, object] | None]] = [
         {"topic": "t", "reason": "router_dest_fan_in"},
     ),
     (
+        TopicExistsIncompatible.repoint_unseen("r"),
+        "topic_exists_incompatible",
+        {"router": "r", "reason": "router_repoint_forbidden"},
+    ),
+    (
+        RouterCycle(["a", "b", "a"]).without(lambda topic: topic == "b"),
+        "router_cycle",
+        {"cycle": ["a", "a"]},
+    ),
+    (
         TopicExistsIncompatible.repoint("r", existing_source="a", existing_dest="b"),
         "topic_exists_incompatible",
         {
@@ -269,3 +279,19 @@ def test_a_refusal_prints_one_json_line() -> None:
 def test_the_refusal_reasons_are_a_closed_list() -> None:
     assert len(errors.REFUSAL_REASONS) == 11
     assert {"locked", "io_error", "wal_corrupt"} <= errors.REFUSAL_REASONS
+
+
+def test_a_cycle_is_told_without_the_topics_that_a_caller_may_not_know() -> None:
+    whole = RouterCycle(["near.a", "far.b", "near.a"])
+    assert whole.without(lambda topic: False) is whole
+    shown = whole.without(lambda topic: topic.startswith("far."))
+    assert isinstance(shown, RouterCycle)
+    assert "far." not in str(shown)
+    assert "near.a -> near.a and topics that the API key may not use" in str(shown)
+
+
+def test_a_router_that_cannot_be_moved_is_told_without_its_topics() -> None:
+    seen = TopicExistsIncompatible.repoint("r", existing_source="far.a", existing_dest="far.b")
+    unseen = TopicExistsIncompatible.repoint_unseen("r")
+    assert "far." in str(seen)
+    assert 'router "r" joins other topics, which the API key may not use' in str(unseen)
