@@ -1,7 +1,8 @@
 """Run the code blocks of a page, in their order, as a reader would.
 
 `python` blocks of a page share one namespace; `console` blocks run their `$ ` lines in bash. A
-`text` block right behind one is what it prints, to the letter; `...` in it stands for anything.
+`text` block right behind one is what it prints, to the letter; `...` in it stands for anything but
+an error of the server.
 A page that names 127.0.0.1:4000 gets a real server, at whatever port is free. That server is
 restarted in the middle of the page: what a page shows must hold for a reader who comes back the
 next day.
@@ -82,7 +83,9 @@ def run_page(page: Path, folder: Path) -> int:
             except Exception as error:
                 error.add_note(f"in the block at {where}")
                 raise
-            if block.promised is not None:
+            if block.promised is None:
+                assert not holds_error(printed), f"{where} does not tell of\n{printed}"
+            else:
                 promised = block.promised.replace(ADDRESS, address)
                 assert fits(printed, promised), f"{where} promises\n{promised}\nand got\n{printed}"
     return len(blocks)
@@ -116,6 +119,17 @@ def run_console(code: str, folder: Path) -> str:
     return told.stdout
 
 
+def holds_error(printed: str) -> bool:
+    """Whether the server refused something: `curl` ends well all the same."""
+    return re.search(r'"error"\s*:\s*\{\s*"code"', printed) is not None
+
+
 def fits(printed: str, promised: str) -> bool:
-    pattern = ".*".join(map(re.escape, promised.strip().split("...")))
-    return re.fullmatch(pattern, printed.strip(), re.DOTALL) is not None
+    """Whether a page says what is printed; `...` stands for anything but an error."""
+    if holds_error(printed) and "error" not in promised:
+        return False
+    return pattern_of(promised).fullmatch(printed.strip()) is not None
+
+
+def pattern_of(promised: str) -> re.Pattern[str]:
+    return re.compile(".*".join(map(re.escape, promised.strip().split("..."))), re.DOTALL)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.docs.pages import blocks_of, run_page
+from tests.docs.pages import blocks_of, fits, pattern_of, run_page
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 MAP = DOCS / "ARCHITECTURE.md"
@@ -37,6 +39,44 @@ def test_what_a_page_promises_is_compared_to_the_letter(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("```python\nprint(1)\n```\n```text\n2\n```\n")
     with pytest.raises(AssertionError, match="promises"):
+        run_page(page, tmp_path)
+
+
+ERRORS = (
+    '{"error":{"code":"invalid_request","message":"no"}}',
+    '{"error":{"code":"topic_not_found","message":"no","detail":{"topic":"orders"}}}',
+    json.dumps({"error": {"code": "internal", "message": "no"}}, indent=4),
+    "topics: no answer from http://127.0.0.1:4000",
+    "Traceback (most recent call last):\nValueError: no",
+    "",
+)
+"""What a call, a command or a program says that failed."""
+
+
+def promises() -> Iterator[tuple[str, str]]:
+    for page in sorted(DOCS.rglob("*.md")):
+        for block in blocks_of(page.read_text()):
+            if block.promised is not None:
+                yield f"{page.relative_to(DOCS)}:{block.line}", block.promised
+
+
+@pytest.mark.parametrize("error", ERRORS)
+def test_no_page_promises_what_would_fit_an_error(error: str) -> None:
+    assert len(list(promises())) > 50
+    assert [where for where, promised in promises() if pattern_of(promised).fullmatch(error)] == []
+
+
+@pytest.mark.parametrize("promised", ["...", "{...}", '{"error"...}'])
+def test_an_error_is_noticed_however_little_a_page_promises(promised: str) -> None:
+    error, *_ = ERRORS
+    assert fits(error, promised) == ("error" in promised)
+    assert fits('{"topic":"orders"}', "{...}")
+
+
+def test_an_error_is_noticed_where_a_page_promises_nothing(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"```python\nprint({ERRORS[0]!r})\n```\n")
+    with pytest.raises(AssertionError, match="does not tell of"):
         run_page(page, tmp_path)
 
 
