@@ -104,6 +104,7 @@ def test_a_question_waits_for_its_answer(data: Path) -> None:
 def test_produce_counts_on_a_terminal_and_takes_typed_lines(tmp_path: Path) -> None:
     where = ("--dir", tmp_path / "typed")
     with terminal("produce", "typed", *where) as screen:
+        screen.wait_for("Type records, one a line; end with Ctrl-D.")
         screen.type("first\n")
         screen.wait_for("1 records, ")
         screen.type("second\n\x04")

@@ -22,6 +22,7 @@ from click.shell_completion import CompletionItem
 from topics import __version__
 from topics.cli._exit import INTERRUPTED, OK, code_for
 from topics.cli._extras import missing
+from topics.cli._options import given_before, with_log_options
 from topics.cli._output import safe
 from topics.errors import RefusedToOpen, TopicsError, Unauthorized
 
@@ -70,6 +71,31 @@ COMMANDS: Mapping[str, Place] = {
 }
 
 
+ALIASES = {"list": "ls"}
+"""Other names for a command."""
+MEANT = {
+    "append": "produce",
+    "cat": "read",
+    "consume": "read",
+    "follow": "tail",
+    "get": "read",
+    "info": "describe",
+    "new": "create",
+    "publish": "produce",
+    "remove": "drop",
+    "rm": "drop",
+    "send": "produce",
+    "server": "serve",
+    "set": "config",
+    "show": "describe",
+    "start": "serve",
+    "status": "describe",
+    "subscribe": "watch",
+    "write": "produce",
+}
+"""Names from elsewhere, and the command to look at. Not aliases: they promise other things."""
+
+
 class Commands(click.Group):
     """A group that imports its commands late and ends quietly when nobody reads on."""
 
@@ -82,6 +108,17 @@ class Commands(click.Group):
         module, _, name = COMMANDS[cmd_name].where.partition(":")
         command: click.Command = getattr(import_module(module), name)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = ALIASES.get(args[0], args[0])
+        if name not in COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
+            ctx.fail(f"There is no command {name!r}{_meant(name)}")
+        found, command, rest = super().resolve_command(ctx, [name, *args[1:]])
+        if command is not None:
+            _require_taken(ctx, command, [name, *rest])
+        return found, command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -114,13 +151,41 @@ class Commands(click.Group):
         return answer
 
 
+def _meant(name: str) -> str:
+    """The end of a sentence about a command that there is not."""
+    from difflib import get_close_matches  # noqa: PLC0415 - slow to import
+
+    near = [MEANT[name]] if name in MEANT else get_close_matches(name, COMMANDS, n=1)
+    return f"; did you mean {near[0]}?" if near else "; `topics --help` lists them."
+
+
+def _require_taken(ctx: click.Context, command: click.Command, words: list[str]) -> None:
+    """Refuse options before a command that does not have them: they would be passed over."""
+    path = [words[0]]
+    for word in words[1:]:
+        if not isinstance(command, click.Group):
+            break
+        below = command.get_command(ctx, word)
+        if below is not None:
+            path.append(word)
+            command = below
+    taken = {param.name for param in command.params if param.callback is given_before}
+    for name, value in ctx.params.items():
+        if value and name not in taken and not isinstance(command, click.Group):
+            option = next(param.opts[0] for param in ctx.command.params if param.name == name)
+            ctx.fail(f"`topics {' '.join(path)}` takes no {option} before its name")
+
+
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="topics", message="%(prog)s %(version)s")
-def app() -> None:
+@with_log_options()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+def app(**given: object) -> None:
     """A durable event log: serve it, write and read it, watch over it.
 
     Commands reach the log named by --url or --dir, else by --context, else by TOPICS_URL and
-    TOPICS_TOKEN, else by the current context, else the server at http://127.0.0.1:4000.
+    TOPICS_TOKEN, else by the current context, else the server at http://127.0.0.1:4000. These
+    options and --json may stand before or behind a command.
 
     Exit codes: 0 done, 1 the answer is no or it failed, 2 not understood, 3 not found,
     4 refused, 5 unreachable, 130 interrupted.

@@ -31,7 +31,19 @@ _MASTER = re.compile(r"local(-cluster)?(\[[^\]]+\])?|yarn|(spark|k8s)://\S+")
 RETRIES = 2
 """How often a call is repeated: somebody sits there and waits for the answer."""
 
-as_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+
+def given_before(ctx: click.Context, param: click.Parameter, value: object) -> object:
+    """What stands behind a command, else what stands before it: `topics --url URL ls`."""
+    assert param.name is not None
+    return value or ctx.find_root().params.get(param.name) or value
+
+
+def json_option(help: str) -> Callable[[Any], Any]:
+    """The flag that every command has; most of them say the same about it."""
+    return click.option("--json", "as_json", is_flag=True, callback=given_before, help=help)
+
+
+as_json_option = json_option("Print JSON, for programs.")
 topic_argument = click.argument("topic", shell_complete=complete_topic)
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 
@@ -89,23 +101,48 @@ def _opened(target: targets.Target, *, read_only: bool, may_create: bool) -> Any
     return open_log(target.path, read_only=read_only, cold_dir=cold_dir)
 
 
+def with_log_options(callback: Callable[..., object] | None = None) -> Callable[[Any], Any]:
+    """The options that name a log."""
+    options = (
+        click.option(
+            "--url",
+            metavar="URL",
+            callback=callback,
+            help="The server, like http://127.0.0.1:4000.",
+        ),
+        click.option(
+            "--dir",
+            metavar="PATH",
+            type=click.Path(),
+            callback=callback,
+            help="A data directory instead.",
+        ),
+        click.option(
+            "--context",
+            metavar="NAME",
+            callback=callback,
+            shell_complete=complete_context,
+            help="A log by the name it has in `topics context ls`.",
+        ),
+        click.option(
+            "--token-file",
+            metavar="PATH",
+            type=click.Path(),
+            callback=callback,
+            help="A file with the key for the server.",
+        ),
+    )
+
+    def decorate(command: Any) -> Any:  # noqa: ANN401 - a function, or what a decorator made
+        return functools.reduce(lambda made, option: option(made), reversed(options), command)
+
+    return decorate
+
+
 def on_a_log(command: Command) -> Command:
     """Give a command the options that name a log; it gets them as one `Where`, first."""
 
-    @click.option("--url", metavar="URL", help="The server, like http://127.0.0.1:4000.")
-    @click.option("--dir", metavar="PATH", type=click.Path(), help="A data directory instead.")
-    @click.option(
-        "--context",
-        metavar="NAME",
-        shell_complete=complete_context,
-        help="A log by the name it has in `topics context ls`.",
-    )
-    @click.option(
-        "--token-file",
-        metavar="PATH",
-        type=click.Path(),
-        help="A file with the key for the server.",
-    )
+    @with_log_options(given_before)
     @functools.wraps(command)
     def call(
         *args: Any,  # noqa: ANN401 - whatever the command takes
@@ -117,7 +154,8 @@ def on_a_log(command: Command) -> Command:
     ) -> int:
         return command(Where(url, dir, context, token_file), *args, **options)
 
-    return call
+    wrapped: Command = call
+    return wrapped
 
 
 def master_option(command: Command) -> Command:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -14,7 +15,7 @@ import msgspec
 
 from topics.cli import _output as out
 from topics.cli._exit import OK
-from topics.cli._options import Where, as_json_option, on_a_log, topic_argument
+from topics.cli._options import Where, json_option, on_a_log, topic_argument
 from topics.errors import InvalidRequest, TopicsError
 from topics.values import Ack
 from topics.wire.jsonbytes import compact
@@ -30,9 +31,36 @@ LINGER_SECONDS = 0.1
 PROGRESS_SECONDS = 0.2
 
 
+class _Lines(click.File):
+    """The file. Somebody who writes a message in its place is told how to append that."""
+
+    def convert(
+        self,
+        value: Any,  # noqa: ANN401 - as in the base class
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> IO[Any]:
+        if isinstance(value, str) and value != "-" and not os.path.exists(value):
+            topic = "TOPIC" if ctx is None else ctx.params.get("topic", "TOPIC")
+            raise click.BadParameter(
+                f"there is no file {value!r}. To append that text itself: "
+                f"topics produce {topic} -m {shlex.quote(value)}",
+                ctx,
+                param,
+            )
+        return super().convert(value, param, ctx)
+
+
 @click.command()
 @topic_argument
-@click.argument("file", type=click.File("rb"), default="-")
+@click.argument("file", type=_Lines("rb"), default="-")
+@click.option(
+    "--message",
+    "-m",
+    "messages",
+    multiple=True,
+    help="Append this instead of lines of a file; may be given again and again.",
+)
 @click.option(
     "--as",
     "kind",
@@ -56,13 +84,14 @@ PROGRESS_SECONDS = 0.2
     default=None,
     help="Count on standard error; default: on a terminal.",
 )
-@as_json_option
+@json_option("Print what was appended as JSON. For lines that are JSON: --as json.")
 @on_a_log
 def produce(
     where: Where,
     *,
     topic: str,
     file: IO[bytes],
+    messages: tuple[str, ...],
     kind: str,
     tag: str | None,
     node: str | None,
@@ -73,6 +102,7 @@ def produce(
 ) -> int:
     """Append the lines of FILE, or of standard input, to TOPIC: one record a line.
 
+    `topics produce TOPIC -m hello` appends a record without any file.
     `topics read --json a | topics produce b --as records` copies a topic. Lines that come slowly
     are sent at once. A line that is none ends it with the number of that line; what came before
     is appended, and the message says how much.
@@ -82,7 +112,7 @@ def produce(
     with where.writing(may_create=not no_create) as log:
         send = Sender(log, topic, node=node, create=False if no_create else None, tally=tally)
         try:
-            for number, line in numbered(lines_of(file)):
+            for number, line in _chosen(file, messages):
                 if line is None or send.is_full(batch):
                     send.flush()
                 if line is not None and not (kind == "records" and _is_loss(line, number)):
@@ -144,7 +174,8 @@ class Tally:
         if self.count == 0:
             return f"appended nothing to {self.topic}"
         one = "record" if self.count == 1 else "records"
-        return f"appended {self.count} {one} to {self.topic}, seq {self.first} to {self.last}"
+        seqs = f"seq {self.first}" + (f" to {self.last}" if self.last != self.first else "")
+        return f"appended {self.count} {one} to {self.topic}, {seqs}"
 
 
 class Sender:
@@ -185,6 +216,17 @@ class Sender:
             self._tally.add(
                 self._log.append(self._topic, batch, node=self._node, create=self._create)
             )
+
+
+def _chosen(file: IO[bytes], messages: tuple[str, ...]) -> Iterator[tuple[int, bytes | None]]:
+    """The lines that are meant, with their numbers: those of the file, or the messages."""
+    if not messages:
+        if file is sys.stdin.buffer and sys.stdin.isatty():
+            print("Type records, one a line; end with Ctrl-D.", file=sys.stderr)
+        return numbered(lines_of(file))
+    if file is not sys.stdin.buffer:
+        raise click.UsageError("Give a file or messages, not both.")
+    return enumerate((message.encode() for message in messages), 1)
 
 
 def lines_of(file: IO[bytes]) -> Iterator[bytes | None]:

@@ -57,7 +57,7 @@ def test_an_interrupted_produce_says_how_far_it_came(
     monkeypatch.setattr("topics.cli.produce.lines_of", interrupted)
     answer = topics("produce", "orders", "--dir", tmp_path)
     assert (answer.code, answer.out) == (130, "")
-    assert answer.err.strip() == "appended 1 record to orders, seq 1 to 1"
+    assert answer.err.strip() == "appended 1 record to orders, seq 1"
 
 
 def test_a_line_too_long_for_any_record_is_refused_before_all_of_it_is_read(
@@ -71,4 +71,26 @@ def test_a_line_too_long_for_any_record_is_refused_before_all_of_it_is_read(
     answer = topics("produce", "t", "--dir", tmp_path, stdin=f"one\n{'x' * (1 << 20)}x\ntwo\n")
     assert answer.code == 2
     assert "line 2: longer than 1.0 MiB, which no record may be" in answer.err
-    assert "appended 1 record to t, seq 1 to 1 before that" in answer.err
+    assert "appended 1 record to t, seq 1 before that" in answer.err
+
+
+def test_messages_are_appended_without_a_file(tmp_path: Path) -> None:
+    done = topics("produce", "t", "-m", "hello", "--message", "", "--dir", tmp_path)
+    assert done.out == "appended 2 records to t, seq 1 to 2\n"
+    one = topics("produce", "t", "-m", '{"n": 1}', "--as", "json", "--dir", tmp_path)
+    assert one.out == "appended 1 record to t, seq 3\n"
+    shown = topics("read", "t", "--json", "--dir", tmp_path).json_lines
+    assert [record["data"] for record in shown] == ["hello", "", {"n": 1}]
+
+
+def test_a_message_in_the_place_of_a_file_gets_a_hint(tmp_path: Path) -> None:
+    answer = topics("produce", "orders", "hello world", "--dir", tmp_path)
+    assert answer.code == 2
+    assert "there is no file 'hello world'" in answer.err
+    assert "topics produce orders -m 'hello world'" in " ".join(answer.err.split())
+
+
+def test_a_file_and_messages_together_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "lines").write_text("x\n")
+    answer = topics("produce", "t", tmp_path / "lines", "-m", "hello", "--dir", tmp_path / "data")
+    assert (answer.code, "not both" in answer.err) == (2, True)
