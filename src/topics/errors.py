@@ -37,6 +37,15 @@ CAP_RETRY_AFTER_MS = 1000
 _SHOWN_CHARS = 200
 """Of what a stranger sent, in a message."""
 
+_NAME_CHARS = 300
+"""Of a name in a message or in `detail`: every valid one is shorter."""
+
+
+def shortened(name: str) -> str:
+    """A name that a caller gave, to be shown; one of many megabytes is no name and is cut."""
+    return name if len(name) <= _NAME_CHARS else f"{name[:_NAME_CHARS]}..."
+
+
 RefusalReason = Literal[
     "format",
     "metadata_lost",
@@ -91,7 +100,7 @@ class InvalidRequest(TopicsError):
     code = "invalid_request"
 
     def __init__(self, message: str, *, dead_letter: str | None = None) -> None:
-        detail = None if dead_letter is None else {"dead_letter": dead_letter}
+        detail = None if dead_letter is None else {"dead_letter": shortened(dead_letter)}
         super().__init__(message, detail=detail)
 
 
@@ -99,6 +108,7 @@ class MisspeltField(InvalidRequest):
     """A request object has a field that is almost a known one, and ignoring it could do harm."""
 
     def __init__(self, field: str, *, did_you_mean: str) -> None:
+        field = shortened(field)
         super().__init__(
             f"unknown field {field!r}; did you mean {did_you_mean!r}? "
             "Nothing was done; correct the name, or begin it with x_ if you mean another field"
@@ -218,6 +228,7 @@ class Forbidden(TopicsError):
                 detail={"app": app},
             )
             return
+        topic = None if topic is None else shortened(topic)
         shown = topic if topic is not None else name
         subject = "" if shown is None else f' for "{shown}"'
         if scope is not None:

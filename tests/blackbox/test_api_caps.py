@@ -22,6 +22,8 @@ SERVER_ENV = {
     "TOPICS_MAX_INFLIGHT_PER_KEY": "8",
     "TOPICS_MAX_TOTAL_BYTES": "1000",
     "TOPICS_MAX_IDEMPOTENCY_KEYS": "2",
+    "TOPICS_MAX_BODY_BYTES": str(2 << 20),
+    "TOPICS_MAX_REQUEST_BYTES": str(4 << 20),
 }
 
 
@@ -165,6 +167,57 @@ def test_requests_in_flight_are_capped_per_key(
         for poll in polls:
             assert poll.recv(100).startswith(b"HTTP/1.1 200")
     assert hers.get("/v0/topics").status_code == 200
+
+
+def _announce(method: str, path: str, key: str, length: int) -> bytes:
+    return (
+        f"{method} {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {key}\r\n"
+        f"content-type: application/json\r\ncontent-length: {length}\r\n\r\n"
+    ).encode()
+
+
+def _answer_to(server: ServerProcess, head: bytes) -> bytes:
+    """What is said to a request, whether its body comes or not."""
+    with socket.create_connection((server.host, server.port), timeout=60) as asked:
+        asked.sendall(head)
+        return asked.recv(1 << 16)
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/v0/topics"),
+        ("GET", "/v0/health"),
+        ("DELETE", "/v0/topics/t"),
+        ("PUT", "/v0/topics/t"),
+        ("POST", "/v0/topics/t/diff"),
+        ("POST", "/v0/topics/t/claim"),
+    ],
+)
+def test_a_call_that_needs_little_refuses_a_long_body_before_it_comes(
+    shared_server: ServerProcess, method: str, path: str
+) -> None:
+    answer = _answer_to(shared_server, _announce(method, path, "boss", (1 << 20) + 1))
+    assert answer.startswith(b"HTTP/1.1 413"), answer
+    assert b"payload_too_large" in answer
+
+
+def test_unfinished_bodies_of_one_key_take_its_share_and_others_go_on(
+    shared_server: ServerProcess, boss: Api
+) -> None:
+    before = boss.metrics()["throttled_total"]
+    address = (shared_server.host, shared_server.port)
+    with socket.create_connection(address) as held:
+        held.sendall(_announce("POST", "/v0/topics/t", "second", 2 << 20) + b"x" * (1 << 20))
+        other = _announce("POST", "/v0/topics/t", "second", (1 << 20) + 1) + b"x" * ((1 << 20) + 1)
+        answer = eventually(lambda: _answer_to(shared_server, other), lambda a: b" 429 " in a[:20])
+        assert b'"limit":"max_request_bytes_per_key","max":2097152' in answer
+        assert boss.metrics()["throttled_total"] == before + 1
+        body = {"records": [{"data": 1}], "padding": "x" * (1 << 20)}
+        good(boss.post("/v0/topics/t", body))
+    third = _announce("POST", "/v0/topics/t", "second", 2 << 20) + b"x" * (2 << 20)
+    answer = eventually(lambda: _answer_to(shared_server, third), lambda a: b" 429 " not in a[:20])
+    assert answer.startswith(b"HTTP/1.1 400"), "it was read, and is no JSON"
 
 
 def test_refusals_for_caps_are_counted(boss: Api) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from topics.errors import InvalidRequest
+from topics.errors import InvalidRequest, shortened
 
 Durability = Literal["ephemeral", "memory", "disk", "fsync"]
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,254}\Z")
@@ -140,7 +140,9 @@ def _check_dead_letter(sent: _Sent, topic: str | None) -> None:
     if name is None:
         return
     if not NAME.match(name):
-        raise InvalidRequest(f"dead_letter {name!r} is not a valid topic name", dead_letter=name)
+        raise InvalidRequest(
+            f"dead_letter {shortened(name)!r} is not a valid topic name", dead_letter=name
+        )
     if sent.type == "queue" and name == topic:
         raise InvalidRequest("dead_letter must name another topic than the queue itself")
 
@@ -149,6 +151,6 @@ def check_topic_name(name: str, *, what: str = "topic") -> None:
     """Names are judged only where something is created; cursors are named like topics."""
     if not NAME.match(name):
         raise InvalidRequest(
-            f"{name!r} is not a valid {what} name: use 1 to 255 of A-Z a-z 0-9 . _ : - "
+            f"{shortened(name)!r} is not a valid {what} name: use 1 to 255 of A-Z a-z 0-9 . _ : - "
             "and start with a letter or digit"
         )

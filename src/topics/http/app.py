@@ -133,6 +133,8 @@ class App:
         if admitted is None:
             return
         key_id = admitted.principal.key_id
+        if status == _THROTTLED:
+            self._service.throttled_total += 1
         if admitted.holds_slot:
             self._service.leave(key_id)
             admitted.holds_slot = False
@@ -165,6 +167,8 @@ class App:
             service.leave(principal.key_id)
             raise
         request.standing = standing
+        request.max_body_bytes = endpoint.max_body_bytes
+        request.holder = principal.key_id if service.keyring.is_shared else None
         # What writes is answered briefly. Pages that were read ahead would have to be kept.
         request.may_run_ahead = endpoint.scope is Scope.WRITE
         return _Admitted(endpoint, principal, standing.names, started_ns)
@@ -249,6 +253,7 @@ NOBODY = Principal(key_id=0, scopes=Scope(0))
 """A caller without a valid key, where the handler has to tell 404 from 401."""
 
 
+_THROTTLED = 429
 _CONSOLE = b"/console/"
 """Where a page for browsers will be. They fetch it before there is a key, and find nothing yet."""
 

@@ -19,9 +19,19 @@ class Body:
     which is also too large is refused for its size.
     """
 
-    __slots__ = ("_damage", "_first", "_inflater", "_kept", "_max_bytes", "_rest", "received")
+    __slots__ = (
+        "_damage",
+        "_first",
+        "_inflater",
+        "_kept",
+        "_max_bytes",
+        "_rest",
+        "announced_bytes",
+        "received",
+    )
 
-    def __init__(self, max_bytes: int, *, gzipped: bool) -> None:
+    def __init__(self, max_bytes: int, *, gzipped: bool, announced_bytes: int = 0) -> None:
+        self.announced_bytes = announced_bytes  # 0 when nobody knows
         self.received = 0  # bytes as they came over the wire
         self._kept = 0
         self._max_bytes = max_bytes
@@ -96,4 +106,4 @@ def plan_body(headers: dict[bytes, bytes], *, max_bytes: int) -> Body | Response
         return refusals.malformed("Content-Length is not one number")
     if len(length) > _LENGTH_DIGITS or int(length) > max_bytes:
         return refusals.body_too_large(max_bytes)
-    return Body(max_bytes, gzipped=coding in _GZIP)
+    return Body(max_bytes, gzipped=coding in _GZIP, announced_bytes=int(length))

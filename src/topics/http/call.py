@@ -118,8 +118,6 @@ class Call:
 
     def refuse(self, error: TopicsError) -> None:
         """Answer with an error; never raises, since others may be waiting to be answered next."""
-        if error.code == "throttled":
-            self.service.throttled_total += 1
         answer = refusal(as_told(error, is_limited=bool(self.principal.prefixes)))
         if answer.status == 401:
             now_s = self.started_ns / 1e9

@@ -16,6 +16,7 @@ from collections.abc import Callable
 
 from topics.http import refusals
 from topics.http.body import Body, plan_body
+from topics.http.budget import Charge
 from topics.http.coding import accepts_gzip, compress
 from topics.http.hub import Hub, log
 from topics.http.messages import Headers, Late, Request, Response, Stream, Upgrade
@@ -35,6 +36,8 @@ class Exchange(ABC):
     status: int | None = None
     _admitted = False
     _body: Body | None = None
+    _charge: Charge | None = None
+    _reading_since: float | None = None
 
     def __init__(self, hub: Hub, request: Request) -> None:
         self._hub = hub
@@ -56,21 +59,51 @@ class Exchange(ABC):
         else:
             self._admitted = refusal is None
         if refusal is None and has_body:
-            plan = plan_body(self.request.headers, max_bytes=self._hub.limits.max_body_bytes)
-            if isinstance(plan, Response):
-                refusal = plan
-            else:
-                self._body = plan
+            refusal = self._expect_body()
         if refusal is not None:
             self(refusal)
+
+    def _expect_body(self) -> Response | None:
+        """Make room for the body that is announced, or say why it will not be read."""
+        request, most = self.request, self._hub.limits.max_body_bytes
+        if request.max_body_bytes is not None:
+            most = min(most, request.max_body_bytes)
+        plan = plan_body(request.headers, max_bytes=most)
+        if isinstance(plan, Response):
+            return plan
+        budget = self._hub.budget
+        refused = budget.refusal(request.holder, plan.announced_bytes)
+        if refused is not None:
+            return refusals.throttled(refused)
+        self._body = plan
+        self._charge = Charge(budget, request.holder)
+        return None
 
     def feed(self, data: bytes) -> None:
         """Take a piece of the body, or drop it when an answer was given already."""
         if self._body is not None and not self.answered:
-            refusal = self._body.feed(data)
+            refusal = self._body.feed(data) or self._count_body()
             if refusal is not None:
-                self._body = None
+                self._drop_body()
                 self(refusal)
+
+    def _count_body(self) -> Response | None:
+        if self._body is None or self._charge is None:
+            return None
+        refused = self._charge.raise_to(self._body.held_bytes)
+        return None if refused is None else refusals.throttled(refused)
+
+    def _drop_body(self) -> None:
+        self._body = None
+        if self._charge is not None:
+            self._charge.give_back()
+            self._charge = None
+
+    def is_overdue(self, now: float) -> bool:
+        """Whether the body has been on its way for too long; counts from the first time asked."""
+        if self._reading_since is None:
+            self._reading_since = now
+        return now - self._reading_since > self._hub.limits.max_body_s
 
     @property
     def received(self) -> int:
@@ -198,6 +231,8 @@ class Exchange(ABC):
     def over(self) -> None:
         """Report the end to the application, once."""
         self.on_gone = None  # it leads back here
+        if self._charge is not None:
+            self._drop_body()
         if self._admitted:
             self._admitted = False
             try:

@@ -413,7 +413,8 @@ class H1Connection(asyncio.Protocol):
 
     def become_websocket(self, exchange: H1Exchange) -> Upgrade:
         """Answer the handshake; the socket takes the connection over."""
-        socket = WebSocket(self.hub, self._transport, on_over=exchange.over)
+        holder = exchange.request.holder
+        socket = WebSocket(self.hub, self._transport, holder=holder, on_over=exchange.over)
         if exchange.gone:
             self.hub.loop.call_soon(socket.connection_lost, None)
             return socket

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 END = b"\r\n\r\n"
 MAX_HEADS = 1024
 MAX_BYTES = 2048
+MAX_BODY_BYTES = 64 * 1024
+"""A longer body counts against the budget, and is read as every body is."""
 
 _SPECIAL = (b"connection", b"transfer-encoding", b"content-encoding", b"expect", b"upgrade")
 """Headers that make reading a request more than taking so many bytes."""
@@ -37,6 +39,8 @@ class KnownHeads(dict[bytes, tuple[int, Request]]):
         end = data.find(END) + len(END)
         request = exchange.request
         if not len(END) <= end <= MAX_BYTES or exchange.length != len(data) - end:
+            return
+        if exchange.length > MAX_BODY_BYTES:
             return
         if not (exchange.started and exchange.keep_alive and request.version == "1.1"):
             return

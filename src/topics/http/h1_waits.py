@@ -28,6 +28,8 @@ class Waits:
         if reader.since is None:
             reader.since = now
             self._mark = self._received
+            if reader.reading is not None:
+                reader.reading.is_overdue(now)
             return
         waited = now - reader.since
         if lingering:
@@ -40,6 +42,8 @@ class Waits:
         elif reader.phase == HEAD:
             if waited > limits.head_timeout_s:
                 self._connection.refuse(refusals.too_slow("request head"))
+        elif reader.reading is not None and reader.reading.is_overdue(now):
+            self._connection.refuse(refusals.too_slow("request body"))
         elif waited > limits.body_timeout_s:
             self._check_pace(now, waited)
 

@@ -167,7 +167,7 @@ class H2Connection(asyncio.Protocol):
 
     def _may_run(self, body: bytes) -> bool:
         """Whether a request that came in one piece can run before anything else happens."""
-        is_allowed = len(body) <= self.hub.limits.max_body_bytes
+        is_allowed = len(body) <= min(_LONG_BYTES, self.hub.limits.max_body_bytes)
         return is_allowed and not self._waiting and self._output.has_room()
 
     def _begin(self, stream_id: int, request: Request, has_body: bool) -> H2Exchange:

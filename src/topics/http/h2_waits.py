@@ -62,11 +62,14 @@ class Waits:
         progress = exchange.pending_bytes if sending else exchange.received
         if exchange.since is None or (sending and (progress != exchange.mark or not progress)):
             exchange.since, exchange.mark = now, progress
+            exchange.is_overdue(now)
             return
         waited = now - exchange.since
         if sending:
             if waited > limits.stall_timeout_s and exchange.opened is None:
                 self._connection.cancel(exchange)
+        elif not exchange.read and exchange.is_overdue(now):
+            exchange(refusals.too_slow("request body"))
         elif not exchange.read and waited > limits.body_timeout_s:
             if progress - exchange.mark < limits.min_body_rate * waited:
                 exchange(refusals.too_slow("request body"))

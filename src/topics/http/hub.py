@@ -12,6 +12,7 @@ from collections.abc import Callable
 from email.utils import formatdate
 from typing import Protocol
 
+from topics.http.budget import Budget
 from topics.http.h1_heads import KnownHeads
 from topics.http.h1_wire import chunk
 from topics.http.limits import Limits
@@ -70,6 +71,7 @@ class Hub:
         "_told_full_s",
         "all_gone",
         "app",
+        "budget",
         "chunked",
         "connections",
         "draining",
@@ -83,6 +85,7 @@ class Hub:
     def __init__(self, app: Application, limits: Limits, loop: asyncio.AbstractEventLoop) -> None:
         self.app = app
         self.limits = limits
+        self.budget = Budget(limits)
         self.loop = loop
         self.connections: set[Connection] = set()
         self.all_gone = asyncio.Event()

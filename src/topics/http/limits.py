@@ -27,6 +27,9 @@ class Limits:
     max_body_bytes: int = 64 * MIB
     """Of a request body, as sent and as decoded; exactly this much is allowed."""
 
+    max_request_bytes: int = 0
+    """Of all bodies and messages in memory whose requests are not answered yet; 0 is no limit."""
+
     max_head_bytes: int = PLAIN_HEAD_BYTES
     """Of a request line with its headers."""
 
@@ -40,6 +43,9 @@ class Limits:
     """Each stretch of this length must bring the body `min_body_rate` bytes a second."""
 
     min_body_rate: int = 1 * KIB
+
+    max_body_s: float = 3600.0
+    """A body or a message has to be complete after this time, whatever its pace."""
 
     idle_timeout_s: float = 3600.0
     """Between two requests of a kept-alive connection."""

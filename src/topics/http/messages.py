@@ -11,7 +11,7 @@ case-insensitive one.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, Protocol
 
 from topics.http.target import segments_of, split_target
@@ -34,6 +34,8 @@ class Request:
     echo: Headers = ()  # set by the application: what every answer to it carries
     wants_websocket: bool = False
     is_stranger: bool = False  # set by the application: keys are needed, and this one had none
+    holder: Hashable = None  # set by the application: whose share of the budget the body takes
+    max_body_bytes: int | None = None  # set by the application: where a call needs less than most
     may_run_ahead: bool = True  # set by the application: beside equal ones, before or behind it
     _query: Query | None = None
 

@@ -231,7 +231,7 @@ def delete(call: Call) -> None:
 
 def writing() -> Endpoint:
     """Appends records; shares the path of the topic itself."""
-    return Endpoint(partial(write, WriteTurns()), Scope.WRITE)
+    return Endpoint(partial(write, WriteTurns()), Scope.WRITE, max_body_bytes=None)
 
 
 def register(routes: Routes) -> None:

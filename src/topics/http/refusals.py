@@ -5,8 +5,10 @@ from topics.errors import (
     InvalidRequest,
     MethodNotAllowed,
     PayloadTooLarge,
+    Throttled,
     UnsupportedMediaType,
 )
+from topics.http.errors import refusal
 from topics.http.messages import Response
 from topics.wire.responses import envelope
 
@@ -35,6 +37,11 @@ def head_too_large(max_bytes: int) -> Response:
 def body_too_large(max_bytes: int) -> Response:
     """413: more body than the limit, before or after decoding."""
     return _envelope(413, PayloadTooLarge.code, str(PayloadTooLarge(max_bytes=max_bytes)))
+
+
+def throttled(error: Throttled) -> Response:
+    """429: too many bytes of requests are in memory."""
+    return refusal(error)
 
 
 def unknown_coding(coding: bytes) -> Response:

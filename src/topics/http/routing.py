@@ -16,6 +16,11 @@ from topics.http.target import segments_of
 
 Handler = Callable[[Call], None]
 
+LITTLE_BYTES = 1 << 20
+"""Enough for every call but writes and long lists; a longer body is refused before it is read."""
+LISTS_BYTES = 8 << 20
+"""Enough for the longest lists that a call may name."""
+
 RECENT_PATHS = 4096
 RECENT_BYTES = 512
 """How many paths are remembered, and how long they may be."""
@@ -31,6 +36,8 @@ class Endpoint:
     """Whether `?token=` counts: only where a browser opens a stream."""
     own_auth: bool = False
     """The handler judges the key itself; a missing one is not refused before."""
+    max_body_bytes: int | None = LITTLE_BYTES
+    """Of a body, where less is needed than the server takes; None is as much as that."""
     admit: Callable[[Service, Principal, tuple[str, ...]], None] | None = None
     """What else is judged before the body is read, by the variable parts of the path."""
 

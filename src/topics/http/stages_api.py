@@ -16,7 +16,7 @@ from topics.http.auth import Principal, Scope
 from topics.http.call import Call
 from topics.http.pages_api import ARROW_STREAM
 from topics.http.records_api import batch_of
-from topics.http.routing import Endpoint, Resource, Routes
+from topics.http.routing import LISTS_BYTES, Endpoint, Resource, Routes
 from topics.http.service import Service
 from topics.values import Staged
 from topics.wire import requests, responses
@@ -91,11 +91,9 @@ def admit(service: Service, principal: Principal, names: tuple[str, ...]) -> Non
 
 
 def register(routes: Routes) -> None:
-    for path, handler in (
-        ("/v0/stages/*/*/*/*", stage),
-        ("/v0/stages/*/*/commit", commit),
+    for path, handler, most in (
+        ("/v0/stages/*/*/*/*", stage, None),
+        ("/v0/stages/*/*/commit", commit, LISTS_BYTES),
     ):
-        resource = Resource(
-            {"POST": Endpoint(handler, Scope.WRITE, admit=admit)}, other_scope=Scope.WRITE
-        )
-        routes.add(path, resource)
+        endpoint = Endpoint(handler, Scope.WRITE, max_body_bytes=most, admit=admit)
+        routes.add(path, Resource({"POST": endpoint}, other_scope=Scope.WRITE))

@@ -11,7 +11,7 @@ from topics.http.auth import Scope, may_open
 from topics.http.call import Call
 from topics.http.messages import Headers
 from topics.http.records_api import match_of
-from topics.http.routing import Endpoint, Resource, Routes
+from topics.http.routing import LISTS_BYTES, Endpoint, Resource, Routes
 from topics.wire import requests, responses
 from topics.wire.cursors import parse_stream_id
 from topics.wire.rendering import Include
@@ -106,7 +106,9 @@ def refuse_other_types(call: Call) -> None:
 
 
 def register(routes: Routes) -> None:
-    routes.add("/v0/watch", Resource({"POST": Endpoint(create, Scope.READ)}))
+    routes.add(
+        "/v0/watch", Resource({"POST": Endpoint(create, Scope.READ, max_body_bytes=LISTS_BYTES)})
+    )
     routes.add(
         "/v0/watch/*",
         Resource({"GET": Endpoint(open_stream, takes_stream_token=True, own_auth=True)}),

@@ -4,6 +4,9 @@ wsproto does the framing. It keeps what it has not parsed, so pausing takes effe
 messages and not only at the next read from the socket. One read can bring tens of thousands of
 tiny frames, so they are handled for a few milliseconds at a time. A peer whose frames come to no
 message is sent away: nothing is written to it, so nothing would tell that it has long gone.
+
+A message counts against the budget for requests, from its first piece until the application reads
+on. One that comes too slowly ends the connection, as the body of a request would.
 """
 
 import asyncio
@@ -11,7 +14,7 @@ import base64
 import binascii
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from io import BytesIO
 
 from wsproto.connection import Connection, ConnectionState, ConnectionType
@@ -19,6 +22,7 @@ from wsproto.events import BytesMessage, CloseConnection, Event, Ping, Pong, Tex
 from wsproto.frame_protocol import CloseReason
 from wsproto.utilities import generate_accept_token
 
+from topics.http.budget import Charge
 from topics.http.exchange import call_safely
 from topics.http.hub import Hub, log
 from topics.http.messages import Request, Upgrade
@@ -51,12 +55,15 @@ class WebSocket(asyncio.Protocol, Upgrade):
     """One WebSocket, from the end of its handshake to the end of its connection."""
 
     __slots__ = (
+        "_charge",
         "_deaf",
         "_ends",
         "_frame_bytes",
         "_holds",
         "_hub",
+        "_mark",
         "_message_bytes",
+        "_message_since",
         "_on_over",
         "_partial",
         "_patience",
@@ -68,7 +75,12 @@ class WebSocket(asyncio.Protocol, Upgrade):
     )
 
     def __init__(
-        self, hub: Hub, transport: asyncio.Transport, *, on_over: Callable[[], None]
+        self,
+        hub: Hub,
+        transport: asyncio.Transport,
+        *,
+        holder: Hashable = None,
+        on_over: Callable[[], None],
     ) -> None:
         super().__init__()
         self._hub = hub
@@ -86,6 +98,9 @@ class WebSocket(asyncio.Protocol, Upgrade):
         self._written = 0
         self._ends: deque[int] = deque()  # where each unsent message ends in what was written
         self._since: float | None = None
+        self._mark = 0
+        self._message_since: float | None = None
+        self._charge = Charge(hub.budget, holder)
 
     def start(self) -> None:
         """Take the connection over from HTTP, which may have paused its reading."""
@@ -152,6 +167,9 @@ class WebSocket(asyncio.Protocol, Upgrade):
         ):
             self._fail(CloseReason.MESSAGE_TOO_BIG, "message too big")
             return
+        if self._charge.raise_to(self._message_bytes) is not None:
+            self._fail(CloseReason.TRY_AGAIN_LATER, "too many bytes of requests are in memory")
+            return
         if event.frame_finished:
             is_small = self._frame_bytes < limits.ws_small_frame_bytes
             self._frame_bytes = 0
@@ -165,6 +183,7 @@ class WebSocket(asyncio.Protocol, Upgrade):
         if self._partial is not None:
             encoded, self._partial = self._partial.getvalue(), None
         self._message_bytes = 0
+        self._since = self._message_since = None
         self._deliver(encoded, is_text=isinstance(event, TextMessage))
 
     def _annoyed(self) -> bool:
@@ -182,6 +201,8 @@ class WebSocket(asyncio.Protocol, Upgrade):
             except Exception:
                 log.exception("handling a WebSocket message failed")
                 self.close(CloseReason.INTERNAL_ERROR)
+        if not self._holds & _HOLD_APPLICATION:
+            self._charge.give_back()
 
     def _take_close(self, event: CloseConnection) -> None:
         if self._proto.state is ConnectionState.REMOTE_CLOSING:
@@ -254,6 +275,8 @@ class WebSocket(asyncio.Protocol, Upgrade):
 
     def resume_reading(self) -> None:
         """Deliver again."""
+        if self._partial is None:
+            self._charge.give_back()
         self._release(_HOLD_APPLICATION)
 
     def _hold(self, reason: int) -> None:
@@ -290,6 +313,8 @@ class WebSocket(asyncio.Protocol, Upgrade):
     def _ended(self, code: int) -> None:
         """Report the end, once."""
         self.closed = True
+        self._partial = None
+        self._charge.give_back()
         callback, self.on_close = self.on_close, None
         if callback is not None:
             try:
@@ -310,13 +335,33 @@ class WebSocket(asyncio.Protocol, Upgrade):
         self._ended(CloseReason.ABNORMAL_CLOSURE)
 
     def tick(self, now: float) -> None:
-        """Do not wait for ever for the other half of a closing handshake."""
+        """Do not wait for ever for the rest of a message, or of a closing handshake."""
         if not self.closed:
-            return
-        if self._since is None:
+            self._check_message(now)
+        elif self._since is None:
             self._since = now
         elif now - self._since > self._hub.limits.linger_s:
             self._transport.abort()
+
+    def _check_message(self, now: float) -> None:
+        limits, received = self._hub.limits, self._message_bytes
+        if self._partial is None or self._holds:
+            self._since = None  # whoever is waiting, it is not us
+            return
+        if self._message_since is None:
+            self._message_since = now
+        if self._since is None:
+            self._since, self._mark = now, received
+            return
+        waited = now - self._since
+        if waited <= limits.body_timeout_s and now - self._message_since <= limits.max_body_s:
+            return
+        is_slow = received - self._mark < limits.min_body_rate * waited
+        if is_slow or now - self._message_since > limits.max_body_s:
+            self._since = None
+            self._fail(CloseReason.POLICY_VIOLATION, "the message took too long to arrive")
+        else:
+            self._since, self._mark = now, received
 
     def drain(self) -> None:
         """The application closes it, in its own words and when it has said them."""

@@ -53,6 +53,7 @@ class ServerConfig:
     engine: EngineSettings
     max_body_bytes: int
     max_watch_sessions: int
+    max_request_bytes: int
     max_sse_connections: int
     max_sse_connections_per_key: int
     max_inflight_per_key: int
@@ -102,6 +103,7 @@ def load(
         engine=engine,
         max_body_bytes=values["max_body_bytes"],
         max_watch_sessions=values["max_watch_sessions"],
+        max_request_bytes=values["max_request_bytes"],
         max_sse_connections=values["max_sse_connections"],
         max_sse_connections_per_key=values["max_sse_connections_per_key"],
         max_inflight_per_key=values["max_inflight_per_key"],

@@ -101,6 +101,9 @@ class Server:
             build_app(self.service),
             Limits(
                 max_body_bytes=config.max_body_bytes,
+                # Never less than one body: such a limit would refuse it for ever.
+                max_request_bytes=config.max_request_bytes
+                and max(config.max_request_bytes, config.max_body_bytes),
                 max_head_bytes=head_bytes(config.max_watch_topics),
                 max_connections=most_connections(resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
             ),

@@ -250,6 +250,7 @@ SETTINGS: Final = (
         64 << 20,
         "Largest request body; 0 refuses every body that is not empty",
     ),
+    _cap("max_request_bytes", 512 << 20, "Bodies and messages in memory, of all requests"),
     Setting("data_dir", _PATH, "./topics-data", "Directory of everything durable"),
     Setting("cold_dir", _PATH, None, "Directory for old segments; unset = all stay", True),
     _engine_number(

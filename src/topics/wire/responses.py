@@ -18,6 +18,8 @@ from topics.wire.shapes import Health, Ready
 from topics.wire.tokens import LEASE_TOKEN
 
 _encode = msgspec.json.Encoder().encode
+FIRST_CHARS, LAST_CHARS = 1500, 500
+"""Of the text of an error, when it is longer than that: it may repeat what a client sent."""
 
 
 def performance(
@@ -94,13 +96,20 @@ def envelope(code: str, message: str, detail: Mapping[str, object] | None = None
     return _encode({"error": facts})
 
 
+def _cut(text: str) -> str:
+    """A text short enough to be told. Its end stays: it says what helps."""
+    if len(text) <= FIRST_CHARS + LAST_CHARS:
+        return text
+    return f"{text[:FIRST_CHARS]}...{text[-LAST_CHARS:]}"
+
+
 def message_of(error: TopicsError) -> str:
     """The text of an error, never empty; file names in it need not be valid Unicode.
 
     Of a path in the text of a failure only the last part is told: where a server keeps its files is
     not for its clients. The server's log has the text as it is.
     """
-    text = str(error).encode(errors="replace").decode()
+    text = _cut(str(error)).encode(errors="replace").decode()
     if isinstance(error, Internal):
         text = _BARE_PATH.sub("", _QUOTED_PATH.sub(r"\1\2\1", text))
     return text or error.code

@@ -80,3 +80,12 @@ def test_the_documentation_lists_every_setting_with_its_default() -> None:
     page = Path(__file__).parents[3] / "docs" / "configuration.md"
     rows = re.findall(r"^\| `([a-z_]+)` \| (.+?) \|", page.read_text(), re.MULTILINE)
     assert {name: json.loads(default) for name, default in rows} == TopicConfig().to_dict()
+
+
+def test_a_refused_name_is_shown_only_as_far_as_a_name_goes() -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        check_topic_name("x" * 5_000_000)
+    assert len(str(refused.value)) < 500
+    with pytest.raises(InvalidRequest) as refused:
+        parse({"dead_letter": "x" * 5_000_000})
+    assert len(str(refused.value)) + len(str(refused.value.detail)) < 1000

@@ -58,6 +58,7 @@ def test_every_setting_there_should_be_is_there() -> None:
         "CORS_ORIGINS",
         "PROBE_AUTH",
         "MAX_BODY_BYTES",
+        "MAX_REQUEST_BYTES",
         "DATA_DIR",
         "COLD_DIR",
         "WAL_SHARDS",

@@ -347,3 +347,15 @@ def test_where_a_server_keeps_its_files_is_not_told(text: str, told: str) -> Non
 def test_a_path_in_what_a_client_asked_for_is_told_as_it_was() -> None:
     message = json.loads(error_body(errors.NotFound("the path /v0/nothing/here")))
     assert "/v0/nothing/here" in message["error"]["message"]
+
+
+def test_an_error_never_repeats_megabytes_of_what_was_sent() -> None:
+    name = "x" * 5_000_000
+    for error in (
+        errors.Forbidden(topic=name),
+        errors.InvalidRequest(name + "; use another", dead_letter=name),
+        errors.MisspeltField(name, did_you_mean="match"),
+    ):
+        told = error_body(error)
+        assert len(told) < 4000
+        assert b"use another" in told or b"correct the name" in told
