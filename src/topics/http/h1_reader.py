@@ -202,6 +202,8 @@ class H1Reader:
             self._flaw = refusals.bad_version(version)
         elif headers.get(b"transfer-encoding", b"chunked").strip().lower() != b"chunked":
             self._flaw = refusals.malformed("the only transfer coding taken is chunked, alone")
+        elif version == "1.0" and b"transfer-encoding" in headers:
+            self._flaw = refusals.malformed("HTTP/1.0 has no transfer codings")
         elif version == "1.1" and b"host" not in headers:
             self._flaw = refusals.malformed("an HTTP/1.1 request needs a Host header")
         return exchange
