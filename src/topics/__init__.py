@@ -18,58 +18,146 @@ for is silent, immediate and permanent.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from topics import errors
 from topics.errors import TopicsError
-from topics.values import Ack, Audit, Page, Record, Tombstone, TopicState
+from topics.values import (
+    Ack,
+    Acked,
+    Audit,
+    Change,
+    CommittedRange,
+    Configured,
+    Created,
+    CursorState,
+    DeleteResult,
+    Dropped,
+    Eviction,
+    Extended,
+    Failure,
+    Gap,
+    Hole,
+    Holes,
+    Job,
+    Nacked,
+    Page,
+    PlannedRange,
+    QueueCounts,
+    ReadPlan,
+    Record,
+    Redriven,
+    RouterState,
+    StageCommit,
+    Staged,
+    Tombstone,
+    TopicState,
+    TopicSummary,
+)
 
 if TYPE_CHECKING:
     from topics import aio, events
-    from topics.client.sync import RemoteLog
-    from topics.embedded import Log
+    from topics.client.consumer import Consumer
+    from topics.client.keywords import (
+        ClientSettings,
+        ConsumerOptions,
+        ProducerOptions,
+        WorkerOptions,
+    )
+    from topics.client.producer import Delivery, Producer
+    from topics.client.sync import RemoteLog, RemoteQueue
+    from topics.client.worker import Reject, Worker
+    from topics.embedded.log import Log
+    from topics.embedded.opening import LogSettings
+    from topics.embedded.queues import Queue
+    from topics.wire.settings import TopicSettings
 
 __version__ = "0.1.0.dev0"
 
 __all__ = [
     "Ack",
+    "Acked",
     "Audit",
+    "Change",
+    "ClientSettings",
+    "CommittedRange",
+    "Configured",
+    "Consumer",
+    "ConsumerOptions",
+    "Created",
+    "CursorState",
+    "DeleteResult",
+    "Delivery",
+    "Dropped",
+    "Eviction",
+    "Extended",
+    "Failure",
+    "Gap",
+    "Hole",
+    "Holes",
+    "Job",
+    "Log",
+    "LogSettings",
+    "Nacked",
     "Page",
+    "PlannedRange",
+    "Producer",
+    "ProducerOptions",
+    "Queue",
+    "QueueCounts",
+    "ReadPlan",
     "Record",
+    "Redriven",
+    "Reject",
+    "RemoteLog",
+    "RemoteQueue",
+    "RouterState",
+    "StageCommit",
+    "Staged",
     "Tombstone",
+    "TopicSettings",
     "TopicState",
+    "TopicSummary",
     "TopicsError",
+    "Worker",
+    "WorkerOptions",
     "aio",
     "errors",
     "events",
     "open",
 ]
 
+_LATER = {
+    "ClientSettings": "client.keywords",
+    "Consumer": "client.consumer",
+    "ConsumerOptions": "client.keywords",
+    "Delivery": "client.producer",
+    "Log": "embedded.log",
+    "LogSettings": "embedded.opening",
+    "Producer": "client.producer",
+    "ProducerOptions": "client.keywords",
+    "Queue": "embedded.queues",
+    "Reject": "client.worker",
+    "RemoteLog": "client.sync",
+    "RemoteQueue": "client.sync",
+    "TopicSettings": "wire.settings",
+    "Worker": "client.worker",
+    "WorkerOptions": "client.keywords",
+}
+"""Where names are that `import topics` does not load: few programs need all of them."""
 
+
+# A string may be a directory or an address; without a setting, only the run tells which. The first
+# case that fits a call counts, so the overlap does no harm.
 @overload
-def open(
-    path: str,
-    /,
-    *,
-    token: str | None,
-    timeout: float = ...,
-    retries: int = ...,
-    heartbeat: float = ...,
-    ca_file: str | None = ...,
-    connections: int = ...,
+def open(path: str) -> Log | RemoteLog: ...  # type: ignore[overload-overlap] # as said above
+@overload
+def open(  # type: ignore[overload-overlap] # as said above
+    path: str, **settings: Unpack[ClientSettings]
 ) -> RemoteLog: ...
 @overload
-def open(
-    path: str | os.PathLike[str] | None = None,
-    *,
-    read_only: bool = False,
-    background: bool = False,
-    **settings: Any,  # noqa: ANN401 - as below
-) -> Log: ...
-def open(
-    path: str | os.PathLike[str] | None = None,
-    **settings: Any,
-) -> Log | RemoteLog:
+def open(path: str | os.PathLike[str] | None = None, **settings: Unpack[LogSettings]) -> Log: ...
+def open(path: str | os.PathLike[str] | None = None, **settings: Any) -> Log | RemoteLog:
     """Open a log: a directory, a server's address, or memory when no path is given.
 
     A directory is created when it does not exist, and belongs to one process at a time;
@@ -81,6 +169,10 @@ def open(
 
     An address (`http://` or `https://`) gives a client with the same calls, results and errors;
     its settings are `token`, `timeout`, `retries`, `heartbeat`, `ca_file` and `connections`.
+
+    For a type checker, a string alone gives `Log | RemoteLog`: what both can do passes. A
+    `pathlib.Path`, or a setting of a directory, gives `Log`; a setting of a client gives
+    `RemoteLog`.
     """
     if isinstance(path, str) and "://" in path:
         from topics.client.opening import open_remote  # noqa: PLC0415 - keeps `import topics` light
@@ -91,9 +183,17 @@ def open(
     return open_log(path, **settings)
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - a module
-    if name in ("aio", "events"):
+if not TYPE_CHECKING:  # a checker would take it as leave to use any name
+
+    def __getattr__(name: str) -> object:
         from importlib import import_module  # noqa: PLC0415 - as above
 
-        return import_module(f"topics.{name}")
-    raise AttributeError(f"module 'topics' has no attribute {name!r}")
+        if name in ("aio", "events"):
+            return import_module(f"topics.{name}")
+        if name in _LATER:
+            return getattr(import_module(f"topics.{_LATER[name]}"), name)
+        raise AttributeError(f"module 'topics' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -37,6 +37,30 @@ with topics.open("data") as log:
         print(topics.__file__, record.seq, record.data)
 """
 
+WRONG = """
+import topics, topics.aio
+from pathlib import Path
+
+log = topics.open(Path("data"))
+log.create("t", durabilty="fsync")  # call-arg
+log.create("t", durability="fsnyc")  # arg-type
+log.create("t", ttl_ms="1h")  # arg-type
+log.configure("t", cap_record=5)  # call-arg
+log.append("t", {"data": 1}, config={"durabilty": "disk"})  # arg-type
+log.producer("t", linger=5)  # call-arg
+log.consumer("t", name="c", start="begin")  # arg-type
+log.worker("t", print, concurency=2)  # call-arg
+log.raed("t")  # attr-defined
+topics.open("data", wal_shard=1)  # call-overload
+topics.open("http://127.0.0.1", tokn="key")  # call-overload
+topics.open("http://127.0.0.1").maintain()  # union-attr
+topics.open("http://127.0.0.1", token="key").maintain()  # attr-defined
+topics.aio.open("http://127.0.0.1", tokn="key")  # call-arg
+topics.opne("data")  # attr-defined
+topics.Recrod  # attr-defined
+topics.aio.opne("http://127.0.0.1")  # attr-defined
+"""
+
 
 def run(*command: object, cwd: Path) -> str:
     done = subprocess.run(
@@ -93,3 +117,24 @@ def test_importing_the_client_loads_no_server_and_no_numbers(
     with capsys.disabled():
         print(f"\nimporting the client took {done.stderr.strip()}")
     assert done.stdout == "[]\n"
+
+
+def test_a_checker_passes_a_right_program_and_finds_every_slip_in_a_wrong_one(
+    installed: Path, tmp_path: Path
+) -> None:
+    right, wrong = tmp_path / "right.py", tmp_path / "wrong.py"
+    right.write_text(Path(__file__).with_name("typed_program.py").read_text())
+    wrong.write_text(WRONG)
+    mypy = (sys.executable, "-m", "mypy", "--strict", "--python-executable", installed / "python")
+    options = ("--config-file=", "--hide-error-context", "--no-error-summary", "--no-pretty")
+    done = subprocess.run(
+        [*map(str, (*mypy, *options, right, wrong))],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    said = re.findall(r"^(\w+\.py):(\d+): error: .*\[([\w-]+)\]$", done.stdout, re.MULTILINE)
+    marks = ((n, re.search(r"# ([\w-]+)$", text)) for n, text in enumerate(WRONG.split("\n"), 1))
+    expected = [("wrong.py", str(number), mark[1]) for number, mark in marks if mark]
+    assert list(dict.fromkeys(said)) == expected, done.stdout + done.stderr

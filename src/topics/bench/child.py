@@ -13,6 +13,7 @@ from typing import Any
 
 import topics
 from topics.bench.bench import payload, stored
+from topics.client.sync import RemoteLog
 from topics.core.facts import Match
 from topics.embedded import Log
 from topics.engine.clock import SystemClock
@@ -45,7 +46,7 @@ def fill(directory: str, records: str, distinct_tags: str) -> dict[str, Any]:
     return {}
 
 
-def _append(log: Log, records: int, distinct_tags: int = 0) -> None:
+def _append(log: Log | RemoteLog, records: int, distinct_tags: int = 0) -> None:
     data = stored(payload())
     for start in range(0, records, BATCH):
         batch: list[dict[str, Any]] = [{"data": data}] * min(BATCH, records - start)

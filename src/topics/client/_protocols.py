@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from topics.events import Event
 from topics.values import Ack, Acked, CursorState, Extended, Job, Nacked, Page, TopicState
 from topics.wire.drafts import Records
+from topics.wire.settings import TopicSettings
 
 
 class AnyQueue(Protocol):
@@ -42,7 +43,7 @@ class AnyLog(Protocol):
         idempotency_key: str | None = None,
         expect_head: int | None = None,
         create: bool | None = None,
-        config: Mapping[str, Any] | None = None,
+        config: TopicSettings | None = None,
     ) -> Ack: ...
 
     def read(

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from topics.client import _calls, _linked_calls, _queue_calls
 from topics.client._awaiting import AwaitingLog
@@ -51,6 +51,8 @@ if TYPE_CHECKING:
     from topics.client.aio_consumer import AsyncConsumer
     from topics.client.aio_producer import AsyncProducer
     from topics.client.aio_worker import AsyncWorker, Handler
+    from topics.client.keywords import ConsumerOptions, ProducerOptions, WorkerOptions
+    from topics.wire.settings import TopicSettings
 
 T = TypeVar("T")
 DEFAULT_LIMIT = 256
@@ -127,7 +129,7 @@ class AsyncRemoteLog(AwaitingLog):
         idempotency_key: str | None = None,
         expect_head: int | None = None,
         create: bool | None = None,
-        config: Mapping[str, Any] | None = None,
+        config: TopicSettings | None = None,
     ) -> Ack:
         """Append records, all or none, and return once they are as safe as the topic promises.
 
@@ -349,19 +351,21 @@ class AsyncRemoteLog(AwaitingLog):
 
     # For whole programs
 
-    def consumer(self, topic: str, *, name: str, **options: Any) -> AsyncConsumer:  # noqa: ANN401
+    def consumer(
+        self, topic: str, *, name: str, **options: Unpack[ConsumerOptions]
+    ) -> AsyncConsumer:
         """A reader whose position is kept in the log under `name`; see `AsyncConsumer`."""
         from topics.client.aio_consumer import AsyncConsumer  # noqa: PLC0415 - keeps the import light
 
         return AsyncConsumer(self, topic, name=name, **options)
 
-    def producer(self, topic: str, **options: Any) -> AsyncProducer:  # noqa: ANN401 - see AsyncProducer
+    def producer(self, topic: str, **options: Unpack[ProducerOptions]) -> AsyncProducer:
         """A writer that gathers records into batches and sends them behind your back."""
         from topics.client.aio_producer import AsyncProducer  # noqa: PLC0415 - as above
 
         return AsyncProducer(self, topic, **options)
 
-    def worker(self, topic: str, handler: Handler, **options: Any) -> AsyncWorker:  # noqa: ANN401
+    def worker(self, topic: str, handler: Handler, **options: Unpack[WorkerOptions]) -> AsyncWorker:
         """Works on the jobs of a queue with several tasks; see `AsyncWorker`."""
         from topics.client.aio_worker import AsyncWorker  # noqa: PLC0415 - as above
 

@@ -8,9 +8,9 @@ async with log.producer("orders", linger_ms=5) as orders:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self
+from typing import Self, Unpack
 
 from topics.client._batching import (
     DEFAULT_WINDOW_MS,
@@ -26,8 +26,10 @@ from topics.client._batching import (
     unexpected,
 )
 from topics.client.aio import AsyncRemoteLog
+from topics.client.keywords import BatchOptions
 from topics.errors import Closed, Throttled, TopicNotFound, TopicsError
 from topics.values import Ack
+from topics.wire.settings import TopicSettings
 
 __all__ = ["AsyncProducer", "Delivery"]
 
@@ -42,8 +44,8 @@ class AsyncProducer:
         *,
         on_delivery: OnDelivery | None = None,
         create: bool | None = None,
-        config: Mapping[str, Any] | None = None,
-        **options: Any,  # noqa: ANN401 - the fields of Options
+        config: TopicSettings | None = None,
+        **options: Unpack[BatchOptions],
     ) -> None:
         self.topic = topic
         self._log = log

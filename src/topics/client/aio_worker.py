@@ -20,7 +20,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from topics.client._retry import is_passing, pause
 from topics.client._working import (
@@ -35,6 +35,7 @@ from topics.client._working import (
     worker_name,
 )
 from topics.client.aio import AsyncRemoteLog
+from topics.client.keywords import WorkOptions
 from topics.errors import TopicsError
 from topics.values import Job
 
@@ -55,7 +56,7 @@ class AsyncWorker:
         handler: Handler,
         *,
         on_error: OnError | None = None,
-        **options: Any,  # noqa: ANN401 - the fields of Options
+        **options: Unpack[WorkOptions],
     ) -> None:
         self._options = Options(**options).checked()
         self.topic = topic

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+from topics.client.keywords import ClientSettings
 from topics.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from topics.client.aio import AsyncRemoteLog
     from topics.client.sync import RemoteLog
 
-SETTINGS = ("token", "timeout", "retries", "heartbeat", "ca_file", "connections")
+SETTINGS = tuple(ClientSettings.__annotations__)
 _SPANS = ("timeout", "heartbeat")
 _COUNTS = {"retries": 0, "connections": 1}
 """Whole numbers, with the least that makes sense."""

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Self, Unpack
 
 from topics.client._batching import (
     DEFAULT_WINDOW_MS,
@@ -30,8 +29,10 @@ from topics.client._batching import (
     unexpected,
 )
 from topics.client._protocols import AnyLog
+from topics.client.keywords import BatchOptions
 from topics.errors import Closed, Throttled, TopicNotFound, TopicsError
 from topics.values import Ack
+from topics.wire.settings import TopicSettings
 
 __all__ = ["Delivery", "Producer"]
 
@@ -52,8 +53,8 @@ class Producer:
         *,
         on_delivery: OnDelivery | None = None,
         create: bool | None = None,
-        config: Mapping[str, Any] | None = None,
-        **options: Any,  # noqa: ANN401 - the fields of Options
+        config: TopicSettings | None = None,
+        **options: Unpack[BatchOptions],
     ) -> None:
         self.topic = topic
         self._log = log

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from topics.client import _calls, _linked_calls, _queue_calls
 from topics.client._blocking import BlockingLog
@@ -50,8 +50,10 @@ from topics.wire.drafts import Records
 if TYPE_CHECKING:
     from topics.client._sync_stream import Transport
     from topics.client.consumer import Consumer
+    from topics.client.keywords import ConsumerOptions, ProducerOptions, WorkerOptions
     from topics.client.producer import Producer
     from topics.client.worker import Handler, Worker
+    from topics.wire.settings import TopicSettings
 
 T = TypeVar("T")
 DEFAULT_LIMIT = 256
@@ -128,7 +130,7 @@ class RemoteLog(BlockingLog):
         idempotency_key: str | None = None,
         expect_head: int | None = None,
         create: bool | None = None,
-        config: Mapping[str, Any] | None = None,
+        config: TopicSettings | None = None,
     ) -> Ack:
         """Append records, all or none, and return once they are as safe as the topic promises.
 
@@ -347,19 +349,19 @@ class RemoteLog(BlockingLog):
 
     # For whole programs
 
-    def consumer(self, topic: str, *, name: str, **options: Any) -> Consumer:  # noqa: ANN401
+    def consumer(self, topic: str, *, name: str, **options: Unpack[ConsumerOptions]) -> Consumer:
         """A reader whose position is kept in the log under `name`; see `Consumer`."""
         from topics.client.consumer import Consumer  # noqa: PLC0415 - keeps the import light
 
         return Consumer(self, topic, name=name, **options)
 
-    def producer(self, topic: str, **options: Any) -> Producer:  # noqa: ANN401 - see Producer
+    def producer(self, topic: str, **options: Unpack[ProducerOptions]) -> Producer:
         """A writer that gathers records into batches and sends them behind your back."""
         from topics.client.producer import Producer  # noqa: PLC0415 - as above
 
         return Producer(self, topic, **options)
 
-    def worker(self, topic: str, handler: Handler, **options: Any) -> Worker:  # noqa: ANN401
+    def worker(self, topic: str, handler: Handler, **options: Unpack[WorkerOptions]) -> Worker:
         """Works on the jobs of a queue with several threads; see `Worker`."""
         from topics.client.worker import Worker  # noqa: PLC0415 - as above
 

@@ -23,7 +23,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import FrameType, TracebackType
-from typing import Any, Self
+from typing import Self, Unpack
 
 from topics.client._protocols import AnyLog
 from topics.client._retry import is_passing, pause
@@ -38,6 +38,7 @@ from topics.client._working import (
     retry_delay_ms,
     worker_name,
 )
+from topics.client.keywords import WorkOptions
 from topics.errors import TopicsError
 from topics.values import Job
 
@@ -65,7 +66,7 @@ class Worker:
         handler: Handler,
         *,
         on_error: OnError | None = None,
-        **options: Any,  # noqa: ANN401 - the fields of Options
+        **options: Unpack[WorkOptions],
     ) -> None:
         self._options = Options(**options).checked()
         self.topic = topic

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Unpack
 
 from topics.embedded.log import Log
 from topics.embedded.view import View
 from topics.engine.clock import Clock, SystemClock
 from topics.engine.engine import memory_engine
-from topics.engine.settings import SETTING_NAMES, EngineSettings
+from topics.engine.settings import SETTING_NAMES, EngineKeywords, EngineSettings
 from topics.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from topics.storage.fs import Fs
+
+
+class LogSettings(EngineKeywords, total=False):
+    """Settings of a log in this process; see `topics.open`."""
+
+    read_only: bool
+    background: bool
+    fs: Fs | None
+    clock: Clock | None
 
 
 def open_log(
@@ -23,7 +33,7 @@ def open_log(
     background: bool = False,
     fs: Fs | None = None,
     clock: Clock | None = None,
-    **settings: Any,  # noqa: ANN401 - EngineSettings checks them
+    **settings: Unpack[EngineKeywords],
 ) -> Log:
     """Open a directory as a log, or memory when no path is given. See `topics.open`.
 
@@ -52,8 +62,9 @@ def open_log(
     return log
 
 
-def settings_of(given: dict[str, Any]) -> EngineSettings:
+def settings_of(settings: Mapping[str, Any]) -> EngineSettings:
     """Settings by keyword; an unknown one is an error that names the near miss."""
+    given = dict(settings)
     for name in given:
         if name not in SETTING_NAMES:
             from difflib import get_close_matches  # noqa: PLC0415 - slow to import

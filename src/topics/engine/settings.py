@@ -6,6 +6,9 @@ never replaced by a guess.
 
 from __future__ import annotations
 
+import os
+from typing import Literal, TypedDict
+
 import msgspec
 
 from topics.errors import InvalidRequest
@@ -87,3 +90,37 @@ class EngineSettings(msgspec.Struct, frozen=True):
 
 
 SETTING_NAMES = frozenset(EngineSettings.__struct_fields__)
+
+
+class EngineKeywords(TypedDict, total=False):
+    """The same settings as keywords of a call; a type checker cannot read them off the struct."""
+
+    cold_dir: str | os.PathLike[str] | None
+    wal_shards: int
+    segment_max_events: int
+    segment_max_bytes: int
+    segment_max_age_ms: int
+    hot_retain_segments: int
+    hot_retain_bytes: int
+    disk_sync_ms: int
+    wal_repair: Literal["salvage"] | None
+    unsafe_no_dir_fsync: bool
+    max_topics: int
+    max_routers: int
+    max_total_bytes: int
+    max_idempotency_keys: int
+    max_batch_records: int
+    max_record_bytes: int
+    max_meta_bytes: int
+    max_tag_bytes: int
+    max_node_bytes: int
+    max_limit: int
+    stage_ttl_ms: int
+    max_stage_bytes: int
+    max_stage_apps: int
+    max_stages: int
+    stage_app_ttl_ms: int
+    cache_bytes: int
+    checkpoint_bytes: int
+    checkpoint_ms: int
+    stop_checkpoint_ms: int

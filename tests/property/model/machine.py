@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar
+from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar, cast
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
@@ -36,6 +36,7 @@ from topics.errors import TopicsError
 from topics.storage import crashpoints, layout
 from topics.testing import ManualClock, PowerOff
 from topics.values import Ack
+from topics.wire.settings import TopicSettings
 
 P = ParamSpec("P")
 M = TypeVar("M", bound="EngineMachine")
@@ -257,7 +258,7 @@ class EngineMachine(RuleBasedStateMachine):
                 node=node,
                 idempotency_key=key,
                 expect_head=expect_head,
-                config=_typed(name, Cfg()).as_fields(),
+                config=cast("TopicSettings", _typed(name, Cfg()).as_fields()),
             )
 
         try:

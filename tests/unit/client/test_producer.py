@@ -437,4 +437,4 @@ def test_options_that_make_no_sense_are_refused() -> None:
         with pytest.raises(InvalidRequest):
             Producer(topics.open(), "t", **options)
     with pytest.raises(TypeError):
-        Producer(topics.open(), "t", max_recods=1)
+        Producer(topics.open(), "t", max_recods=1)  # type: ignore[call-arg] # this is tested

@@ -38,7 +38,7 @@ def on_disk(disk: SimDisk | FaultFs | None = None, **settings: Any) -> Log:  # n
 
 
 def in_memory(**settings: Any) -> Log:  # noqa: ANN401 - EngineSettings checks them
-    return topics.open(**settings)
+    return topics.open(None, **settings)
 
 
 @pytest.fixture(params=[on_disk, in_memory])

@@ -1,0 +1,72 @@
+"""The keywords that calls of a client take, as types: a checker refuses a misspelt one.
+
+Nothing is imported here that a program does not load anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypedDict
+
+if TYPE_CHECKING:
+    from topics.client._batching import OnDelivery
+    from topics.client._position import Start
+    from topics.client._working import OnError
+    from topics.wire.settings import TopicSettings
+
+
+class ClientSettings(TypedDict, total=False):
+    """Settings of a log behind an address; see `topics.open`."""
+
+    token: str | None
+    timeout: float
+    retries: int
+    heartbeat: float
+    ca_file: str | None
+    connections: int
+
+
+class BatchOptions(TypedDict, total=False):
+    """How a producer gathers records and how long it tries to send them."""
+
+    linger_ms: float
+    max_records: int
+    max_bytes: int
+    buffer_records: int
+    buffer_bytes: int
+    delivery_timeout: float
+    allow_duplicates: bool
+
+
+class ProducerOptions(BatchOptions, total=False):
+    """What `log.producer` takes; see `Producer`."""
+
+    on_delivery: OnDelivery | None
+    create: bool | None
+    config: TopicSettings | None
+
+
+class ConsumerOptions(TypedDict, total=False):
+    """What `log.consumer` takes beside a name; see `Consumer`."""
+
+    start: Start
+    limit: int
+    node: str | Sequence[str]
+    match: str | Sequence[str] | None
+
+
+class WorkOptions(TypedDict, total=False):
+    """How a worker works."""
+
+    concurrency: int
+    node: str | None
+    lease_ms: int | None
+    retry_delay_ms: int
+    idle_s: float
+    grace_s: float
+
+
+class WorkerOptions(WorkOptions, total=False):
+    """What `log.worker` takes; see `Worker`."""
+
+    on_error: OnError | None
