@@ -8,12 +8,13 @@ import pytest
 from tests.blackbox.client_world import KINDS, SHELLS, doors
 from tests.blackbox.conftest import ServerFactory
 from tests.blackbox.test_serve_tls import make_certificate
+from tests.unit.cli.runner import topics
 
 from topics import errors
 
 
 def test_calls_and_streams_go_over_tls_to_servers_that_are_trusted(
-    server_factory: ServerFactory, tmp_path: Path
+    server_factory: ServerFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_certificate(tmp_path, serial=1)
     trusted = str(tmp_path / "cert.pem")
@@ -34,3 +35,11 @@ def test_calls_and_streams_go_over_tls_to_servers_that_are_trusted(
             stranger = opened(shell, server.url, retries=0)
             with pytest.raises(errors.Unreachable, match=r"(?i)certificate"):
                 stranger.topics()
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none"))  # put back when the test ends
+    assert topics("ls", "--url", server.url).code == 5
+    assert "sync-sse" in topics("--ca-file", trusted, "ls", "--url", server.url).out
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none"))
+    added = topics("context", "add", "own", "--url", server.url, "--ca-file", trusted, "--json")
+    assert added.json["ca_file"] == trusted
+    assert topics("doctor").code == topics("ls").code == 0

@@ -47,7 +47,10 @@ def _names(ctx: click.Context, prefix: str) -> list[str]:
         return []
     from topics.client.sync_http import Http  # noqa: PLC0415 - help does without
 
-    with Http(target.url, token=target.token, timeout=PATIENCE_SECONDS, retries=0) as http:
+    ca_file = given("ca_file") or target.ca_file
+    with Http(
+        target.url, token=target.token, ca_file=ca_file, timeout=PATIENCE_SECONDS, retries=0
+    ) as http:
         query = {"prefix": prefix, "page_size": str(MOST)}
         found = json.loads(http.request("GET", "/v0/topics", query=query).body)
     return [topic["topic"] for topic in found["topics"]]

@@ -56,10 +56,16 @@ class Where:
     dir: str | None
     context: str | None
     token_file: str | None
+    ca_file: str | None = None
 
     def target(self) -> targets.Target:
         token = None if self.token_file is None else targets.read_token(self.token_file)
-        return targets.resolve(self.url, self.dir, self.context, token, os.environ)
+        target = targets.resolve(self.url, self.dir, self.context, token, os.environ)
+        ca_file = self.ca_file or target.ca_file
+        if ca_file is not None:
+            # Spark's workers find it here too; whoever makes a connection need not pass it on.
+            os.environ["SSL_CERT_FILE"] = targets.checked_ca_file(ca_file)
+        return target
 
     def spelled(self) -> str:
         """The options again, to be put behind a command that somebody is advised to run."""
@@ -68,6 +74,7 @@ class Where:
             "--dir": self.dir,
             "--context": self.context,
             "--token-file": self.token_file,
+            "--ca-file": self.ca_file,
         }
         words = [f" {name} {shlex.quote(value)}" for name, value in given.items() if value]
         return "".join(words)
@@ -131,6 +138,13 @@ def with_log_options(callback: Callable[..., object] | None = None) -> Callable[
             callback=callback,
             help="A file with the key for the server.",
         ),
+        click.option(
+            "--ca-file",
+            metavar="PATH",
+            type=click.Path(),
+            callback=callback,
+            help="Certificates of an authority of your own.",
+        ),
     )
 
     def decorate(command: Any) -> Any:  # noqa: ANN401 - a function, or what a decorator made
@@ -150,9 +164,10 @@ def on_a_log(command: Command) -> Command:
         dir: str | None,
         context: str | None,
         token_file: str | None,
+        ca_file: str | None,
         **options: Any,  # noqa: ANN401
     ) -> int:
-        return command(Where(url, dir, context, token_file), *args, **options)
+        return command(Where(url, dir, context, token_file, ca_file), *args, **options)
 
     wrapped: Command = call
     return wrapped

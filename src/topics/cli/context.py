@@ -28,6 +28,12 @@ def context() -> None:
 @click.option(
     "--token-file", metavar="PATH", type=click.Path(), help="A file with the key for the server."
 )
+@click.option(
+    "--ca-file",
+    metavar="PATH",
+    type=click.Path(),
+    help="Certificates of an authority of your own.",
+)
 @click.option("--use", is_flag=True, help="Make it the current one.")
 @as_json_option
 def add(
@@ -36,6 +42,7 @@ def add(
     url: str | None,
     dir: str | None,
     token_file: str | None,
+    ca_file: str | None,
     use: bool,
     as_json: bool,
 ) -> int:
@@ -50,6 +57,7 @@ def add(
         url=None if url is None else targets.checked_url(url, "--url"),
         dir=None if dir is None else os.path.abspath(os.path.expanduser(dir)),
         token_file=token_file,
+        ca_file=None if ca_file is None else targets.checked_ca_file(ca_file),
     )
     contexts = targets.load_contexts().with_context(name, made)
     contexts = contexts.using(name) if use else contexts
@@ -142,5 +150,6 @@ def _facts(name: str, contexts: Contexts) -> dict[str, object]:
         "url": found.url,
         "dir": found.dir,
         "token_file": found.token_file,
+        "ca_file": found.ca_file,
         "current": contexts.current == name,
     }

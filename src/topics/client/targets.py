@@ -27,6 +27,7 @@ from topics.errors import InvalidRequest, InvalidSetting, NotFound, TopicsError
 DEFAULT_URL = "http://127.0.0.1:4000"
 URL_VARIABLE = "TOPICS_URL"
 TOKEN_VARIABLE = "TOPICS_TOKEN"
+_HOST_AND_PORT = re.compile(r"[A-Za-z0-9.-]+:\d{1,5}/?")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -37,6 +38,7 @@ class Target(msgspec.Struct, frozen=True):
     path: str | None = None
     token: str | None = None
     source: str = ""
+    ca_file: str | None = None
 
     def __str__(self) -> str:
         return self.url or self.path or ""
@@ -47,11 +49,15 @@ class Target(msgspec.Struct, frozen=True):
 
 
 class Context(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A named target: the address of a server or a directory, and where its key is kept."""
+    """A named target: the address of a server or a directory, and where its key is kept.
+
+    `ca_file` holds the certificates of the authority that vouches for the server.
+    """
 
     url: str | None = None
     dir: str | None = None
     token_file: str | None = None
+    ca_file: str | None = None
 
 
 class Contexts(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -124,7 +130,11 @@ def resolve(
 
 
 def checked_url(url: str, setting: str = "url") -> str:
-    """An address as it is used: scheme, host and port, without a slash at the end."""
+    """An address as it is used: scheme, host and port, without a slash at the end.
+
+    `localhost:4000` is taken for `http://localhost:4000`.
+    """
+    url = _in_full(url)
     parts = split_address(url)
     if parts is None or parts.query or parts.fragment:
         raise InvalidSetting(setting, allowed="like http://host:4000", got=repr(url))
@@ -132,7 +142,12 @@ def checked_url(url: str, setting: str = "url") -> str:
         raise InvalidSetting(
             setting, allowed="without a key in it: keep that in a file", got="one with a key"
         )
-    return url.rstrip("/")
+    return url
+
+
+def _in_full(url: str) -> str:
+    scheme = "http://" if _HOST_AND_PORT.fullmatch(url) else ""
+    return f"{scheme}{url}".rstrip("/")
 
 
 def read_token(path: str) -> str:
@@ -147,6 +162,15 @@ def read_token(path: str) -> str:
     if not token or any(mark.isspace() for mark in token):
         raise InvalidSetting("token_file", allowed="a file with one key in it", got=path)
     return token
+
+
+def checked_ca_file(path: str) -> str:
+    """The path of a file with certificates, as it is used from any directory."""
+    from topics.client._tls import tls_context  # noqa: PLC0415 - slow to import, and rarely needed
+
+    found = os.path.abspath(os.path.expanduser(path))
+    tls_context(found)
+    return found
 
 
 def contexts_path(env: Mapping[str, str] = os.environ) -> str:
@@ -196,11 +220,12 @@ def _of_context(name: str, contexts: Contexts, token: str | None) -> Target:
         return Target(path=context.dir, source=source)
     if token is None and context.token_file is not None:
         token = read_token(context.token_file)
-    return Target(url=checked_url(context.url or "", source), token=token, source=source)
+    url = checked_url(context.url or "", source)
+    return Target(url=url, token=token, source=source, ca_file=context.ca_file)
 
 
 def _token_for(url: str, env: Mapping[str, str]) -> str | None:
     meant_for = env.get(URL_VARIABLE)
-    if meant_for and meant_for.rstrip("/") != url:
+    if meant_for and _in_full(meant_for) != url:
         return None
     return env.get(TOKEN_VARIABLE) or None

@@ -87,6 +87,12 @@ def completed(*words: str) -> list[str]:
     return [item.value for item in shell.get_completions(before, begun)]
 
 
+def test_a_file_without_certificates_is_refused(key: Path, tmp_path: Path) -> None:
+    for words in (("ls",), ("context", "add", "x")):
+        answer = topics(*words, "--url", "https://127.0.0.1:1", "--ca-file", key)
+        assert (answer.code, "PEM file" in answer.err) == (2, True)
+
+
 def test_a_shell_completes_commands_options_and_contexts(tmp_path: Path) -> None:
     topics("context", "add", "prod", "--dir", tmp_path)
     assert completed("con") == ["config", "context"]

@@ -90,7 +90,8 @@ def test_a_key_never_shows_up_in_a_traceback(prod: Env) -> None:
     "url",
     [
         "",
-        "localhost:4000",
+        "localhost",
+        "4000",
         "ftp://x",
         "http://",
         "http://x:port",
@@ -103,6 +104,13 @@ def test_a_key_never_shows_up_in_a_traceback(prod: Env) -> None:
 def test_what_is_no_address_is_refused(url: str, env: Env) -> None:
     with pytest.raises(InvalidSetting, match="like http://host:4000"):
         resolve(url=url, env=env)
+
+
+def test_a_host_with_a_port_is_an_address(env: Env) -> None:
+    assert resolve(url="localhost:4000", env=env).url == "http://localhost:4000"
+    assert resolve(url="log.example:4000/", env=env).url == "http://log.example:4000"
+    env |= {"TOPICS_URL": "127.0.0.1:4000", "TOPICS_TOKEN": "k"}
+    assert resolve(env=env).token == resolve(url="http://127.0.0.1:4000", env=env).token == "k"
 
 
 def test_a_key_inside_an_address_is_refused_without_repeating_it(env: Env) -> None:
