@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from tests.docs.pages import blocks_of, fits, pattern_of, run_page
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+TESTS = Path(__file__).resolve().parents[1]
+DOCS = TESTS.parent / "docs"
 MAP = DOCS / "ARCHITECTURE.md"
 FOLDERS = ("tutorials", "howto", "operations")
 PAGES = [
@@ -90,6 +91,35 @@ def test_every_test_that_is_named_as_proof_exists(name: str) -> None:
         paths.append(Path(test) if test.startswith("tests/") else folder / test)
         folder = paths[-1].parent
     assert [path for path in paths if not (DOCS.parent / path).exists()] == []
+
+
+@pytest.mark.parametrize("name", ["security.md", "guarantees.md"])
+def test_every_row_of_a_table_of_proofs_names_tests_that_exist(name: str) -> None:
+    """As `folder/file.py::test`, as a whole file, or by its name alone."""
+    text = (DOCS / name).read_text()
+    rows = re.findall(r"^\|.*\|.*\| *(.*?) *\|$", text, re.MULTILINE)
+    proofs = [row for row in rows if re.search(r"`[\w/]*test_", row)]
+    assert len(proofs) > 10
+    defined = {
+        (str(path.relative_to(TESTS)), found)
+        for path in TESTS.rglob("test_*.py")
+        for found in re.findall(r"^(?:async )?def (test_\w+)", path.read_text(), re.MULTILINE)
+    }
+    named = [reference for row in proofs for reference in re.findall(r"`([^`]+)`", row)]
+    missing = []
+    for reference in named:
+        path, _, test = reference.removeprefix("tests/").rpartition("::")
+        if path:
+            is_there = (path, test) in defined
+        elif test.startswith("test_") and "." not in test:
+            is_there = any(found == test for _, found in defined)
+        elif "/" in test and test.endswith(".py"):
+            is_there = (TESTS / reference.removeprefix("tests/")).exists()
+        else:
+            continue  # a file named without its folder, or a command
+        if not is_there:
+            missing.append(reference)
+    assert missing == []
 
 
 def test_the_map_of_the_code_names_files_that_exist() -> None:

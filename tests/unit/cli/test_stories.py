@@ -143,6 +143,13 @@ def test_a_router_that_lags_behind_is_named() -> None:
     assert command == "topics router get in"
 
 
+def test_a_name_cannot_add_to_the_command_that_is_advised() -> None:
+    name = "in; reboot"
+    router = RouterState(name, "src", "orders", True, True, None, False, "at_least_once", 0, 12)
+    _, command = told(PretendedLog(routers=[router]))
+    assert command == "topics router get 'in; reboot'"
+
+
 def test_a_busy_queue_counts_its_jobs_and_those_given_up() -> None:
     given: dict[str, Any] = {"queue": QueueCounts(1, 2, 7), "config": {"dead_letter": "dead"}}
     words, command = told(PretendedLog(**given, meta=DEAD_LETTER))
