@@ -386,7 +386,11 @@ class Audit(Value, frozen=True):
 
 
 class CursorState(Value, frozen=True, gc=False):
-    """A named cursor and how far it is behind."""
+    """A named cursor and how far it is behind.
+
+    `lag_records` counts live records that wait; `lag_seqs` is the distance to the head, which also
+    counts seqs that never held a record, or no longer do.
+    """
 
     topic: str
     cursor: str
@@ -394,6 +398,7 @@ class CursorState(Value, frozen=True, gc=False):
     updated_ts: int
     head_seq: int
     lag_records: int
+    lag_seqs: int
     lag_seconds: float
     gap_pending: bool
 

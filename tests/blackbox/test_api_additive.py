@@ -172,6 +172,7 @@ def test_a_cursor_is_set_moved_read_listed_and_forgotten(api: Api, topic: str) -
         "updated_ts",
         "head_seq",
         "lag_records",
+        "lag_seqs",
         "lag_seconds",
         "gap_pending",
         "performance",
@@ -190,6 +191,21 @@ def test_a_cursor_is_set_moved_read_listed_and_forgotten(api: Api, topic: str) -
     assert list(dropped) == ["topic", "cursor", "deleted", "performance"]
     assert (dropped["cursor"], dropped["deleted"]) == ("etl", True)
     assert good(api.delete(path))["deleted"] is False
+
+
+def test_lag_counts_live_records_and_beside_them_the_distance_in_seqs(api: Api, topic: str) -> None:
+    api.write(topic, *range(5))
+    path = f"/v0/topics/{topic}/cursors/c"
+    fresh = good(api.put(path, {"seq": 1}))
+    assert (fresh["lag_records"], fresh["lag_seqs"]) == (4, 4)
+    good(api.post(f"/v0/topics/{topic}/delete", {"before_seq": 4}))
+    partly = good(api.get(path))
+    assert (partly["lag_records"], partly["lag_seqs"]) == (2, 4)
+    good(api.post(f"/v0/topics/{topic}/delete", {"before_seq": 6}))
+    done = good(api.get(path))
+    assert (done["lag_records"], done["lag_seqs"], done["lag_seconds"]) == (0, 4, 0)
+    series = f'topics_cursor_lag_records{{topic="{topic}",cursor="c"}} 0\n'
+    assert series in api.get("/v0/metrics").text
 
 
 def test_a_cursor_ahead_of_the_head_is_refused(api: Api, topic: str) -> None:

@@ -373,7 +373,7 @@ def test_cursors_tell_their_lag_in_records_and_in_time(cli: Cli, name: str) -> N
     assert row.split()[:5] == [name, "billing", "1", "3", "2"]
     assert [c["cursor"] for c in cli("cursor", "ls", name, "--json").json["cursors"]] == ["billing"]
     assert name in cli("cursor", "ls").out
-    assert "lag        2 records, " in cli("cursor", "get", name, "billing").out
+    assert "lag          2 records, " in cli("cursor", "get", name, "billing").out
     assert cli("cursor", "set", name, "billing", "--head", "--json").json["lag_records"] == 0
     cli("cursor", "set", name, "billing", 99, ok=2)
     cli("cursor", "set", name, "billing", ok=2)

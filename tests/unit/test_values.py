@@ -262,14 +262,15 @@ SHAPES: list[tuple[Value, dict[str, Any]]] = [
         {"topic": "t", "deleted": 2, "earliest_seq": 3, "head_seq": 9, "count": 7, "bytes": 70},
     ),
     (
-        CursorState("t", "etl", 100, 9000, 120, 20, 4.21, False),
+        CursorState("t", "etl", 100, 9000, 120, 18, 20, 4.21, False),
         {
             "topic": "t",
             "cursor": "etl",
             "seq": 100,
             "updated_ts": 9000,
             "head_seq": 120,
-            "lag_records": 20,
+            "lag_records": 18,
+            "lag_seqs": 20,
             "lag_seconds": 4.21,
             "gap_pending": False,
         },

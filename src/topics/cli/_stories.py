@@ -140,6 +140,12 @@ def _tell_losses(story: Story, log: AnyLog, state: TopicState, ledger: Audit) ->
         )
     if ledger.lost_crash and not ledger.gaps:
         story.add(8, f"Up to {ledger.lost_crash} records were lost when the process died.")
+    if ledger.skipped:
+        story.add(
+            0,
+            f"Its seqs jump: {ledger.skipped} were set aside when the process died and never given "
+            "to a record. No record is missing there.",
+        )
     if not ledger.adds_up:
         story.add(10, "Its ledger does not add up: a bug.", command=f"topics audit {topic} --json")
 
@@ -272,6 +278,12 @@ def of_cursor(log: AnyLog, topic: str, name: str) -> Story:
         )
     elif page.tombstone is None:
         story.add(0, "It is up to date.", since_ms=cursor.updated_ts)
+    if empty := cursor.lag_seqs - cursor.lag_records:
+        story.add(
+            0,
+            f"The head is {cursor.lag_seqs} seqs away; {empty} of them hold no record any more, or "
+            "never did.",
+        )
     return story
 
 

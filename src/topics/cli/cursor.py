@@ -120,6 +120,7 @@ def _show(state: CursorState, *, as_json: bool) -> None:
             "seq": state.seq,
             "head": state.head_seq,
             "lag": f"{state.lag_records} records, {out.span(state.lag_seconds)}",
+            "lag in seqs": state.lag_seqs,
             "gap ahead": state.gap_pending,
             "moved": out.moment(state.updated_ts),
         }

@@ -258,6 +258,19 @@ class Topic:
             count, nbytes = count + more, nbytes + size
         return count, nbytes
 
+    def live_after(self, seq: int) -> int:
+        """How many live records come after a seq, from memory alone.
+
+        An upper bound for a seq below `exact_from`, where only delete bytes on disk tell all.
+        """
+        lo, hi = max(seq + 1, self.earliest), self.head
+        if lo == self.earliest:
+            return self.count
+        dead = self.deleted.count_between(lo, hi)
+        for a, b, _ in self.runs.between(lo, hi):
+            dead += b - a + 1 - self.deleted.count_between(a, b)
+        return min(self.count, max(0, hi - lo + 1 - dead))
+
     def _weigh_below(self, limit: int) -> tuple[int, int]:
         """Live records and their bytes below a seq; looks at the shorter side."""
         if self.head - limit >= limit - self.earliest:

@@ -288,7 +288,8 @@ class Cursors:
             seq=seq,
             updated_ts=updated_ts,
             head_seq=topic.head,
-            lag_records=max(0, topic.head - seq),
+            lag_records=topic.live_after(seq),
+            lag_seqs=max(0, topic.head - seq),
             lag_seconds=age_ms / 1000,
             gap_pending=_begins_with_loss(topic, seq, first_live),
         )

@@ -148,7 +148,7 @@ def _cursors(topic: Topic, now_ms: int) -> Iterator[Cursor]:
     for name, (seq, _) in topic.cursors.items():
         waiting = next(topic.sizes(seq + 1, topic.head), None)
         age_ms = max(0, now_ms - topic.time_of(waiting[0])) if waiting else 0
-        yield topic.name, name, max(0, topic.head - seq), age_ms / 1000
+        yield topic.name, name, topic.live_after(seq), age_ms / 1000
 
 
 def as_json(numbers: Numbers) -> bytes:
@@ -244,7 +244,7 @@ def _per_topic(numbers: Numbers) -> Iterator[str]:
         for entry in queues:
             yield f'{name}{{topic="{_escape(entry[0].name)}"}} {entry[at]}\n'
     for at, suffix, text in (
-        (2, "lag_records", "Seqs behind the head."),
+        (2, "lag_records", "Live records not consumed."),
         (3, "lag_seconds", "Age of the first record not consumed."),
     ):
         name = f"topics_cursor_{suffix}"

@@ -28,6 +28,8 @@ UNREADABLE_RECORDS: Final = 1000
 """How many damaged records may be found in one page, each at the cost of reading it again."""
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 2.0
+COUNT_BYTES: Final = 1 << 30
+"""For a plan whose ranges are only counted: the fewer of them the better."""
 
 
 class Head(NamedTuple):
@@ -148,3 +150,8 @@ def _given_up(error: TopicsError, seconds: float) -> TopicsError:
     """The error again, saying that it was not for want of trying."""
     error.args = (f"{error} (tried for {seconds:g} s; retrySeconds sets how long)", *error.args[1:])
     return error
+
+
+def live_records(log: TopicLog, topic: str, first: int, last: int) -> int:
+    """How many live records a range of seqs holds."""
+    return sum(found.records for found in log.plan(topic, first, last, COUNT_BYTES).ranges)

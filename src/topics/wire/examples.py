@@ -182,6 +182,7 @@ EXAMPLES: Mapping[str, Example] = {
             "updated_ts": 1790000000008,
             "head_seq": 3,
             "lag_records": 2,
+            "lag_seqs": 2,
             "lag_seconds": 0.01,
             "gap_pending": False,
             "performance": {"server_total_ms": 0.3},
@@ -196,6 +197,7 @@ EXAMPLES: Mapping[str, Example] = {
             "updated_ts": 1790000000008,
             "head_seq": 3,
             "lag_records": 2,
+            "lag_seqs": 2,
             "lag_seconds": 0.011,
             "gap_pending": False,
             "performance": {"server_total_ms": 0.3},
@@ -213,6 +215,7 @@ EXAMPLES: Mapping[str, Example] = {
                     "updated_ts": 1790000000008,
                     "head_seq": 3,
                     "lag_records": 2,
+                    "lag_seqs": 2,
                     "lag_seconds": 0.012,
                     "gap_pending": False,
                 }

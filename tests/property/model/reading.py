@@ -194,8 +194,9 @@ def check_cursors(log: Log, name: str, model: Model, now_ms: int) -> None:
     shown = log.cursors(name)
     assert {c.cursor: (c.seq, c.updated_ts) for c in shown} == model.cursors
     for cursor in shown:
-        assert cursor.lag_records == max(0, model.head - cursor.seq)
+        assert cursor.lag_seqs == max(0, model.head - cursor.seq)
         waiting = [seq for seq in model.live if seq > cursor.seq]
+        assert cursor.lag_records == len(waiting)
         age = max(0, now_ms - model.rec[waiting[0]].ts) if waiting else 0
         assert cursor.lag_seconds == age / 1000
         pending = model.floor_gap(cursor.seq)

@@ -66,6 +66,9 @@ class PretendedLog:
     def cursors(self, topic: str) -> list[CursorState]:
         return self.cursors_there
 
+    def cursor(self, topic: str, name: str) -> CursorState:
+        return self.cursors_there[0]
+
     def routers(self, *, prefix: str = "") -> list[RouterState]:
         return self.routers_there
 
@@ -165,10 +168,19 @@ def test_dead_letters_that_were_put_back_are_not_looked_for() -> None:
 
 
 def test_a_slow_cursor_is_named_before_an_eviction() -> None:
-    cursor = CursorState("orders", "billing", 2, 100, 10, 8, 61.0, False)
+    cursor = CursorState("orders", "billing", 2, 100, 10, 8, 8, 61.0, False)
     words, command = told(PretendedLog(cursors=[cursor], ledger={"lost_cap": 6, "deleted": 0}))
     assert "Cursor billing is 8 records (1m 1s) behind." in words
     assert command == "topics explain orders/billing"
+
+
+def test_a_jump_in_seqs_is_no_loss_and_no_lag() -> None:
+    words, _ = told(PretendedLog(ledger={"skipped": 2095}))
+    assert "Its seqs jump: 2095 were set aside when the process died" in words
+    cursor = CursorState("orders", "billing", 2, 100, 10, 0, 8, 0.0, False)
+    pretended: Any = PretendedLog(cursors=[cursor])
+    words = " ".join(map(str, _stories.of_cursor(pretended, "orders", "billing").findings))
+    assert "The head is 8 seqs away; 8 of them hold no record any more, or never did." in words
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,8 @@ def check(target: Topic) -> None:
     live = [seq for seq in range(1, target.head + 1) if target.is_live(seq)]
     assert len(live) == target.count
     assert target.earliest == min(live, default=target.head + 1)
+    for seq in range(max(0, target.exact_from - 1), target.head + 2):
+        assert target.live_after(seq) == sum(1 for other in live if other > seq)
 
 
 def delete(target: Topic, **selector: object) -> int:

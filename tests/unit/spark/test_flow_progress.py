@@ -46,6 +46,17 @@ def test_the_log_is_asked_for_what_spark_does_not_say_of_a_repeated_batch(latest
     assert done.line().endswith("lag 50")
 
 
+def test_seqs_that_hold_no_record_are_no_lag() -> None:
+    asked = []
+
+    def count(topic: str, first: int, last: int) -> int:
+        asked.append((topic, first, last))
+        return 3
+
+    assert of_batch(a_report(), ["orders"], count=count).lag == {"orders": 3}
+    assert asked == [("orders", 101, 120)]
+
+
 def test_a_lag_that_nobody_knows_is_not_told_as_none() -> None:
     done = of_batch(a_repeated_report(), ["orders"], lambda topic: None)
     assert done.lag == {}

@@ -67,6 +67,11 @@ def test_an_epoch_tells_its_rate_and_its_lag_as_spark_saw_it(latest: object) -> 
     assert line == "epoch 3  10 rows  5/s  2.0 s  lag 5"
 
 
+def test_an_epoch_counts_only_seqs_that_hold_a_record_as_lag() -> None:
+    report = a_report({TOPIC: [17, 16]})
+    assert epoch_of(report, TOPIC, unreachable, lambda topic, first, last: 1).lag == 1
+
+
 @pytest.mark.parametrize("latest", ["null", None])
 def test_of_a_repeated_epoch_the_log_tells_the_lag_which_spark_does_not(latest: object) -> None:
     assert epoch_of(a_report(latest), TOPIC, ends_at_30).lag == 20

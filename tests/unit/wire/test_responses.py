@@ -224,9 +224,9 @@ PRESENTED: list[tuple[msgspec.Struct, bytes]] = [
     ),
     (shapes.Redriven("q", "dead", 2, True), b'{"topic":"q","from":"dead","moved":2,"more":true'),
     (
-        values.CursorState("orders", "etl", 100, 1790000009000, 120, 20, 4.21, False),
+        values.CursorState("orders", "etl", 100, 1790000009000, 120, 18, 20, 4.21, False),
         b'{"topic":"orders","cursor":"etl","seq":100,"updated_ts":1790000009000,"head_seq":120,'
-        b'"lag_records":20,"lag_seconds":4.21,"gap_pending":false',
+        b'"lag_records":18,"lag_seqs":20,"lag_seconds":4.21,"gap_pending":false',
     ),
     (shapes.CursorList("a", []), b'{"topic":"a","cursors":[]'),
     (shapes.CursorDropped("a", "c", True), b'{"topic":"a","cursor":"c","deleted":true'),

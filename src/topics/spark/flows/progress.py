@@ -13,6 +13,8 @@ from topics.spark.log import Head
 
 FindHead = Callable[[str], Head | None]
 """Tells where a topic ends; None when that cannot be found out."""
+Count = Callable[[str, int, int], int]
+"""Counts the live records of a topic from one seq to another, both included."""
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -49,8 +51,16 @@ def nobody_knows(topic: str) -> Head | None:
     return None
 
 
+def every_seq(topic: str, first: int, last: int) -> int:
+    """The most records there can be: one for each seq. For when there is no log to ask."""
+    return last - first + 1
+
+
 def of_batch(
-    report: Mapping[str, Any], topics: Sequence[str], find_head: FindHead = nobody_knows
+    report: Mapping[str, Any],
+    topics: Sequence[str],
+    find_head: FindHead = nobody_knows,
+    count: Count = every_seq,
 ) -> Progress:
     """Read Spark's report of a batch; `find_head` is asked for what the report does not say."""
     seen = {topic: _observed(report, topic) for topic in topics}
@@ -61,7 +71,7 @@ def of_batch(
         rows=rows,
         rows_per_second=1000 * rows / duration_ms if duration_ms else 0.0,
         seconds=duration_ms / 1000,
-        lag=lag_of(report, find_head),
+        lag=lag_of(report, find_head, count),
         lost={topic: counted["lost"] for topic, counted in seen.items() if counted.get("lost")},
         bad=sum(counted.get("bad") or 0 for counted in seen.values()),
     )
@@ -76,17 +86,21 @@ def _observed(report: Mapping[str, Any], topic: str) -> Mapping[str, Any]:
     return values
 
 
-def lag_of(report: Mapping[str, Any], find_head: FindHead) -> dict[str, int]:
+def lag_of(
+    report: Mapping[str, Any], find_head: FindHead, count: Count = every_seq
+) -> dict[str, int]:
     """By topic, the records between where the batch ended and where its topic ended.
 
     `find_head` is asked for what the report does not say; without those of which nobody knows it.
+    Seqs that hold no record, because it was deleted or never came to be, are no lag.
     """
     lag: dict[str, int] = {}
     for source in report.get("sources") or []:
         reached = _positions(source.get("endOffset"))
         for topic, (epoch, next_seq) in _ends(source, reached, find_head).items():
             at_epoch, at = reached.get(topic, (epoch, next_seq))
-            lag[topic] = max(0, next_seq - (at if at_epoch == epoch else 1))
+            first = at if at_epoch == epoch else 1
+            lag[topic] = count(topic, first, next_seq - 1) if first < next_seq else 0
     return lag
 
 

@@ -13,7 +13,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
@@ -27,10 +27,10 @@ from topics.spark.flows import progress, state
 from topics.spark.flows.errors import FlowFailed
 from topics.spark.flows.explaining import explain
 from topics.spark.flows.file import Flow, Source, ToTable
-from topics.spark.flows.progress import FindHead, Progress, nobody_knows
+from topics.spark.flows.progress import Count, FindHead, Progress, nobody_knows
 from topics.spark.flows.reading import Function, load_module
 from topics.spark.flows.views import as_records, create_views, first_line
-from topics.spark.log import Head, Where
+from topics.spark.log import Head, TopicLog, Where, live_records
 from topics.spark.options import parse
 from topics.spark.quiet import chatter_to
 from topics.spark.slow_starts import again_if_too_slow
@@ -84,7 +84,13 @@ def run(
                 _session(flow, master, conf or {}, holder, notice) as spark,
             ):
                 notice(f"{flow.name} runs, batch by batch into {flow.target}")
-                watch = Watch(flow, holder, report, partial(find_head, flow, options))
+                watch = Watch(
+                    flow,
+                    holder,
+                    report,
+                    partial(find_head, flow, options),
+                    partial(count_records, flow, options),
+                )
                 outcome = run_query(watch, lambda: start(spark, flow, options), stopping, notice)
                 deliver_reports(spark)
         except (KeyboardInterrupt, Stopped):
@@ -146,13 +152,25 @@ def find_head(flow: Flow, options: Mapping[str, str], topic: str) -> Head | None
         return None
 
 
-def _head(flow: Flow, source: Source, options: Mapping[str, str]) -> Head | None:
-    asked = parse(_source_options(flow, source, options), streaming=True)
-    log = Where(asked.target, asked.cold_dir, asked.retry_s).open()
+def count_records(flow: Flow, options: Mapping[str, str], topic: str, first: int, last: int) -> int:
+    """How many live records a topic of the flow has in a range of seqs."""
+    (source,) = (source for source in flow.sources if source.topic == topic)
     try:
+        with _log_of(flow, source, options) as log:
+            return live_records(log, topic, first, last)
+    except TopicsError as error:
+        _log.warning("the lag behind %s counts seqs, not records: %s", topic, error)
+        return progress.every_seq(topic, first, last)
+
+
+def _head(flow: Flow, source: Source, options: Mapping[str, str]) -> Head | None:
+    with _log_of(flow, source, options) as log:
         return log.head(source.topic)
-    finally:
-        log.close()
+
+
+def _log_of(flow: Flow, source: Source, options: Mapping[str, str]) -> closing[TopicLog]:
+    asked = parse(_source_options(flow, source, options), streaming=True)
+    return closing(Where(asked.target, asked.cold_dir, asked.retry_s).open())
 
 
 def start(spark: SparkSession, flow: Flow, options: Mapping[str, str]) -> StreamingQuery:
@@ -295,11 +313,13 @@ class Watch:
         holder: state.Holder,
         report: Report,
         find_head: FindHead = nobody_knows,
+        count: Count = progress.every_seq,
     ) -> None:
         self._topics = [source.topic for source in flow.sources]
         self._holder = holder
         self._report = report
         self._find_head = find_head
+        self._count = count
         self._last_batch = -1
         self._batches = self._rows = self._lost = 0
         self._began = time.monotonic()
@@ -340,7 +360,7 @@ class Watch:
         for each in self._query.recentProgress:
             # An idle trigger reports too, under the number of a batch that is still to come.
             if each["batchId"] > self._last_batch and "addBatch" in each["durationMs"]:
-                self._take(progress.of_batch(each, self._topics, self._find_head))
+                self._take(progress.of_batch(each, self._topics, self._find_head, self._count))
 
     def _take(self, done: Progress) -> None:
         self._last_batch = done.batch

@@ -11,7 +11,7 @@ import msgspec
 
 from topics.client.sync_http import Http
 from topics.errors import InvalidRequest, TopicNotFound, TopicsError
-from topics.spark.log import patiently
+from topics.spark.log import COUNT_BYTES, patiently
 
 RETRY_S: Final = 60.0
 _TIMEOUT_S: Final = 60.0
@@ -70,6 +70,18 @@ class Origin:
             if found["next_from_seq"] <= first:
                 return  # the topic ends before the range does
             first = found["next_from_seq"]
+
+    def live_records(self, first: int, last: int) -> int:
+        """How many live records a range of seqs holds."""
+        count = 0
+        while first <= last:
+            asked = {"from_seq": first, "to_seq": last, "target_bytes": COUNT_BYTES}
+            plan = self._call("POST", f"{self._path}/plan", asked)
+            count += sum(found[2] for found in plan["ranges"])
+            if plan["next_from_seq"] <= first:
+                break
+            first = plan["next_from_seq"]
+        return count
 
     def set_cursor(self, name: str, seq: int) -> None:
         """Tell how far a reader is."""

@@ -12,12 +12,13 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from topics.errors import TopicNotFound, TopicsError
 from topics.spark.checkpoints import has_read
 from topics.spark.flows.explaining import explain
-from topics.spark.flows.progress import lag_of
+from topics.spark.flows.progress import Count, every_seq, lag_of
 from topics.spark.lake.epochs import report_position
 from topics.spark.lake.errors import SyncFailed
 from topics.spark.lake.leftovers import remove_before_sync
@@ -229,7 +230,7 @@ class Sync:
             return
         for each in query.recentProgress:
             if each["batchId"] > self._last and "addBatch" in each["durationMs"]:
-                epoch = epoch_of(each, self._task.topic, origin.state)
+                epoch = epoch_of(each, self._task.topic, origin.state, partial(_count, origin))
                 self._last = epoch.epoch
                 self._epochs += 1
                 self._rows += epoch.rows
@@ -255,7 +256,9 @@ State = Callable[[], Mapping[str, Any]]
 """Asks the log for the state of the topic."""
 
 
-def epoch_of(progress: Mapping[str, Any], topic: str, state: State) -> Epoch:
+def epoch_of(
+    progress: Mapping[str, Any], topic: str, state: State, count: Count = every_seq
+) -> Epoch:
     """Read Spark's report of an epoch; the log is asked for what the report does not say."""
     rows, duration_ms = progress["numInputRows"], progress.get("batchDuration") or 0
     return Epoch(
@@ -263,8 +266,15 @@ def epoch_of(progress: Mapping[str, Any], topic: str, state: State) -> Epoch:
         rows=rows,
         rows_per_second=1000 * rows / duration_ms if duration_ms else 0.0,
         seconds=duration_ms / 1000,
-        lag=lag_of(progress, lambda _: _end(state)).get(topic),
+        lag=lag_of(progress, lambda _: _end(state), count).get(topic),
     )
+
+
+def _count(origin: Origin, topic: str, first: int, last: int) -> int:
+    try:
+        return origin.live_records(first, last)
+    except TopicsError:
+        return every_seq(topic, first, last)  # dropped, or out of reach: the query itself will tell
 
 
 def _end(state: State) -> Head | None:
