@@ -199,8 +199,9 @@ class Ack(Value, frozen=True, gc=False):
 class Page(Value, frozen=True):
     """One read: records after a cursor, and the cursor to go on with.
 
-    `next_from_seq` may pass seqs that gave no record (deleted, filtered), so continue
-    from it and not from the last record.
+    `caught_up` is False when there is more than the page holds. `next_from_seq` may pass
+    seqs that gave no record (deleted, filtered), so continue from it and not from the
+    last record.
     """
 
     topic: str

@@ -91,6 +91,30 @@ def test_creating_tells_whether_it_was_new_and_the_whole_config(door: Door, name
     assert (made.config["durability"], made.config["cap_records"]) == ("fsync", 7)
 
 
+def test_a_scan_gives_everything_there_was_when_it_began(door: Door, name: Name) -> None:
+    door.create(name("t"), cap_records=2300)
+    door.append(name("t"), [{"data": n, "tag": f"t{n % 2}"} for n in range(2500)])
+    page = door.read(name("t"), after=200, limit=100_000)
+    assert (len(page.records), page.caught_up) == (1000, False)
+    items = door.scan(name("t"))
+    lost = next(items)
+    assert (lost.gap_from, lost.gap_to) == (1, 200)
+    assert next(items).seq == 201
+    door.append(name("t"), {"data": "came later"}, node="late")
+    door.delete(name("t"), match="t1")
+    assert [item.seq for item in items][-650:] == list(range(1201, 2501, 2))
+    assert [item.seq for item in door.scan(name("t"), after=2400, node="late")] == list(
+        range(2401, 2501, 2)
+    )
+    matched = [item.seq for item in door.scan(name("t"), after=2490, match="t0")]
+    assert matched == [2491, 2493, 2495, 2497, 2499]
+    since = door.read(name("t"), after=2500).records[0].ts
+    assert next(door.scan(name("t"), from_ts=since + 1), None) is None
+    assert list(door.scan(name("t"), after=2501)) == []
+    with pytest.raises(errors.TopicNotFound):
+        next(door.scan(name("absent")))
+
+
 def test_creating_a_topic_again_changes_nothing(door: Door, name: Name) -> None:
     made = door.create(name("t"), type="queue", durability="fsync", cap_records=3, lease_ms=1)
     door.append(name("t"), [{"data": n} for n in range(3)])

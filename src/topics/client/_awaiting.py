@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import Any, TypeVar, Unpack
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 
 from topics.client._configuring import Steps, configuring, creating
+from topics.client._scanning import Scan
 from topics.errors import TopicsError
-from topics.values import Configured, Created
+from topics.values import Configured, Created, Record, Tombstone
 from topics.wire.settings import TopicSettings
+
+if TYPE_CHECKING:
+    from topics.client.aio import AsyncRemoteLog
 
 T = TypeVar("T")
 
@@ -43,6 +47,26 @@ class AwaitingLog:
         """
         now_ms = int(time.time() * 1000)
         return await self._done(configuring(topic, settings, dry_run=dry_run, now_ms=now_ms))
+
+    async def scan(
+        self,
+        topic: str,
+        *,
+        after: int = 0,
+        node: str | Sequence[str] = (),
+        match: str | Sequence[str] | None = None,
+        from_ts: int | None = None,
+    ) -> AsyncGenerator[Record | Tombstone]:
+        """Every record of a topic with a seq above `after`, and a tombstone where some were lost.
+
+        Ends at the last record there was when it began; `follow` goes on. `node`, `match` and
+        `from_ts` are those of `read`.
+        """
+        log = cast("AsyncRemoteLog", self)
+        scan = Scan(after, node, match, from_ts)
+        while not scan.is_over:
+            for item in scan.items(await log.read(topic, **scan.query)):
+                yield item
 
     async def _done(self, steps: Steps[T]) -> T:
         """The outcome of calls that follow each other."""

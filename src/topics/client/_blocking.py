@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 
 from topics.errors import TopicsError
-from topics.values import Configured, Created
+from topics.values import Configured, Created, Record, Tombstone
 from topics.wire.settings import TopicSettings
 
 if TYPE_CHECKING:
     from topics.client._configuring import Steps
+    from topics.client._protocols import AnyLog
 
 T = TypeVar("T")
 
@@ -49,6 +50,27 @@ class BlockingLog:
 
         now_ms = self._now_ms()
         return self._done(configuring(topic, settings, dry_run=dry_run, now_ms=now_ms))
+
+    def scan(
+        self,
+        topic: str,
+        *,
+        after: int = 0,
+        node: str | Sequence[str] = (),
+        match: str | Sequence[str] | None = None,
+        from_ts: int | None = None,
+    ) -> Iterator[Record | Tombstone]:
+        """Every record of a topic with a seq above `after`, and a tombstone where some were lost.
+
+        Ends at the last record there was when it began; `follow` goes on. `node`, `match` and
+        `from_ts` are those of `read`.
+        """
+        from topics.client._scanning import Scan  # noqa: PLC0415 - as above
+
+        log = cast("AnyLog", self)
+        scan = Scan(after, node, match, from_ts)
+        while not scan.is_over:
+            yield from scan.items(log.read(topic, **scan.query))
 
     def _done(self, steps: Steps[T]) -> T:
         """The outcome of calls that follow each other."""

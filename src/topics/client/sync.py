@@ -166,10 +166,14 @@ class RemoteLog(BlockingLog):
     ) -> Page:
         """One page of records with a seq above `after`.
 
-        Continue with `page.next_from_seq` until `page.caught_up`. Loss comes as `page.tombstone`,
-        before the records. `node` hides records of those nodes, `match` shows only records whose
-        tag fits, `from_ts` starts at a time instead. `wait` holds an empty read back for up to
-        that many seconds until something is appended.
+        A page has at most `limit` records, however many there are: 256 unless told otherwise, and
+        never more than the log's `max_limit` (1000). It ends earlier at `max_bytes`. If
+        `page.caught_up` is False there is more: continue with `page.next_from_seq`, or use `scan`,
+        which reads all pages. Loss comes as `page.tombstone`, before the records.
+
+        `node` hides records of those nodes, `match` shows only records whose tag fits, `from_ts`
+        starts at a time instead. `wait` holds an empty read back for up to that many seconds until
+        something is appended.
         """
         end = time.monotonic() + wait
         while True:
