@@ -443,6 +443,15 @@ def test_a_busy_client_is_no_nuisance(touchy: Served) -> None:
             assert client.get("/ok").status_code == 200
 
 
+def test_requests_that_say_how_urgent_they_are_are_no_nuisance(touchy: Served) -> None:
+    with touchy.connect() as wire:
+        peer = Peer(wire)
+        head = [(":method", "GET"), (":path", "/ok"), (":scheme", "http"), (":authority", "t")]
+        for stream_id in range(1, 601, 2):
+            peer.h2.send_headers(stream_id, head, end_stream=True, priority_weight=200)
+            assert peer.finish(stream_id) == (200, b"{}")
+
+
 def test_broken_frames_end_the_connection_with_a_reason(shared: Served) -> None:
     with shared.connect() as wire:
         peer = Peer(wire)

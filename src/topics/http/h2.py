@@ -62,6 +62,7 @@ class H2Connection(asyncio.Protocol):
         "_peer",
         "_scheduled",
         "_transport",
+        "_urgency",
         "_waiting",
         "_waits",
         "hub",
@@ -82,6 +83,7 @@ class H2Connection(asyncio.Protocol):
         self._going = False  # no new streams; close after the last one
         self._in_turn = False
         self._scheduled = False
+        self._urgency: events.PriorityUpdated | None = None  # what the last request said of it
         self.is_stranger = True  # no request came with a key, where keys are needed
         self._waits = Waits(self)
         self._patience = Patience(burst=limits.h2_nuisance_burst, per_s=limits.h2_nuisance_per_s)
@@ -144,6 +146,7 @@ class H2Connection(asyncio.Protocol):
         if not event.headers or not event.headers[0][0].startswith(b":"):
             self._violated()  # a request begins with its pseudo-headers
             return
+        self._urgency = event.priority_updated
         request, has_body = request_of(event.headers, self._peer), event.stream_ended is None
         exchange = self._begin(event.stream_id, request, has_body)
         wants_continue = request.headers.get(b"expect", b"").lower() == b"100-continue"
@@ -269,8 +272,9 @@ class H2Connection(asyncio.Protocol):
         self._annoyed(_SETTINGS_COST)
         self._schedule()
 
-    def _on_other(self, _event: events.Event) -> None:
-        self._annoyed(_OTHER_COST)
+    def _on_other(self, event: events.Event) -> None:
+        if event is not self._urgency:
+            self._annoyed(_OTHER_COST)
 
     def _on_goodbye(self, _event: events.Event) -> None:
         # The library sends nothing after a GOAWAY, so unfinished answers cannot be saved.
