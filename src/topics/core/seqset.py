@@ -55,6 +55,11 @@ class SeqSet:
         """The number of runs; a step for each chunk."""
         return sum(starts for _, starts in self._starts())
 
+    @property
+    def pieces(self) -> int:
+        """In how many integers and runs it is kept; each integer holds up to 512 runs."""
+        return len(self._order) + len(self._full)
+
     def copy(self) -> SeqSet:
         """The same set, for nobody else to change."""
         copy = SeqSet()
@@ -128,6 +133,12 @@ class SeqSet:
         for chunk, bits in chunks.items():
             self._merge(chunk, bits)
 
+    def merge(self, other: SeqSet) -> None:
+        """Add every seq of another set."""
+        self.update(other._bits)
+        for first, last in other._full:
+            self._fill(first, last)
+
     def discard_through(self, seq: int) -> None:
         """Forget every seq up to and including `seq`."""
         chunk, bit = seq >> CHUNK_BITS, seq & LAST_BIT
@@ -141,11 +152,11 @@ class SeqSet:
 
     def forget_below(self, floor: int, *, keep: SeqSet) -> None:
         """Forget every seq below `floor` that is not in `keep`, which is part of this set."""
-        kept = keep._cut(floor)
+        kept = keep._below(floor)
         self.discard_through(floor - 1)
         self.update(kept)
 
-    def _cut(self, floor: int) -> dict[int, int]:
+    def _below(self, floor: int) -> dict[int, int]:
         """The bits below a seq, by chunk."""
         last = floor - 1 >> CHUNK_BITS
         found = {chunk: self.chunk(chunk) for chunk in self.chunks_between(0, last)}

@@ -6,6 +6,9 @@ written down as what they will be then: a run of lost seqs.
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterator
+from itertools import islice
+
 import msgspec
 
 from topics.core.ages import Ages
@@ -20,16 +23,19 @@ from topics.engine.history import Resident, SegmentHistory
 from topics.storage.segments.segment import ActiveSegment, Segment
 from topics.storage.snapshot_lines import LedgerTotals, QueueState, TopicLine
 
+STEP_RUNS = 2048
+
 
 class Capture(msgspec.Struct):
     """One topic at one moment, and what has to reach its segments for that moment to hold."""
 
     topic: Topic
-    line: TopicLine  # segments not filled in yet
+    line: TopicLine  # segments and deleted runs not filled in yet
     through: int  # seqs up to here leave the tail: all but those of an ephemeral life
-    live: list[tuple[int, int]]  # seqs behind the last checkpoint that were live
+    live: list[tuple[int, int]]  # ranges behind the last checkpoint that begin and end alive
+    deleted: SeqSet  # which also tells the dead between them
     tail: Tail  # a copy: the topic's own goes on changing
-    flips: SeqSet  # deleted seqs whose delete bytes are due
+    flips: SeqSet  # deleted seqs whose delete bytes are due, as far as they are in segments
     drops: list[Segment]  # sealed segments without a live seq
     residents: list[Tail]
 
@@ -38,17 +44,16 @@ def capture(topic: Topic, *, lfn: int, running_ms: int) -> Capture:
     """Note everything a checkpoint needs of a topic. Pure memory; takes over pending flips."""
     history = topic.history
     assert isinstance(history, SegmentHistory)
-    volatile = topic.volatile_spans()
+    line = _line(topic, topic.volatile_spans(), lfn, running_ms)
     start = max(history.last + 1, topic.earliest)
     through = topic.volatile_from - 1 if topic.volatile_from else topic.head
-    live = _without(list(topic.extents(start, topic.head)), volatile)
     flips, topic.unflipped = topic.unflipped, SeqSet()
-    flips = _within(flips, history.last)
     return Capture(
         topic=topic,
-        line=_line(topic, volatile, lfn, running_ms),
+        line=line,
         through=through,
-        live=live,
+        live=list(_live_ranges(topic.deleted, KindRuns(line.runs), start, through)),
+        deleted=topic.deleted.copy(),
         tail=_copy(topic.tail, start, through),
         flips=flips,
         drops=[seg for seg in history.sealed if _is_dead(topic, seg)],
@@ -62,16 +67,15 @@ def capture(topic: Topic, *, lfn: int, running_ms: int) -> Capture:
 
 def give_back(captured: Capture) -> None:
     """The checkpoint failed: its flips are due again."""
-    for lo, hi in captured.flips:
-        captured.topic.unflipped.add(lo, hi)
+    captured.topic.unflipped.merge(captured.flips)
 
 
-def _without(extents: list[tuple[int, int]], holes: RunSet) -> list[tuple[int, int]]:
-    return [part for lo, hi in extents for part in holes.gaps_between(lo, hi)]
-
-
-def _within(seqs: SeqSet, last: int) -> SeqSet:
-    return SeqSet(seqs.between(0, last))
+def _live_ranges(deleted: SeqSet, runs: KindRuns, lo: int, hi: int) -> Iterator[tuple[int, int]]:
+    """What lies between runs of holes, each from its first live seq to its last."""
+    for a, b in runs.gaps_between(lo, hi):
+        first, last = deleted.end_of(a) + 1, deleted.start_of(b) - 1
+        if first <= last:
+            yield first, last
 
 
 def _copy(tail: Tail, lo: int, hi: int) -> Tail:
@@ -125,7 +129,7 @@ def _line(topic: Topic, volatile: RunSet, lfn: int, running_ms: int) -> TopicLin
         bytes=nbytes,
         ledger=LedgerTotals(**ledger),
         delete_version=topic.delete_version,
-        deleted_runs=list(topic.deleted.between(exact_from, topic.head)),
+        deleted_runs=[],
         exact_from=exact_from,
         cursors=[(name, seq, ts) for name, (seq, ts) in topic.cursors.items()],
         keys=[
@@ -150,6 +154,20 @@ def _queue(leases: LeaseBook) -> QueueState:
         delayed=list(leases.delayed.items()),
         dead_lettered=leases.dead_lettered,
     )
+
+
+def deleted_runs(captured: Capture) -> Iterator[tuple[int, int]]:
+    """What the line tells of deletes."""
+    return captured.deleted.between(captured.line.exact_from, captured.line.head)
+
+
+def listed(runs: Iterator[tuple[int, int]]) -> Generator[None, None, list[tuple[int, int]]]:
+    """Very many runs as a list, in steps."""
+    found: list[tuple[int, int]] = []
+    while some := list(islice(runs, STEP_RUNS)):
+        found += some
+        yield
+    return found
 
 
 def with_segments(

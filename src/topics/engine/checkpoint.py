@@ -28,7 +28,15 @@ import msgspec
 from topics.core.facts import CheckpointEntry, CheckpointMarked, Evicted
 from topics.core.tail import Tail
 from topics.core.topic import Topic
-from topics.engine.capture import Capture, capture, give_back, with_segments
+from topics.engine.capture import (
+    STEP_RUNS,
+    Capture,
+    capture,
+    deleted_runs,
+    give_back,
+    listed,
+    with_segments,
+)
 from topics.engine.effects import PAUSE, Gate, Io, Op, run, stepwise
 from topics.engine.history import Resident, SegmentHistory
 from topics.engine.kernel import Kernel
@@ -64,6 +72,8 @@ TOPICS_BETWEEN_PAUSES = 128
 MOST_OPEN = 64
 """Topics whose segments are open for writing at a time, with two files each."""
 ALL_BYTES = 1 << 62
+FEW_PIECES = 2
+"""Deletes that are kept in so few pieces are few enough to be listed at once."""
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -106,7 +116,7 @@ class Checkpointer:
             captures, routers, agnostic_lfn = yield from self._capture()
             yield from self._sync_log()
             yield from self._write_segments(captures)
-            lines = yield from _each(captures, self._finished_line)
+            lines = yield from self._finished_lines(captures)
             yield from self._mark(lines)
             crashpoint("ckpt.mark")
             head = self._head(positions, agnostic_lfn)
@@ -270,38 +280,36 @@ class Checkpointer:
 
     def _slices(self, captured: Capture) -> Iterator[Slice]:
         """Captured records with the dead seqs between them as holes; losses interrupt."""
-        tail, runs = captured.tail, captured.line.runs
-        expected = 0
-        for lo, hi in captured.live:
-            if expected and lo > expected and not _any_between(runs, expected, lo - 1):
-                yield _holes(tail, expected, lo - 1)
-            yield from self._live_slices(captured, lo, hi)
-            expected = hi + 1
-
-    def _live_slices(self, captured: Capture, lo: int, hi: int) -> Iterator[Slice]:
         tail = captured.tail
-        at, end = lo - tail.first, hi - tail.first + 1
-        while at < end:
-            stop = min(end, at + SLICE_RECORDS)
-            while stop > at + 1 and sum(tail.lengths[at:stop]) > SLICE_BYTES:
-                stop = (at + stop) // 2
-            yield Slice(
-                tail.first + at,
-                self._frames(captured.topic, tail, at, stop),
-                tail.times[at:stop],
-                tail.name_lengths[at:stop],
-                tail.flags[at:stop],
-            )
-            at = stop
+        for lo, hi in captured.live:
+            at, end = lo - tail.first, hi - tail.first + 1
+            while at < end:
+                stop = min(end, at + SLICE_RECORDS)
+                while stop > at + 1 and sum(tail.lengths[at:stop]) > SLICE_BYTES:
+                    stop = (at + stop) // 2
+                yield Slice(
+                    tail.first + at,
+                    self._frames(captured, at, stop),
+                    tail.times[at:stop],
+                    tail.name_lengths[at:stop],
+                    tail.flags[at:stop],
+                )
+                at = stop
 
-    def _frames(self, topic: Topic, tail: Tail, a: int, b: int) -> list[bytes]:
-        """Frames of slots `a` to `b - 1`, verified when they come from a file."""
-        piece = run(fetch_slots(self._kernel.sources, topic.id, tail, (a, b), ALL_BYTES))
-        slots = zip(range(a, b), piece.bufs, piece.offsets, tail.lengths[a:b], strict=True)
-        return [
-            self._read_again(topic, tail, slot) if start is None else buf[start : start + length]
-            for slot, buf, start, length in slots
-        ]
+    def _frames(self, captured: Capture, a: int, b: int) -> list[bytes]:
+        """Frames of slots `a` to `b - 1`, verified when they come from a file; empty if dead."""
+        topic, tail = captured.topic, captured.tail
+        dead = captured.deleted.bits(tail.first + a, tail.first + b - 1)
+        steps = fetch_slots(self._kernel.sources, topic.id, tail, (a, b), ALL_BYTES, dead=dead)
+        piece, frames = run(steps), [b""] * (b - a)
+        for seq, buf, start in zip(piece.seqs, piece.bufs, piece.offsets, strict=True):
+            slot = seq - tail.first
+            frames[slot - a] = (
+                self._read_again(topic, tail, slot)
+                if start is None
+                else buf[start : start + tail.lengths[slot]]
+            )
+        return frames
 
     def _read_again(self, topic: Topic, tail: Tail, slot: int) -> bytes:
         """A record that failed its checksum, if it is sound now; zeros for one that is rotten.
@@ -318,6 +326,24 @@ class Checkpointer:
         return bytes(length)
 
     # Mark and snapshot
+
+    def _finished_lines(self, captures: list[Capture]) -> Op[list[TopicLine]]:
+        """The lines with all that follows from the captures."""
+        lines = yield from _each(captures, self._finished_line)
+        runs_since = 0
+        for at, captured in enumerate(captures):
+            if captured.deleted.pieces > FEW_PIECES:
+                runs = yield from stepwise(listed(deleted_runs(captured)))
+            elif captured.deleted:
+                runs = list(deleted_runs(captured))
+            else:
+                continue
+            lines[at] = msgspec.structs.replace(lines[at], deleted_runs=runs)
+            runs_since += len(runs)
+            if runs_since > STEP_RUNS:
+                yield PAUSE
+                runs_since = 0
+        return lines
 
     def _finished_line(self, captured: Capture) -> TopicLine:
         history = _history(captured.topic)
@@ -424,16 +450,6 @@ def _logged(submission: Submission) -> Op[Submission]:
 def _history(topic: Topic) -> SegmentHistory:
     assert isinstance(topic.history, SegmentHistory)
     return topic.history
-
-
-def _any_between(runs: list[tuple[int, int, int]], lo: int, hi: int) -> bool:
-    return any(a <= hi and b >= lo for a, b, _ in runs)
-
-
-def _holes(tail: Tail, lo: int, hi: int) -> Slice:
-    count = hi - lo + 1
-    at = lo - tail.first
-    return Slice(lo, [b""] * count, tail.times[at : at + count], [0] * count, [0] * count)
 
 
 def _absorb(captured: Capture, written: Written | None) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import accumulate
+from array import array
+from collections.abc import Sequence
+from itertools import accumulate, compress
+from typing import NamedTuple
 
+from topics.core.seqset import bits_between, selectors
 from topics.core.tail import FRAME_OVERHEAD, Tail
 from topics.engine.effects import Io, Op
 from topics.engine.piece import Piece
@@ -14,22 +18,40 @@ SPAN_SLACK = 4096
 """Foreign bytes between two wanted frames that are cheaper to read along than to skip."""
 
 
+class _Slots(NamedTuple):
+    """Where wanted records are, as columns of their own: the tail goes on changing."""
+
+    seqs: Sequence[int]
+    locations: array[int]
+    lengths: array[int]
+    sizes: Sequence[int]
+
+    def part(self, start: int, end: int) -> _Slots:
+        seqs, locations, lengths, sizes = self
+        return _Slots(seqs[start:end], locations[start:end], lengths[start:end], sizes[start:end])
+
+
 def fetch_slots(
-    sources: Sources, topic_id: int, tail: Tail, slots: tuple[int, int], room: int
+    sources: Sources,
+    topic_id: int,
+    tail: Tail,
+    slots: tuple[int, int],
+    room: int,
+    *,
+    dead: int = 0,
 ) -> Op[Piece]:
-    """Records in slots `a` to `b - 1`, at least one, not many more than `room` bytes."""
+    """Records in slots `a` to `b - 1`, at least one, not many more than `room` bytes.
+
+    A bit of `dead` says that nobody wants the record: bit 0 is that of slot `a`.
+    """
     a, b = slots
-    sizes = _sizes(tail, a, b)
-    if sum(sizes) > room:
-        b = a + _fitting(sizes, room)
-        sizes = sizes[: b - a]
-    piece = Piece(range(tail.first + a, tail.first + b), sizes, [], [], tail.first + b - 1)
-    spans = _spans(tail, a, b)
-    if len(spans) > 1:
-        # A read of the first may take a while, and a checkpoint cut the tail meanwhile.
-        tail, spans = _copy(tail, a, b), [(start - a, end - a) for start, end in spans]
-    for span in spans:
-        yield from _read_span(sources, topic_id, tail, span, piece)
+    wanted, through = _wanted(tail, a, b, dead), tail.first + b - 1
+    if sum(wanted.sizes) > room:
+        wanted = wanted.part(0, _fitting(wanted.sizes, room))
+        through = wanted.seqs[-1]
+    piece = Piece(wanted.seqs, list(wanted.sizes), [], [], through)  # type: ignore[arg-type]
+    for start, end in _spans(wanted, is_scattered=tail.is_scattered):
+        yield from _read_span(sources, topic_id, wanted.part(start, end), piece)
     return piece
 
 
@@ -56,22 +78,22 @@ def view_slots(
     return [view] * (b - a), [location - start for location in locations]
 
 
-def _copy(tail: Tail, a: int, b: int) -> Tail:
-    """Where the records of slots `a` to `b - 1` are, for nobody else to change."""
-    copy = Tail(tail.first + a)
-    copy.locations, copy.lengths = tail.locations[a:b], tail.lengths[a:b]
-    return copy
-
-
-def _sizes(tail: Tail, a: int, b: int) -> list[int]:
+def _wanted(tail: Tail, a: int, b: int, dead: int) -> _Slots:
+    """Slots `a` to `b - 1` but for those with a bit in `dead`."""
+    first, locations, lengths = tail.first, tail.locations[a:b], tail.lengths[a:b]
     names = tail.name_lengths[a:b]
-    return [
-        length - FRAME_OVERHEAD - name
-        for length, name in zip(tail.lengths[a:b], names, strict=True)
-    ]
+    seqs: Sequence[int] = range(first + a, first + b)
+    if dead:
+        chosen = selectors(bits_between(0, b - a - 1) & ~dead)
+        seqs = list(compress(seqs, chosen))
+        locations = array("Q", compress(locations, chosen))
+        lengths = array("I", compress(lengths, chosen))
+        names = array("H", compress(names, chosen))
+    sizes = [each - FRAME_OVERHEAD - name for each, name in zip(lengths, names, strict=True)]
+    return _Slots(seqs, locations, lengths, sizes)
 
 
-def _fitting(sizes: list[int], room: int) -> int:
+def _fitting(sizes: Sequence[int], room: int) -> int:
     """How many of the first records fit; one always does."""
     for count, total in enumerate(accumulate(sizes)):
         if total > room:
@@ -79,31 +101,29 @@ def _fitting(sizes: list[int], room: int) -> int:
     return len(sizes)
 
 
-def _spans(tail: Tail, a: int, b: int) -> list[tuple[int, int]]:
-    """Slots `a..b-1` cut where the log is interrupted by too many bytes of others."""
-    locations, lengths = tail.locations, tail.lengths
-    length = locations[b - 1] + lengths[b - 1] - locations[a]
+def _spans(slots: _Slots, *, is_scattered: bool) -> list[tuple[int, int]]:
+    """Wanted slots, cut where the log is interrupted by too many bytes of others."""
+    locations, lengths = slots.locations, slots.lengths
+    if not lengths:
+        return []
+    length = locations[-1] + lengths[-1] - locations[0]
     # In a scattered tail what lies between may be as long by chance: the frame of a router pass
     # instead of its copy.
-    if length == sum(lengths[a:b]) and not tail.is_scattered:
-        return [(a, b)]
-    spans, start = [], a
-    for at in range(a + 1, b):
+    if length == sum(lengths) and not is_scattered:
+        return [(0, len(lengths))]
+    spans, start = [], 0
+    for at in range(1, len(lengths)):
         skipped = locations[at] - locations[at - 1] - lengths[at - 1]
         if not 0 <= skipped <= SPAN_SLACK:
             spans.append((start, at))
             start = at
-    spans.append((start, b))
+    spans.append((start, len(lengths)))
     return spans
 
 
-def _read_span(
-    sources: Sources, topic_id: int, tail: Tail, span: tuple[int, int], piece: Piece
-) -> Op[None]:
-    a, b = span
+def _read_span(sources: Sources, topic_id: int, slots: _Slots, piece: Piece) -> Op[None]:
     bufs, offsets = piece.bufs, piece.offsets
-    first_seq = tail.first + a
-    locations, lengths = tail.locations[a:b], tail.lengths[a:b]
+    seqs, locations, lengths, _ = slots
     source = sources.get(locations[0] >> 32)
     start = locations[0] & 0xFFFFFFFF
     size = (locations[-1] & 0xFFFFFFFF) + lengths[-1] - start
@@ -115,6 +135,6 @@ def _read_span(
         return
     buf = yield Io(lambda: source.pread(start, size))
     bufs[-len(places) :] = [buf] * len(places)
-    for at, (place, length) in enumerate(zip(places, lengths, strict=True)):
-        intact = verify(buf, place, length, topic_id=topic_id, seq=first_seq + at)
+    for seq, place, length in zip(seqs, places, lengths, strict=True):
+        intact = verify(buf, place, length, topic_id=topic_id, seq=seq)
         offsets.append(place if intact else None)

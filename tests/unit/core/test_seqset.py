@@ -102,6 +102,20 @@ def test_what_lies_below_a_seq_is_forgotten_but_for_what_is_to_be_kept(
     assert list(made) == list(runs_of(sorted(members(made))))
 
 
+@given(many, scattered, many, scattered)
+def test_two_sets_become_one(
+    added: list[tuple[int, int]],
+    single: set[int],
+    more: list[tuple[int, int]],
+    others: set[int],
+) -> None:
+    made, inside = of(added, single)
+    other, outside = of(more, others)
+    made.merge(other)
+    assert list(made) == list(runs_of(sorted(inside | outside)))
+    assert members(other) == outside
+
+
 @given(many, scattered, spans)
 def test_a_copy_does_not_change_with_the_original(
     added: list[tuple[int, int]], single: set[int], more: tuple[int, int]
@@ -143,11 +157,12 @@ def test_half_a_million_single_seqs_are_kept_in_one_integer_for_each_chunk() -> 
     made = SeqSet()
     made.update(dict.fromkeys(range(1, 1001), every_second))
     assert len(made) == 1000 * CHUNK // 2
+    assert made.pieces == 1000
     assert made.count_between(CHUNK, 1001 * CHUNK - 1) == 1000 * CHUNK // 2
     assert len(list(made.chunks_between(0, 1 << 54))) == 1000
     made.add(CHUNK, 1001 * CHUNK - 1)
     assert list(made) == [(CHUNK, 1001 * CHUNK - 1)]
-    assert not list(made._order), "whole chunks are one run of chunk numbers"
+    assert made.pieces == 1, "whole chunks are one run of chunk numbers"
 
 
 @pytest.mark.parametrize("bits", [0, 1, 0b1011, 0b1100, (1 << CHUNK) - 1])

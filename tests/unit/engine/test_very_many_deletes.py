@@ -1,0 +1,57 @@
+"""Topics of which very many single records are deleted: every step stays short."""
+
+from __future__ import annotations
+
+from unittest import mock
+
+import pytest
+from tests.unit.engine.builders import Store
+
+from topics.engine import capture, checkpoint
+from topics.storage.segments.writer import Slice
+
+RECORDS = 1500
+
+
+@pytest.fixture
+def store() -> Store:
+    """A topic of which every second record is deleted; all of it is in the log."""
+    made = Store(settings={"wal_shards": 1, "cache_bytes": 1 << 16})
+    tagged = [{"data": n, "tag": "odd" if n % 2 else "even"} for n in range(1, RECORDS + 1)]
+    made.log.append("t", tagged)
+    made.log.delete("t", match="odd")
+    return made
+
+
+def seqs(store: Store) -> list[int]:
+    return [record.seq for record in store.log.read("t", limit=RECORDS).records]
+
+
+EVEN = list(range(2, RECORDS + 1, 2))
+
+
+def test_a_checkpoint_writes_very_many_records_between_deleted_ones_in_few_slices(
+    store: Store,
+) -> None:
+    with mock.patch.object(checkpoint, "Slice", side_effect=Slice) as slices:
+        store.log.checkpoint()
+    assert slices.call_count == 2
+    assert seqs(store) == EVEN
+    store.kill()
+    assert seqs(store) == EVEN
+    assert store.topic("t").history.weigh(1, RECORDS)[0] == len(EVEN)
+
+
+@pytest.mark.parametrize("few", [0, 2])
+def test_a_snapshot_lists_very_many_deleted_runs_in_steps(
+    store: Store, monkeypatch: pytest.MonkeyPatch, few: int
+) -> None:
+    monkeypatch.setattr(checkpoint, "FEW_PIECES", few)
+    monkeypatch.setattr(checkpoint, "STEP_RUNS", 100)
+    monkeypatch.setattr(capture, "STEP_RUNS", 100)
+    store.log.append("other", [{"data": 1}])
+    with mock.patch.object(checkpoint, "listed", side_effect=capture.listed) as in_steps:
+        store.log.checkpoint()
+    assert in_steps.call_count == (0 if few else 1)
+    store.kill()
+    assert list(store.topic("t").deleted) == [(seq, seq) for seq in range(1, RECORDS, 2)]
