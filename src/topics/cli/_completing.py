@@ -13,6 +13,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from topics.client import targets
+from topics.core.config import NAME
 from topics.errors import TopicsError
 
 PATIENCE_SECONDS = 1.0
@@ -33,7 +34,7 @@ def complete_topic(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Topics of the server that the line so far leads to."""
-    with suppress(TopicsError, OSError):
+    with suppress(TopicsError, OSError, ValueError, LookupError, TypeError):
         return [CompletionItem(name) for name in _names(ctx, incomplete)]
     return []
 
@@ -53,4 +54,6 @@ def _names(ctx: click.Context, prefix: str) -> list[str]:
     ) as http:
         query = {"prefix": prefix, "page_size": str(MOST)}
         found = json.loads(http.request("GET", "/v0/topics", query=query).body)
-    return [topic["topic"] for topic in found["topics"]]
+    names = [topic["topic"] for topic in found["topics"]]
+    # What a server offers is put into a line that a shell will run.
+    return [name for name in names if NAME.match(name) and name.startswith(prefix)]

@@ -15,9 +15,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
 
 import pytest
+from click.shell_completion import BashComplete
 from tests.unit.cli.runner import Answer, topics
 
-from topics.cli._app import _tell_of_a_bug
+from topics.cli._app import _tell_of_a_bug, app
 from topics.cli._records import Lines
 from topics.values import Record
 from topics.wire.endpoints import ENDPOINTS
@@ -145,6 +146,19 @@ def test_nothing_a_server_says_reaches_the_terminal_as_a_command(
     if refuses:
         assert answer.code != 0
         assert "owned" in answer.out + answer.err, "what the server said is told"
+
+
+def test_a_shell_is_offered_no_name_that_it_would_obey(
+    hostile: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shell = BashComplete(app, {}, "topics", "_TOPICS_COMPLETE")
+    asked = ["tail", "--url", hostile]
+    assert shell.get_completions(asked, "") == []
+    monkeypatch.setattr(f"{__name__}.HARM", "")
+    assert [item.value for item in shell.get_completions(asked, "or")] == ["orders"]
+    assert shell.get_completions(asked, "x") == [], "what begins otherwise is not offered"
+    monkeypatch.setattr(f"{__name__}._harmed", lambda _: ["no", "list"])
+    assert shell.get_completions(asked, "or") == []
 
 
 def test_json_of_records_is_harmless_on_a_terminal_and_says_the_same(
