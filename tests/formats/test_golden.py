@@ -45,11 +45,14 @@ from topics.storage.fs import RealFs
 from topics.storage.segments import codec, tagfile
 from topics.storage.segments.segment import Segment
 from topics.storage.snapshot import SnapshotWriter, read_snapshot
+from topics.storage.snapshot_chain import read_chain
 from topics.storage.snapshot_lines import (
     AppLine,
+    GoneLine,
     GroupPosition,
     HeadLine,
     LedgerTotals,
+    PartLine,
     QueueState,
     RouterLine,
     TopicLine,
@@ -231,6 +234,26 @@ def snapshot_file(path: Path) -> bytes:
     return path.read_bytes()
 
 
+def part_line() -> PartLine:
+    return PartLine(
+        **{**msgspec.structs.asdict(head_line()), "id": 9},
+        after=(7, f"{int.from_bytes(golden('snapshot.bin')[16:24], 'little'):016x}"),
+    )
+
+
+GONE_LINE = GoneLine(topics=[11], routers=["c->d"], apps=["old"])
+
+
+def part_file(path: Path) -> bytes:
+    file = RealFs().open(str(path), write=True, create=True)
+    writer = SnapshotWriter(file, part_line(), GONE_LINE)
+    assert list(writer.add([topic_line(), ROUTER_LINE, APP_LINE])) == []
+    for _ in writer.finish():
+        pass
+    file.close()
+    return path.read_bytes()
+
+
 def golden(name: str) -> bytes:
     return (GOLDEN / name).read_bytes()
 
@@ -344,9 +367,30 @@ def test_a_stage_is_still_read_from_what_was_written(name: str, tmp_path: Path) 
     assert list_stages(RealFs(), str(tmp_path)).stages == [stage.info]
 
 
+def test_the_part_of_a_snapshot_is_still_written_as_it_always_was(tmp_path: Path) -> None:
+    assert part_file(tmp_path / "s") == golden("snapshot-part.bin")
+
+
+def test_the_part_of_a_snapshot_is_still_read_from_what_was_written(tmp_path: Path) -> None:
+    meta = tmp_path / "meta"
+    meta.mkdir()
+    (meta / "snapshot.0007.bin").write_bytes(golden("snapshot.bin"))
+    (meta / "snapshot.0009.bin").write_bytes(golden("snapshot-part.bin"))
+    chain = read_chain(RealFs(), str(tmp_path), 9, STORE_ID, present=[7, 9])
+    assert chain.numbers == [7, 9]
+    assert chain.snapshot.head == part_line()
+    assert chain.snapshot.gone == GONE_LINE
+    assert chain.snapshot.topics == [topic_line()]
+    assert chain.snapshot.routers == [ROUTER_LINE]
+    assert chain.snapshot.apps == [APP_LINE]
+
+
 def test_identity_files_are_still_written_as_they_always_were() -> None:
     store = identity.new_format(STORE_ID, created_ms=TS)
     assert identity.encode_format(store) == golden("FORMAT")
     assert identity.decode_format(golden("FORMAT"), file="FORMAT") == store
+    parted = identity.with_parts(store)
+    assert identity.encode_format(parted) == golden("FORMAT-parts")
+    assert identity.decode_format(golden("FORMAT-parts"), file="FORMAT") == parted
     assert identity.encode_current(1024, 5) == golden("CURRENT")
     assert identity.encode_cold_marker(STORE_ID) == golden("topics-cold")

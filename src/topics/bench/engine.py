@@ -16,7 +16,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from topics.bench import appending, growth, memory, program, reading, starting
+from topics.bench import appending, checkpoints, growth, memory, program, reading, starting
 from topics.bench.bench import Row
 
 ROWS: dict[str, Row] = {
@@ -31,6 +31,7 @@ ROWS: dict[str, Row] = {
     "memory": memory.per_record,
     "memory-tags": memory.tags,
     "memory10m": memory.opened,
+    "checkpoint": checkpoints.one_changed_record,
     "flat": growth.flatness,
 }
 

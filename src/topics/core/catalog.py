@@ -53,6 +53,7 @@ class Catalog:
     def __init__(self, *, max_keys: int, history: Callable[[int], History]) -> None:
         self.by_id: dict[int, Topic] = {}
         self.by_name: dict[str, Topic] = {}
+        self.expiring: set[int] = set()  # ids of topics with a time to live
         self.routers = Routers()
         self.apps: dict[str, App] = {}
         self.next_topic_id = 1
@@ -86,6 +87,7 @@ class Catalog:
         self.by_id[topic.id] = topic
         self.next_topic_id = max(self.next_topic_id, topic.id + 1)
         self.bytes += topic.bytes
+        self._note_ttl(topic)
         holder = self.by_name.get(topic.name)
         if holder is None or holder.id < topic.id:
             self.by_name[topic.name] = topic
@@ -116,6 +118,14 @@ class Catalog:
                     before = topic.bytes
                     _apply_to(topic, fact, generation)
                     self.bytes += topic.bytes - before
+                    if isinstance(fact, ConfigUpdated):
+                        self._note_ttl(topic)
+
+    def _note_ttl(self, topic: Topic) -> None:
+        if topic.config.ttl_ms:
+            self.expiring.add(topic.id)
+        else:
+            self.expiring.discard(topic.id)
 
     def _create(self, fact: TopicCreated) -> None:
         self.next_topic_id = max(self.next_topic_id, fact.topic_id + 1)
@@ -127,6 +137,7 @@ class Catalog:
         if topic is None:
             return
         self.bytes -= topic.bytes
+        self.expiring.discard(topic.id)
         if self.by_name.get(topic.name) is topic:
             del self.by_name[topic.name]
             if self._names is not None:

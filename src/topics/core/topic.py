@@ -548,10 +548,16 @@ class Topic:
         self.ages = Ages()
         self.forget_leases()
 
-    def forget_leases(self) -> None:
-        """Restart of a queue without durable leases: every live job is as if never handed out."""
-        if self.leases is not None:
-            self.leases = LeaseBook()
+    def forget_leases(self) -> bool:
+        """Restart of a queue without durable leases: every live job is as if never handed out.
+
+        Whether there was anything to forget.
+        """
+        if self.leases is None:
+            return False
+        was_used = self.leases.claim_cursor > SEQ_BASE or self.leases.dead_lettered > 0
+        self.leases = LeaseBook()
+        return was_used
 
     # Deleting
 

@@ -12,16 +12,24 @@ from itertools import islice
 import msgspec
 
 from topics.core.ages import Ages
+from topics.core.catalog import App
 from topics.core.facts import SeqSkipped
 from topics.core.keys import KeyEntry
 from topics.core.leases import Lease, LeaseBook
+from topics.core.routers import Router
 from topics.core.runs import KindRuns, RunSet
 from topics.core.seqset import SeqSet
 from topics.core.tail import Tail
 from topics.core.topic import SEQ_BASE, Ledger, Topic
 from topics.engine.history import Resident, SegmentHistory
 from topics.storage.segments.segment import ActiveSegment, Segment
-from topics.storage.snapshot_lines import LedgerTotals, QueueState, TopicLine
+from topics.storage.snapshot_lines import (
+    AppLine,
+    LedgerTotals,
+    QueueState,
+    RouterLine,
+    TopicLine,
+)
 
 STEP_RUNS = 2048
 
@@ -168,6 +176,22 @@ def listed(runs: Iterator[tuple[int, int]]) -> Generator[None, None, list[tuple[
         found += some
         yield
     return found
+
+
+def router_line(router: Router) -> RouterLine:
+    """A router as it is now."""
+    return RouterLine(**msgspec.structs.asdict(router))
+
+
+def app_line(name: str, app: App) -> AppLine:
+    """A staging app as it is now."""
+    return AppLine(
+        name=name,
+        epoch=app.epoch,
+        result=msgspec.Raw(app.result),
+        last_use_ms=app.last_use_ms,
+        owner=app.owner.hex(),
+    )
 
 
 def with_segments(

@@ -1,11 +1,11 @@
 """The checkpoint: records move from the log to segments, state moves into a snapshot, old log goes.
 
     barrier     a durable frame on every shard; what lies before it is in the capture
-    capture     each topic's state, and which of its records still have to reach a segment
+    capture     state of the topics that changed, and what of it still has to reach a segment
     sync        deletes in the capture are durable before their bytes change on disk
     segments    captured records are appended, delete bytes written, all of it synced
     mark        a durable frame on every shard says what the segments now hold
-    snapshot    a new file, durable and named before any older one may go
+    snapshot    a new file, durable and named before any older one may go    `snapshots`
     trim        snapshots but the newest two, log files below the older of the two, dead segments
 
 Any error gives the attempt up: nothing is trimmed, records stay readable from the log, and bytes
@@ -28,33 +28,36 @@ import msgspec
 from topics.core.facts import CheckpointEntry, CheckpointMarked, Evicted
 from topics.core.tail import Tail
 from topics.core.topic import Topic
+from topics.engine.aging import Aging
 from topics.engine.capture import (
     STEP_RUNS,
     Capture,
+    app_line,
     capture,
     deleted_runs,
     give_back,
     listed,
+    router_line,
     with_segments,
 )
 from topics.engine.effects import PAUSE, Gate, Io, Op, run, stepwise
 from topics.engine.history import Resident, SegmentHistory
 from topics.engine.kernel import Kernel
+from topics.engine.snapshots import Body, Snapshots, Track
 from topics.engine.tail_reading import fetch_slots
-from topics.engine.trimming import Trimmer
+from topics.engine.trimming import Kept, Trimmer
 from topics.storage import layout
 from topics.storage.crashpoints import crashpoint
 from topics.storage.frames import verify
-from topics.storage.fs import TMP_SUFFIX, File, Fs
 from topics.storage.segments.flips import flip
 from topics.storage.segments.repair import put_aside
 from topics.storage.segments.segment import AnySegment, SegmentSettings
 from topics.storage.segments.store import SegmentStore
 from topics.storage.segments.writer import Slice, Written, append_records, sync_written
-from topics.storage.snapshot import SnapshotWriter
+from topics.storage.snapshot_chain import Changed, SnapshotFile
 from topics.storage.snapshot_lines import (
     AppLine,
-    BodyLine,
+    GoneLine,
     GroupPosition,
     HeadLine,
     RouterLine,
@@ -79,23 +82,41 @@ FEW_PIECES = 2
 class Identity(msgspec.Struct, frozen=True):
     """What every snapshot repeats of its store."""
 
-    data_dir: str
     store_id: bytes
     generation: int
     shards: int
+
+
+class Seized(msgspec.Struct):
+    """What a checkpoint captured: of everything, or of what changed since `source`."""
+
+    source: Track | None = None
+    dirty: set[int] = msgspec.field(default_factory=set)  # topics, as marked since the last one
+    captures: list[Capture] = msgspec.field(default_factory=list)
+    routers: list[RouterLine] = msgspec.field(default_factory=list)
+    apps: list[AppLine] = msgspec.field(default_factory=list)
+    gone: GoneLine = msgspec.field(default_factory=lambda: GoneLine(topics=[], routers=[], apps=[]))
+    agnostic_lfn: int = 0
 
 
 class Checkpointer:
     """Runs checkpoints one at a time. `trimmer` knows which files older snapshots still need."""
 
     def __init__(
-        self, kernel: Kernel, fs: Fs, identity: Identity, trimmer: Trimmer, *, snapshot_id: int
+        self,
+        kernel: Kernel,
+        identity: Identity,
+        trimmer: Trimmer,
+        snapshots: Snapshots,
+        *,
+        snapshot_id: int,
     ) -> None:
         assert kernel.segments is not None
         self._kernel = kernel
-        self._fs = fs
         self._identity = identity
         self._trimmer = trimmer
+        self._snapshots = snapshots
+        self._aging = Aging(kernel.catalog)
         self._store: SegmentStore = kernel.segments
         self.snapshot_id = snapshot_id  # of the newest one
 
@@ -107,40 +128,77 @@ class Checkpointer:
     def checkpoint(self) -> Op[None]:
         """One whole checkpoint; raises `Internal` or `OSError` when it was given up."""
         kernel = self._kernel
-        captures: list[Capture] = []
-        dirty: set[int] = set()
+        seized: Seized | None = None
         try:
             positions = yield from self._barrier()
             crashpoint("ckpt.barrier")
-            dirty, kernel.dirty = kernel.dirty, set()
-            captures, routers, agnostic_lfn = yield from self._capture()
+            seized = yield from self._capture()
+            captures = seized.captures
             yield from self._sync_log()
             yield from self._write_segments(captures)
             lines = yield from self._finished_lines(captures)
             yield from self._mark(lines)
             crashpoint("ckpt.mark")
-            head = self._head(positions, agnostic_lfn)
-            yield from self._write_snapshot(head, [*lines, *routers, *self._app_lines()])
+            head = self._head(positions, seized.agnostic_lfn)
+            body = Body(seized.source, [*lines, *seized.routers, *seized.apps], seized.gone)
+            files = yield from self._snapshots.write(head, body)
         except BaseException:
-            kernel.dirty |= dirty
-            for captured in captures:
-                give_back(captured)
+            if seized is not None:
+                self._give_back(seized.captures, seized.dirty)
             raise
         finally:
             kernel.arenas.let_go()
         self.snapshot_id = head.id
         yield from _each(captures, _let_go)
-        yield from self._trimmer.trim(head, lines)
+        kept = yield from self._keep(head, files, seized.source, lines, seized.gone)
+        yield from self._trimmer.trim(kept)
+
+    def _give_back(self, captures: list[Capture], dirty: set[int]) -> None:
+        self._kernel.dirty |= dirty
+        for captured in captures:
+            give_back(captured)
+
+    def _keep(
+        self,
+        head: HeadLine,
+        files: tuple[SnapshotFile, ...],
+        source: Track | None,
+        lines: list[TopicLine],
+        gone: GoneLine,
+    ) -> Op[Kept]:
+        """Note what the new snapshot needs on disk, which is what its source needed but for
+        what changed."""
+        snapshots, trimmer = self._snapshots, self._trimmer
+        if source is None:
+            kept = Kept()
+            trimmer.forget_all()
+        else:
+            kept = source.kept if source is snapshots.older else source.kept.copy()
+        snapshots.older = None  # until everything is noted nothing may be built on it
+
+        def enter(line: TopicLine) -> None:
+            kept.put(line)
+            trimmer.note(line)
+
+        yield from _each(lines, enter)
+        for topic_id in gone.topics:
+            kept.remove(topic_id)
+            trimmer.forget(topic_id)
+        kept.stand_at(head, [file.number for file in files])
+        snapshots.advance(files, kept)
+        return kept
 
     # Barrier and capture
 
     def _barrier(self) -> Op[list[GroupPosition]]:
         """A durable frame on every shard; its end is where replay may begin."""
         kernel = self._kernel
-        for count, topic in enumerate(list(kernel.catalog), 1):
+        by_id = kernel.catalog.by_id
+        for count, topic_id in enumerate(kernel.dirty | kernel.catalog.expiring, 1):
             if count % TOPICS_BETWEEN_PAUSES == 0:
                 yield PAUSE
-            if topic.id not in kernel.catalog.by_id:
+            topic = by_id.get(topic_id)
+            if topic is None:
                 continue  # dropped in the meantime
             yield from kernel.retain(topic)
             if topic.ttl_hi > topic.ttl_logged_hi:
@@ -168,37 +226,76 @@ class Checkpointer:
             submission.last_lfn,
         )
 
-    def _capture(self) -> Op[tuple[list[Capture], list[RouterLine], int]]:
-        """All topics and routers. Routers stand still meanwhile: a pass that copied a record
-        behind its source's capture would rest on one that the segments may not hold."""
+    def _capture(self) -> Op[Seized]:
+        """Topics and routers that changed. Routers stand still meanwhile: a pass that copied a
+        record behind its source's capture would rest on one that the segments may not hold.
+
+        Which topics changed is settled once no pass is under way: one that came in between would
+        be in its topic's capture, but not in the position of its router.
+        """
         kernel = self._kernel
         gate = kernel.standstill = Gate()
-        captures: list[Capture] = []
+        seized = Seized()
         try:
             for submission in tuple(kernel.passes):
                 if not submission.done:
                     yield submission
             yield from kernel.sections.landed()
             kernel.arenas.hold()
-            for count, topic in enumerate(list(kernel.catalog), 1):
-                if topic.id not in kernel.catalog.by_id:
-                    continue  # dropped during a pause
-                shard = kernel.committer.shard_of(topic.id)
-                kernel.forget_ages(topic)
-                lfn = kernel.applied.get(shard, 0)
-                captures.append(capture(topic, lfn=lfn, running_ms=kernel.running_ms()))
+            seized.dirty, kernel.dirty = kernel.dirty | kernel.ahead | self._aged(), set()
+            self._snapshots.note(Changed(topics=seized.dirty))
+            seized.source = self._snapshots.source()
+            for count, topic_id in enumerate(self._wanted(seized.source), 1):
+                self._capture_topic(seized, topic_id)
                 if count % TOPICS_BETWEEN_PAUSES == 0:
                     yield PAUSE
                     yield from kernel.sections.landed()
-            routers = self._router_lines()
+            self._capture_others(seized)
         except BaseException:
-            for captured in captures:
-                give_back(captured)
+            self._give_back(seized.captures, seized.dirty)
             raise
         finally:
             kernel.standstill = None
             gate.open()
-        return captures, routers, kernel.applied.get(0, 0)
+        return seized
+
+    def _aged(self) -> set[int]:
+        """Topics without news whose growing segment is to be sealed for its age."""
+        limit = self._kernel.settings.segment_max_age_ms
+        return self._aging.due(self._kernel.clock.now_ms() - limit) if limit else set()
+
+    def _wanted(self, source: Track | None) -> list[int]:
+        return list(self._kernel.catalog.by_id) if source is None else sorted(source.lacks.topics)
+
+    def _capture_topic(self, seized: Seized, topic_id: int) -> None:
+        kernel = self._kernel
+        topic = kernel.catalog.by_id.get(topic_id)
+        if topic is None:  # dropped, perhaps during a pause
+            seized.gone.topics.append(topic_id)
+            return
+        shard = kernel.committer.shard_of(topic_id)
+        kernel.forget_ages(topic)
+        lfn = kernel.applied.get(shard, 0)
+        seized.captures.append(capture(topic, lfn=lfn, running_ms=kernel.running_ms()))
+
+    def _capture_others(self, seized: Seized) -> None:
+        """Routers and apps, and the last frame about them, in one step."""
+        kernel, source = self._kernel, seized.source
+        routers, apps = kernel.catalog.routers.by_name, kernel.catalog.apps
+        changed = Changed(routers=kernel.dirty_routers, apps=kernel.dirty_apps)
+        kernel.dirty_routers, kernel.dirty_apps = set(), set()
+        self._snapshots.note(changed)
+        for name in routers if source is None else sorted(source.lacks.routers):
+            if name in routers:
+                seized.routers.append(router_line(routers[name]))
+            else:
+                seized.gone.routers.append(name)
+        for name in apps if source is None else sorted(source.lacks.apps):
+            if name in apps:
+                seized.apps.append(app_line(name, apps[name]))
+            else:
+                seized.gone.apps.append(name)
+        seized.agnostic_lfn = kernel.applied.get(0, 0)
 
     def _sync_log(self) -> Op[None]:
         committer = self._kernel.committer
@@ -232,6 +329,7 @@ class Checkpointer:
         def absorb(captured: Capture) -> None:
             _absorb(captured, by_topic.get(captured.topic.id))
             self._free_memory(captured.topic)
+            self._aging.note(captured.topic)
 
         yield from _each(captures, absorb)
 
@@ -390,43 +488,6 @@ class Checkpointer:
             agnostic_lfn=agnostic_lfn,
             last_lease_id=kernel.catalog.lease_floor,
         )
-
-    def _write_snapshot(self, head: HeadLine, body: list[BodyLine]) -> Op[None]:
-        fs = self._fs
-        path = layout.snapshot_path(self._identity.data_dir, head.id)
-        meta = path.rsplit("/", 1)[0]
-        temporary = path + TMP_SUFFIX
-        file: File = yield Io(lambda: fs.open(temporary, write=True, create=True, truncate=True))
-        try:
-            writer = SnapshotWriter(file, head)
-            yield from stepwise(writer.add(body))
-            yield from stepwise(writer.finish())
-            crashpoint("snap.tmp")
-            yield Io(file.fsync)
-        finally:
-            file.close()
-        crashpoint("snap.synced")
-        yield Io(lambda: fs.rename(temporary, path))
-        crashpoint("snap.renamed")
-        yield Io(lambda: fs.sync_dir(meta))
-        crashpoint("snap.dirsynced")
-
-    def _router_lines(self) -> list[RouterLine]:
-        return [
-            RouterLine(**msgspec.structs.asdict(router)) for router in self._kernel.catalog.routers
-        ]
-
-    def _app_lines(self) -> list[AppLine]:
-        return [
-            AppLine(
-                name=name,
-                epoch=app.epoch,
-                result=msgspec.Raw(app.result),
-                last_use_ms=app.last_use_ms,
-                owner=app.owner.hex(),
-            )
-            for name, app in self._kernel.catalog.apps.items()
-        ]
 
 
 def _each(items: Sequence[T], do: Callable[[T], R]) -> Op[list[R]]:

@@ -342,6 +342,7 @@ class Forwarder:
         router.forwarded_total = submission.fact.forwarded_total
         self._signed.passed(router, submission.fact, dest.head)
         kernel.dirty.add(dest.id)
+        kernel.dirty_routers.add(router.name)
         if not kernel.is_logged(dest):
             kernel.arenas.release(dest.id, dest.earliest)
         elif kernel.derived_bytes >= kernel.settings.checkpoint_bytes:

@@ -12,7 +12,15 @@ from functools import partial
 
 from topics.core.ages import Ages
 from topics.core.catalog import Catalog
-from topics.core.facts import CheckpointMarked, Evicted, Fact, LeaseChanged
+from topics.core.facts import (
+    CheckpointMarked,
+    Evicted,
+    Fact,
+    LeaseChanged,
+    RouterCreated,
+    RouterDropped,
+    TopicDropped,
+)
 from topics.core.topic import Topic
 from topics.engine.arenas import Arenas
 from topics.engine.clock import Clock
@@ -85,7 +93,13 @@ class Kernel:
         self.derived_bytes = 0 if segments is None else arenas.total
         self.catch_up: Callable[[Topic], Op[None]] = _nothing_feeds
         self.chores: list[Callable[[], Op[None]]] = []  # small work due at every poll
-        self.dirty: set[int] = set()  # topics with records or state no checkpoint holds
+        # What no checkpoint holds: topics by id, routers and apps by name. A mark that is missing
+        # is a change that a restart does not find again, once its log file has been let go.
+        self.dirty: set[int] = set()
+        self.dirty_routers: set[str] = set()
+        self.dirty_apps: set[str] = set()
+        # Topics with ages, which only grow: a snapshot that is written tells all of them anew.
+        self.ahead = {topic.id for topic in catalog if len(topic.ages)}
         self._started = clock.monotonic()
         self.on_dropped: list[Callable[[int], None]] = []  # told of the id of a dropped topic
 
@@ -180,7 +194,9 @@ class Kernel:
     def forget(self, topic: Topic) -> None:
         """A topic is gone, and with it what is kept beside its state."""
         self.arenas.forget(topic.id)
-        self.dirty.discard(topic.id)
+        if self.in_memory:
+            self.dirty.discard(topic.id)  # else a checkpoint takes it out of the snapshot
+        self.ahead.discard(topic.id)
         self._rests.pop(topic.id, None)
 
     def all_applied(self, topic: Topic) -> Op[None]:
@@ -276,7 +292,20 @@ class Kernel:
     def apply(self, facts: Sequence[Fact]) -> None:
         """Publish facts that need no log: the topic lives in memory only."""
         for fact in facts:
-            self.catalog.apply(fact, generation=self.generation)
+            self._publish_fact(fact)
+
+    def _publish_fact(self, fact: Fact) -> None:
+        match fact:
+            case RouterCreated() | RouterDropped():
+                self.dirty_routers.add(fact.name)
+            case TopicDropped():
+                self.dirty_routers.update(self.catalog.routers.touching(fact.topic_id))
+            case _:
+                pass
+        self.catalog.apply(fact, generation=self.generation)
+        topic_id = getattr(fact, "topic_id", 0)
+        if topic_id:
+            self.dirty.add(topic_id)
 
     def _apply(self, submission: Submission) -> None:
         assert isinstance(submission, FactSubmission)
@@ -289,10 +318,7 @@ class Kernel:
     def _publish(self, submission: FactSubmission) -> None:
         self.applied[submission.shard] = submission.last_lfn
         for fact in submission.facts:
-            self.catalog.apply(fact, generation=self.generation)
-            topic_id = getattr(fact, "topic_id", 0)
-            if topic_id:
-                self.dirty.add(topic_id)
+            self._publish_fact(fact)
 
     # Retention
 
@@ -328,12 +354,14 @@ class Kernel:
         running_ms = self.running_ms()
         if topic.ages.note(topic.head, running_ms):
             self.dirty.add(topic.id)
+            self.ahead.add(topic.id)
         return topic.ages.through(running_ms - age_ms)
 
     def forget_ages(self, topic: Topic) -> None:
         """Once the clock has come to the times of a topic, they tell how old its records are."""
         if len(topic.ages) and not topic.is_ahead_of(self.clock.now_ms()):
             topic.ages = Ages()
+            self.ahead.discard(topic.id)
 
     def running_ms(self) -> int:
         """How long this run has lasted, however the wall clock was set meanwhile."""

@@ -382,6 +382,7 @@ class Lander:
             kernel.catalog.apply(piece.run, generation=kernel.generation)
         kernel.catalog.pending_bytes -= landing.nbytes
         kernel.catalog.apply(landing.fact, generation=kernel.generation)
+        kernel.dirty_apps.add(landing.fact.app)
         for topic in landing.topics:
             kernel.dirty.add(topic.id)
             if kernel.in_memory:

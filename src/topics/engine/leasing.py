@@ -53,6 +53,7 @@ def log_leases(
     """
     if not leases or not leaves_traces(kernel, topic):
         return
+    kernel.dirty.add(topic.id)
     size = EVENT_BYTES * len(leases)
     if not kernel.committer.room(kernel.committer.shard_of(topic.id), size):
         return

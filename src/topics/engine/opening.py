@@ -24,6 +24,7 @@ from topics.engine.recovery import (
 )
 from topics.engine.settings import EngineSettings
 from topics.engine.shelf import open_shelf
+from topics.engine.snapshots import resume_snapshots
 from topics.engine.trimming import Kept, Trimmer
 from topics.engine.upkeep import Upkeep
 from topics.errors import Internal, RefusedToOpen
@@ -180,9 +181,15 @@ def _start(fs: Fs, entered: directory.Directory, found: Found, opening: Opening)
     except BaseException:
         _abandon(kernel.committer)
         raise
-    trimmer = _trimmer(fs, entered.path, found, generation)
-    identity = Identity(entered.path, generation.store_id, generation.number, shards)
-    checkpointer = Checkpointer(kernel, fs, identity, trimmer, snapshot_id=found.snapshot_number)
+    newest = _kept(found)
+    trimmer = _trimmer(fs, entered.path, found, generation, newest)
+    checkpointer = Checkpointer(
+        kernel,
+        Identity(generation.store_id, generation.number, shards),
+        trimmer,
+        resume_snapshots(found, newest, shards=shards),
+        snapshot_id=found.snapshot_number,
+    )
     kernel.must_checkpoint = _needs_checkpoint(found, shards)
     engine = Engine(
         kernel,
@@ -230,7 +237,19 @@ def _needs_checkpoint(found: Found, shards: int) -> bool:
     return moved or found.bytes_replayed > CHECKPOINT_AFTER_BYTES
 
 
-def _trimmer(fs: Fs, path: str, found: Found, generation: Generation) -> Trimmer:
+def _kept(found: Found) -> Kept | None:
+    if found.chain is None:
+        return None
+    kept = Kept()
+    kept.stand_at(found.chain.snapshot.head, found.chain.numbers)
+    for line in found.chain.snapshot.topics:
+        kept.put(line)
+    return kept
+
+
+def _trimmer(
+    fs: Fs, path: str, found: Found, generation: Generation, newest: Kept | None
+) -> Trimmer:
     shards = generation.shards
     current = {layout.group_key(shard, shards) for shard in range(shards)}
     snapshot = found.snapshot
@@ -243,7 +262,7 @@ def _trimmer(fs: Fs, path: str, found: Found, generation: Generation) -> Trimmer
         path,
         found.store,
         found.sources,
-        newest=None if snapshot is None else Kept(snapshot.head, snapshot.topics),
+        newest=newest,
         leftovers=[end for key, end in ends.items() if key not in current],
         dropped={line.id: list(line.dropped) for line in snapshot.topics} if snapshot else {},
     )

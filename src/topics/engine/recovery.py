@@ -26,7 +26,7 @@ from topics.core.facts import Fact
 from topics.core.routers import Router
 from topics.core.topic import Topic
 from topics.engine.arenas import Arenas
-from topics.engine.capture import restore
+from topics.engine.capture import restore, router_line
 from topics.engine.clock import Clock
 from topics.engine.heads import resume_head
 from topics.engine.history import ALL, Resident, SegmentHistory
@@ -46,7 +46,14 @@ from topics.storage.segments.repair import repair_all, trim
 from topics.storage.segments.segment import COLD, ActiveSegment, AnySegment, Segment
 from topics.storage.segments.store import CopyState, SegmentStore, finish
 from topics.storage.segments.tiering import check_cold_dir, claim_cold_dir, settled
-from topics.storage.snapshot import BadSnapshot, Snapshot, read_snapshot
+from topics.storage.snapshot import BadSnapshot, Snapshot
+from topics.storage.snapshot_chain import (
+    BrokenChain,
+    Chain,
+    Changed,
+    list_snapshots,
+    read_chain,
+)
 from topics.storage.snapshot_lines import GroupPosition, TopicLine
 from topics.storage.sources import Sources, WalSource
 from topics.storage.wal.groups import discover
@@ -69,7 +76,9 @@ class Found(msgspec.Struct):
     store: SegmentStore
     arenas: Arenas  # records that were rebuilt and are in no file yet
     snapshot: Snapshot | None = None
+    chain: Chain | None = None  # the files of that snapshot
     snapshot_number: int = 0  # highest number seen, valid or not
+    changed: Changed = msgspec.field(default_factory=Changed)  # since the snapshot
     bad_snapshots: list[str] = msgspec.field(default_factory=list)
     scans: list[GroupScan] = msgspec.field(default_factory=list)
     owed: list[Fact] = msgspec.field(default_factory=list)  # what the new generation logs first
@@ -164,7 +173,10 @@ def _find(found: Found, settings: EngineSettings, clock: Clock, progress: Progre
         _load_snapshot(found, clock.now_ms())
         crashpoint("rec.snapshot")
         _require_cold_dir(found)
-        _scan(found, progress, salvage=settings.wal_repair == "salvage")
+        try:
+            _scan(found, progress, salvage=settings.wal_repair == "salvage")
+        except RefusedToOpen as error:
+            raise _explained(found, error) from error
         crashpoint("rec.scan")
         replay = _replay(found, settings, progress)
         _require_cold_dir(found)
@@ -190,27 +202,26 @@ def _find(found: Found, settings: EngineSettings, clock: Clock, progress: Progre
 
 def _load_snapshot(found: Found, now_ms: int) -> None:
     meta = f"{found.path}/{layout.META}"
-    names = found.fs.listdir(meta) if found.fs.exists(meta) else []
-    numbers = sorted((n for n in map(layout.parse_snapshot, names) if n is not None), reverse=True)
+    numbers = sorted(list_snapshots(found.fs, found.path), reverse=True)
     found.snapshot_number = max(numbers, default=0)
     for number in numbers:
         path = layout.snapshot_path(found.path, number)
         if path in found.bad_snapshots:
             continue
         try:
-            found.snapshot = read_snapshot(found.fs, path, found.format.id_bytes)
+            found.chain = read_chain(
+                found.fs, found.path, number, found.format.id_bytes, present=numbers
+            )
+            found.snapshot = found.chain.snapshot
             break
         except BadSnapshot as error:
             found.bad_snapshots.append(path)
+            if isinstance(error, BrokenChain) and error.number in numbers:
+                found.bad_snapshots.append(layout.snapshot_path(found.path, error.number))
             found.warnings.append(f"{path} is not a valid snapshot ({error}); an older one serves")
     if found.snapshot is None:
-        if layout.TRIMMED in names:
-            raise RefusedToOpen(
-                "metadata_lost",
-                message=f"{meta} has no valid snapshot and the log alone is not complete; "
-                "restore a snapshot",
-                file=meta,
-            )
+        if found.fs.exists(f"{meta}/{layout.TRIMMED}"):
+            raise _no_snapshot(meta)
         return
     head = found.snapshot.head
     found.catalog.next_topic_id = head.next_topic_id
@@ -225,6 +236,24 @@ def _load_snapshot(found: Found, now_ms: int) -> None:
         found.catalog.apps[app.name] = App(
             app.epoch, bytes(app.result), app.last_use_ms, bytes.fromhex(app.owner)
         )
+
+
+def _no_snapshot(meta: str) -> RefusedToOpen:
+    return RefusedToOpen(
+        "metadata_lost",
+        message=f"{meta} has no valid snapshot and the log alone is not complete; "
+        "restore a snapshot",
+        file=meta,
+    )
+
+
+def _explained(found: Found, error: RefusedToOpen) -> RefusedToOpen:
+    """The log is kept for the newest two snapshots only: behind those it misses nothing."""
+    newest = sorted(list_snapshots(found.fs, found.path))[-2:]
+    is_older = found.snapshot is not None and found.snapshot.head.id not in newest
+    if is_older and error.reason in {"wal_missing", "wal_short"}:
+        return _no_snapshot(f"{found.path}/{layout.META}")
+    return error
 
 
 def _restore_topic(found: Found, line: TopicLine, now_ms: int) -> None:
@@ -333,6 +362,8 @@ def _replay(found: Found, settings: EngineSettings, progress: Progress) -> Repla
 def _reconcile(found: Found, replay: Replay, clock: Clock) -> None:
     found.owed += replay.repaired
     found.warnings += [made.warning for made in replay.recreated]
+    found.changed.topics |= replay.changed
+    _note_changed(found)
     boot_ids = _boot_ids(found, replay)
     ours = found.fs.boot_id()
     for topic in list(found.catalog):
@@ -349,20 +380,25 @@ def _reconcile(found: Found, replay: Replay, clock: Clock) -> None:
         )
         if owed is not None:
             found.owed.append(owed)
+        if owed is not None or topic.config.durability == "ephemeral":
+            found.changed.topics.add(topic.id)
         _check_segments(found, topic, history)
-        _resume_leases(topic)
+        if _resume_leases(topic):
+            found.changed.topics.add(topic.id)
     found.catalog.bytes = sum(topic.bytes for topic in found.catalog)
     for topic in replay.graveyard.values():
         if found.fs.exists(layout.topic_dir(found.path, topic.id)):
             found.warnings.append(f"topic {topic.name!r} was dropped; its files will be removed")
 
 
-def _resume_leases(topic: Topic) -> None:
+def _resume_leases(topic: Topic) -> bool:
+    """Whether leases that the snapshot lists are over."""
     if not topic.config.leases_durable:
-        topic.forget_leases()
-    elif topic.leases is not None:
+        return topic.forget_leases()
+    if topic.leases is not None:
         leases = topic.leases
         leases.resume([seq for seq, _ in topic.sizes(1, leases.claim_cursor - 1)])
+    return False
 
 
 def _boot_ids(found: Found, replay: Replay) -> dict[int, bytes]:
@@ -394,7 +430,21 @@ def _check_segments(found: Found, topic: Topic, history: SegmentHistory) -> None
                 )
             continue
         parts.append(settled(found.store, topic.id, part) if isinstance(part, Segment) else part)
-    history.replace(parts, last=history.last)
+    if parts != history.parts:
+        found.changed.topics.add(topic.id)
+        history.replace(parts, last=history.last)
+
+
+def _note_changed(found: Found) -> None:
+    """Note which routers and apps are other than the snapshot says."""
+    snapshot, catalog = found.snapshot, found.catalog
+    routers = {line.name: line for line in snapshot.routers} if snapshot is not None else {}
+    apps = {line.name: line for line in snapshot.apps} if snapshot is not None else {}
+    now = {router.name: router_line(router) for router in catalog.routers}
+    found.changed.routers |= {
+        name for name in routers.keys() | now.keys() if routers.get(name) != now.get(name)
+    }
+    found.changed.apps |= apps.keys() | catalog.apps.keys()
 
 
 # Repair

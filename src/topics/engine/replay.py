@@ -90,6 +90,7 @@ class Replay:
         self.repaired: list[Fact] = []  # what salvage decided, to be logged by the new run
         self.recreated: list[Recreated] = []  # topics that salvage made again
         self.boot_ids: dict[int, bytes] = {}  # per topic: of the run that last logged for it
+        self.changed: set[int] = set()  # topics that are other than the snapshot says
         self.graveyard: dict[int, Topic] = {}
         self.doubts = Doubts(contained.holds, (router.dest_id for router in catalog.routers))
 
@@ -125,8 +126,8 @@ class Replay:
         for topic in self._catalog:
             if topic.config.durability == "ephemeral":
                 restart_ephemeral(topic)
-            elif not topic.config.leases_durable:
-                topic.forget_leases()
+            elif not topic.config.leases_durable and topic.forget_leases():
+                self.changed.add(topic.id)
 
     def _run_generation(self, number: int, parts: list[GenerationScan]) -> None:
         agnostic: list[Fact] = []
@@ -168,6 +169,7 @@ class Replay:
         if topic_id in self._dropped and not isinstance(fact, TopicCreated | TopicDropped):
             return  # its files may be gone already; what others need of it is indexed
         self.boot_ids[topic_id] = boot_id
+        self.changed.add(topic_id)
         match fact:
             case Appended():
                 assert topic is not None
@@ -224,6 +226,7 @@ class Replay:
             taken=self._catalog.by_name,
         )
         for made in self.recreated:
+            self.changed.add(made.fact.topic_id)
             self._catalog.apply(made.fact, generation=0)
             if made.may_be_volatile:
                 self.doubts.leave_volatile(self._catalog.by_id[made.fact.topic_id])
@@ -264,6 +267,7 @@ class Replay:
                 continue
             self.doubts.settle(topic_id, generation)
             if topic.config.durability != "ephemeral" and head > topic.head:
+                self.changed.add(topic_id)
                 self._gap(topic, head + 1)
 
     def _gap(self, topic: Topic, first_seq: int) -> None:
@@ -315,6 +319,7 @@ class Replay:
         if missing:
             batches = self._originals.staged(fact)
             for topic, first, _ in missing:
+                self.changed.add(topic.id)
                 run = self._copier.staged_run(topic, fact, batches[topic.name], first)
                 following = self._following(topic, run)
                 if following is not None:
@@ -326,6 +331,8 @@ class Replay:
             topic = self._catalog.by_id.get(topic_id)
             if topic is None:
                 continue
+            if topic.reserved != head:
+                self.changed.add(topic_id)
             topic.reserved = head
             if topic.config.durability == "ephemeral":
                 topic.apply_skipped(

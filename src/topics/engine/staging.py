@@ -313,6 +313,7 @@ class Staging:
                 f"{app!r} has committed; use the next number, or another app"
             )
         known.last_use_ms = max(known.last_use_ms, self._kernel.clock.now_ms())
+        self._kernel.dirty_apps.add(app)
         return known if epoch == known.epoch else None
 
     # Time
@@ -381,6 +382,7 @@ class Staging:
         if self._kernel.clock.now_ms() - app.last_use_ms > self._kernel.settings.stage_app_ttl_ms:
             del self._kernel.catalog.apps[name]
             self._apps.forget(name)
+            self._kernel.dirty_apps.add(name)
 
     def release(self, generation: int, agnostic_lfn: int) -> Op[None]:
         """Both kept snapshots contain the log of shard 0 up to here: let committed files go."""

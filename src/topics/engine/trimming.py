@@ -8,7 +8,7 @@ removed stays for the next time.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 
@@ -25,14 +25,47 @@ from topics.storage.sources import Sources, WalSource
 class Kept:
     """What a snapshot on disk still needs, or no longer does."""
 
-    def __init__(self, head: HeadLine, lines: list[TopicLine]) -> None:
-        self.id = head.id
+    def __init__(self) -> None:
+        self.files: frozenset[int] = frozenset()  # numbers
+        self.generation = 0
+        self.agnostic_lfn = 0
+        self.groups: dict[str, GroupPosition] = {}
+        self.topic_ids: set[int] = set()
+        # By topic the first seqs of its segments, for topics that have any.
+        self.dropped: dict[int, frozenset[int]] = {}
+        self.sealed: dict[int, frozenset[int]] = {}
+
+    def copy(self) -> Kept:
+        other = Kept()
+        other.topic_ids = set(self.topic_ids)
+        other.dropped, other.sealed = dict(self.dropped), dict(self.sealed)
+        return other
+
+    def stand_at(self, head: HeadLine, files: Iterable[int]) -> None:
+        """The snapshot reaches so far, and these are its files."""
+        self.files = frozenset(files)
         self.generation = head.generation
         self.agnostic_lfn = head.agnostic_lfn
         self.groups = {position.key: position for position in head.groups}
-        self.topic_ids = {line.id for line in lines}
-        self.dropped = {(line.id, first) for line in lines for first, _ in line.dropped}
-        self.sealed = {(line.id, seg.first) for line in lines for seg in line.segs}
+
+    def put(self, line: TopicLine) -> None:
+        """What it says of a topic."""
+        self.topic_ids.add(line.id)
+        _set(self.dropped, line.id, frozenset(first for first, _ in line.dropped))
+        _set(self.sealed, line.id, frozenset(seg.first for seg in line.segs))
+
+    def remove(self, topic_id: int) -> None:
+        """It no longer lists a topic."""
+        self.topic_ids.discard(topic_id)
+        self.dropped.pop(topic_id, None)
+        self.sealed.pop(topic_id, None)
+
+
+def _set(table: dict[int, frozenset[int]], topic_id: int, firsts: frozenset[int]) -> None:
+    if firsts:
+        table[topic_id] = firsts
+    else:
+        table.pop(topic_id, None)
 
 
 class Trimmer:
@@ -56,7 +89,7 @@ class Trimmer:
         self._dropped = dropped
         self._trimmed = fs.exists(f"{data_dir}/{layout.META}/{layout.TRIMMED}")
         self.log_bytes_trimmed = 0
-        self._settled: set[tuple[int, int]] = set()
+        self._settled: Mapping[int, frozenset[int]] = {}
         self.release_stages: Callable[[int, int], Op[None]] = _no_stages
 
     def leftovers(self) -> list[GroupPosition]:
@@ -76,33 +109,47 @@ class Trimmer:
 
         Only such a one may move: a snapshot in which it still grows looks for it where it grew.
         """
-        return (topic_id, first) in self._settled
+        return first in self._settled.get(topic_id, ())
 
-    def trim(self, head: HeadLine, lines: list[TopicLine]) -> Op[None]:
+    def note(self, line: TopicLine) -> None:
+        """What the new snapshot says of a topic."""
+        if line.dropped:
+            self._dropped[line.id] = list(line.dropped)
+        else:
+            self._dropped.pop(line.id, None)
+
+    def forget(self, topic_id: int) -> None:
+        """The new snapshot no longer lists a topic."""
+        self._dropped.pop(topic_id, None)
+
+    def forget_all(self) -> None:
+        """The new snapshot was made from nothing: only what it says counts."""
+        self._dropped.clear()
+
+    def trim(self, newest: Kept) -> Op[None]:
         """A new snapshot is durable: let go of what only older ones needed."""
-        older, self._newest = self._newest, Kept(head, lines)
-        self._settled = (older or self._newest).sealed
-        self._dropped = {line.id: list(line.dropped) for line in lines if line.dropped}
+        older, self._newest = self._newest, newest
+        self._settled = (older or newest).sealed
         if older is None:
             return
         try:
-            yield from self._prune_snapshots(older.id)
+            yield from self._prune_snapshots(older.files | newest.files)
             crashpoint("snap.pruned")
             for position in older.groups.values():
                 yield from self._trim_group(position)
                 yield PAUSE
             crashpoint("ckpt.trim")
             yield from self._drop_segments(older)
-            yield from self._remove_topics(older.topic_ids | self._newest.topic_ids)
+            yield from self._remove_topics(older, newest)
             yield from self.release_stages(older.generation, older.agnostic_lfn)
         except OSError:
             return  # what is left is found again by the next checkpoint
 
-    def _prune_snapshots(self, oldest_kept: int) -> Op[None]:
+    def _prune_snapshots(self, kept: Collection[int]) -> Op[None]:
         meta = f"{self._data_dir}/{layout.META}"
         numbers = [layout.parse_snapshot(name) for name in (yield Io(self._lister(meta)))]
-        gone = [n for n in numbers if n is not None and n < oldest_kept]
-        for number in gone:
+        gone = [n for n in numbers if n is not None and n not in kept]
+        for number in sorted(gone, reverse=True):  # what is left of a chain can still be read
             path = layout.snapshot_path(self._data_dir, number)
             yield Io(partial(self._fs.unlink, path))
         if gone:
@@ -167,21 +214,17 @@ class Trimmer:
     def _drop_segments(self, older: Kept) -> Op[None]:
         for topic_id, segments in list(self._dropped.items()):
             for first, last in list(segments):
-                if (topic_id, first) not in older.dropped:
+                if first not in older.dropped.get(topic_id, ()):
                     continue
                 crashpoint("drop.meta")
                 errors = yield from stepwise(drop_segment(self._store, topic_id, first))
                 if not errors:
                     segments.remove((first, last))
 
-    def _remove_topics(self, needed: set[int]) -> Op[None]:
-        names: set[str] = set()
-        for root in self._store.roots:
-            with suppress(FileNotFoundError):
-                names.update((yield Io(self._lister(f"{root}/{layout.TOPICS}"))))
-        for name in sorted(names):
-            topic_id = layout.parse_deleted_topic(name)
-            if topic_id is not None and topic_id not in needed:
+    def _remove_topics(self, older: Kept, newest: Kept) -> Op[None]:
+        retired = sorted({topic_id for _, topic_id in self._store.dropped_topics})
+        for topic_id in retired:
+            if topic_id not in older.topic_ids and topic_id not in newest.topic_ids:
                 yield from stepwise(remove_topic(self._store, topic_id))
 
 

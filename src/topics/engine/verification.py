@@ -22,6 +22,7 @@ from topics.storage.segments.segment import ActiveSegment, AnySegment, Segment
 from topics.storage.segments.store import SegmentStore
 from topics.storage.segments.tiering import check_cold_dir
 from topics.storage.snapshot import BadSnapshot, Snapshot, read_snapshot
+from topics.storage.snapshot_chain import Chain, list_snapshots, read_chain
 from topics.storage.snapshot_lines import TopicLine
 from topics.storage.stages import BadStage, list_stages, read_stage
 from topics.storage.wal.checking import check_log
@@ -68,18 +69,32 @@ def _format_is_sound(report: Report, path: str) -> bool:
 
 
 def _check_snapshots(report: Report, path: str, store_id: bytes) -> Snapshot | None:
-    """Check all; the newest sound one."""
-    meta = f"{path}/{layout.META}"
-    names = report.fs.listdir(meta) if report.fs.exists(meta) else []
-    newest: Snapshot | None = None
-    for number in sorted(n for n in map(layout.parse_snapshot, names) if n is not None):
+    """Check every file, and that the newest two snapshots are whole; the newest one that is."""
+    numbers = sorted(list_snapshots(report.fs, path), reverse=True)
+    sound: set[int] = set()
+    for number in numbers:
         file = layout.snapshot_path(path, number)
         try:
-            newest = read_snapshot(report.fs, file, store_id)
+            read_snapshot(report.fs, file, store_id)
+            sound.add(number)
         except BadSnapshot as error:
             report.wrong(file, str(error), offset=0)
         report.done_with(file)
-    return newest
+    newest: Chain | None = None
+    others = numbers
+    for _ in range(2):
+        number = max((n for n in others if n in sound), default=0)
+        if not number:
+            break
+        try:
+            chain = read_chain(report.fs, path, number, store_id, present=numbers)
+        except BadSnapshot as error:
+            report.wrong(layout.snapshot_path(path, number), str(error), offset=0)
+            others = [n for n in others if n != number]
+        else:
+            newest = newest or chain
+            others = [n for n in others if n not in chain.numbers]
+    return None if newest is None else newest.snapshot
 
 
 def _check_cold_marker(report: Report, cold_dir: str, store_id: bytes) -> None:

@@ -27,6 +27,8 @@ STORE_VERSION: Final = 3
 WAL_VERSION: Final = 3
 SEGMENT_VERSION: Final = 2
 SNAPSHOT_VERSION: Final = 4
+PARTS_VERSION: Final = 5
+"""Of the snapshot format once a store has parts: programs that know none must not open it."""
 
 _VERSIONS: Final = {
     "store": STORE_VERSION,
@@ -34,6 +36,7 @@ _VERSIONS: Final = {
     "segment": SEGMENT_VERSION,
     "snapshot": SNAPSHOT_VERSION,
 }
+_ALSO_READ: Final = {"snapshot": PARTS_VERSION}
 _STORE_ID = re.compile(r"[0-9a-f]{32}")
 _CURRENT = re.compile(rb"((wal-[0-9]+\.log) ([0-9]{1,20}) )([0-9a-f]{16})\n")
 
@@ -57,6 +60,11 @@ class StoreFormat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def new_format(store_id: bytes, *, created_ms: int) -> StoreFormat:
     """The identity of a store made by this version."""
     return StoreFormat(store_id.hex(), **_VERSIONS, created_ms=created_ms)
+
+
+def with_parts(identity: StoreFormat) -> StoreFormat:
+    """The identity of the same store from its first part of a snapshot on."""
+    return msgspec.structs.replace(identity, snapshot=PARTS_VERSION)
 
 
 def store_mark(store_id: bytes) -> int:
@@ -93,7 +101,7 @@ def _insist_on_versions(line: bytes, file: str) -> None:
     except (msgspec.DecodeError, KeyError, UnicodeDecodeError) as error:
         raise _refusal(file, "it does not name the versions of the formats") from error
     for name, known in _VERSIONS.items():
-        if versions[name] != known:
+        if versions[name] not in (known, _ALSO_READ.get(name)):
             raise _refusal(
                 file,
                 f"its {name} format is version {versions[name]}, this program reads {known}; "

@@ -1,10 +1,10 @@
-"""The snapshot file, version 4: a checksummed header and a body of JSON lines.
+"""The snapshot file, version 4 or 5: a checksummed header and a body of JSON lines.
 
 Integers are little-endian.
 
     offset  size  field
          0     4  magic     "SNP1"
-         4     4  version   4
+         4     4  version   4: a whole snapshot; 5: a part (see `snapshot_chain`)
          8     8  body_len
         16     8  H64 of bytes 0 .. 15 and the body
         24        body: UTF-8, one JSON object per line (see `snapshot_lines`)
@@ -28,13 +28,14 @@ from xxhash import xxh3_64
 
 from topics.storage.checksum import h64
 from topics.storage.fs import File, Fs, read_exact, write_all
-from topics.storage.identity import SNAPSHOT_VERSION
+from topics.storage.identity import PARTS_VERSION, SNAPSHOT_VERSION
 from topics.storage.snapshot_lines import (
     AppLine,
     BodyLine,
     EndLine,
+    GoneLine,
     HeadLine,
-    Line,
+    PartLine,
     RouterLine,
     TopicLine,
     decode_line,
@@ -49,6 +50,11 @@ MAGIC: Final = b"SNP1"
 _HEAD = struct.Struct("<4sIQ")
 _U64 = struct.Struct("<Q")
 BODY_START: Final = 24
+_KINDS: Final[dict[type[BodyLine], str]] = {
+    TopicLine: "topic",
+    RouterLine: "router",
+    AppLine: "app",
+}
 
 assert _HEAD.size + _U64.size == BODY_START
 
@@ -58,34 +64,49 @@ class BadSnapshot(ValueError):
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """A whole snapshot, checked."""
+    """What a file says, checked: a whole snapshot, or a part of one if something may be gone."""
 
     head: HeadLine
     topics: list[TopicLine]
     routers: list[RouterLine]
     apps: list[AppLine]
+    gone: GoneLine | None
+    size: int
+    checksum: int
 
 
 class SnapshotWriter:
-    """Writes a snapshot into an empty file, line by line; syncing and naming it is up to others."""
+    """Writes a snapshot into an empty file, line by line; syncing and naming it is up to others.
 
-    def __init__(self, file: File, head: HeadLine) -> None:
+    A part needs `gone`, which is its second line. `checksum` is that of the finished file.
+    """
+
+    def __init__(self, file: File, head: HeadLine, gone: GoneLine | None = None) -> None:
+        assert isinstance(head, PartLine) == (gone is not None)
         self._file = file
+        self._version = SNAPSHOT_VERSION if gone is None else PARTS_VERSION
         self._buffer = bytearray()
         self._flushed = 0  # body bytes in the file
         self._sum = xxh3_64()  # of those
-        self._counts: dict[type[BodyLine], int] = {TopicLine: 0, RouterLine: 0, AppLine: 0}
-        self._put(head)
+        self._counts = {"topic": 0, "router": 0, "app": 0}
+        self.checksum = 0
+        self._put(encode_line(head))
+        if gone is not None:
+            self._put(encode_line(gone))
 
     def add(self, lines: Iterable[BodyLine]) -> Generator[None, None, None]:
         """Append lines. Yields behind some short ones, or behind a long one.
 
         Between two of them at most about one buffer is written.
         """
+        return self.copy((_KINDS[type(line)], encode_line(line)) for line in lines)
+
+    def copy(self, lines: Iterable[tuple[str, bytes]]) -> Generator[None, None, None]:
+        """Append lines that are encoded already, each with what it is about; yields as `add`."""
         count, before = 0, self._size
-        for line in lines:
-            self._counts[type(line)] += 1
-            self._put(line)
+        for kind, encoded in lines:
+            self._counts[kind] += 1
+            self._put(encoded)
             count += 1
             if count == STEP_LINES or self._size - before >= STEP_BYTES:
                 yield
@@ -101,10 +122,9 @@ class SnapshotWriter:
         Yields between buffers, as a large body is read back.
         """
         counts = self._counts
-        self._put(
-            EndLine(topics=counts[TopicLine], routers=counts[RouterLine], apps=counts[AppLine])
-        )
-        head = _HEAD.pack(MAGIC, SNAPSHOT_VERSION, self._flushed + len(self._buffer))
+        end = EndLine(topics=counts["topic"], routers=counts["router"], apps=counts["app"])
+        self._put(encode_line(end))
+        head = _HEAD.pack(MAGIC, self._version, self._flushed + len(self._buffer))
         if not self._flushed:
             checksum = h64(head + self._buffer)
             self._flush()
@@ -112,10 +132,10 @@ class SnapshotWriter:
             self._flush()
             checksum = yield from self._sum_from_file(head)
         write_all(self._file, head + _U64.pack(checksum), 0)
+        self.checksum = checksum
         return BODY_START + self._flushed
 
-    def _put(self, line: Line) -> None:
-        encoded = encode_line(line)
+    def _put(self, encoded: bytes) -> None:
         if self._buffer and len(self._buffer) + len(encoded) >= BUFFER_BYTES:
             self._flush()
         self._buffer += encoded
@@ -143,39 +163,65 @@ class SnapshotWriter:
 
 
 def read_snapshot(fs: Fs, path: str, store_id: bytes) -> Snapshot:
-    """The snapshot in a file; `BadSnapshot` unless all of it is sound and of this store.
+    """What a file says; `BadSnapshot` unless all of it is sound and of this store.
 
     Errors of the disk pass through: they say nothing about the file's contents.
     """
-    file = fs.open(path)
-    try:
-        size = file.size()
-        if size < BODY_START:
+    reader = SnapshotReader(fs, path)
+    lines = _Lines(store_id)
+    for text in reader.lines():
+        lines.take(text)
+    return lines.finish(reader)
+
+
+class SnapshotReader:
+    """Reads a file once, line by line; what it gave is sound when there are no more lines."""
+
+    def __init__(self, fs: Fs, path: str) -> None:
+        self._fs = fs
+        self._path = path
+        self.version = self.size = self.checksum = 0
+
+    def lines(self) -> Iterator[bytes]:
+        """Every line without its line feed; what follows the last one, if anything, too."""
+        file = self._fs.open(self._path)
+        try:
+            yield from self._read(file)
+        except EOFError as error:
+            raise BadSnapshot("it became shorter while it was read") from error
+        finally:
+            file.close()
+
+    def _read(self, file: File) -> Iterator[bytes]:
+        self.size = file.size()
+        if self.size < BODY_START:
             raise BadSnapshot("shorter than its header")
         header = read_exact(file, BODY_START, 0)
-        lines = _Lines(store_id)
-        checksum = xxh3_64(_checked_head(header, size))
-        for piece in _pieces(file, size - BODY_START):
+        self.version = _checked_version(header, self.size)
+        checksum = xxh3_64(header[: _HEAD.size])
+        rest: list[bytes] = []  # pieces of a line whose end has not come yet
+        for piece in _pieces(file, self.size - BODY_START):
             checksum.update(piece)
-            lines.feed(piece)
-    except EOFError as error:
-        raise BadSnapshot("it became shorter while it was read") from error
-    finally:
-        file.close()
-    if checksum.intdigest() != _U64.unpack_from(header, _HEAD.size)[0]:
-        raise BadSnapshot("the checksum does not match")
-    return lines.finish()
+            first, *others = piece.split(b"\n")
+            rest.append(first)
+            for text in others:
+                yield b"".join(rest)
+                rest = [text]
+        yield b"".join(rest)
+        self.checksum = checksum.intdigest()
+        if self.checksum != _U64.unpack_from(header, _HEAD.size)[0]:
+            raise BadSnapshot("the checksum does not match")
 
 
-def _checked_head(header: bytes, size: int) -> bytes:
+def _checked_version(header: bytes, size: int) -> int:
     magic, version, body_len = _HEAD.unpack_from(header)
     if magic != MAGIC:
         raise BadSnapshot("not a snapshot, or one that was never finished")
-    if version != SNAPSHOT_VERSION:
-        raise BadSnapshot(f"version {version}, this program reads {SNAPSHOT_VERSION}")
+    if version not in (SNAPSHOT_VERSION, PARTS_VERSION):
+        raise BadSnapshot(f"version {version}, this program reads up to {PARTS_VERSION}")
     if body_len != size - BODY_START:
         raise BadSnapshot(f"{size - BODY_START} bytes of body instead of {body_len}")
-    return header[: _HEAD.size]
+    return int(version)
 
 
 def _pieces(file: File, body_len: int) -> Iterator[bytes]:
@@ -184,33 +230,42 @@ def _pieces(file: File, body_len: int) -> Iterator[bytes]:
 
 
 class _Lines:
-    """Puts pieces of the body together to lines and lines to a snapshot."""
+    """Puts lines together to what they say."""
 
     def __init__(self, store_id: bytes) -> None:
         self._store_id = store_id.hex()
-        self._rest: list[bytes] = []  # pieces of a line whose end has not come yet
         self._head: HeadLine | None = None
+        self._gone: GoneLine | None = None
         self._end: EndLine | None = None
         self._topics: list[TopicLine] = []
         self._routers: list[RouterLine] = []
         self._apps: list[AppLine] = []
+        self._is_over = False
 
-    def feed(self, piece: bytes) -> None:
-        first, *others = piece.split(b"\n")
-        self._rest.append(first)
-        for text in others:
-            self._take(b"".join(self._rest))
-            self._rest = [text]
-
-    def finish(self) -> Snapshot:
-        if self._head is None or self._end is None or any(self._rest):
+    def finish(self, reader: SnapshotReader) -> Snapshot:
+        if self._head is None or not self._is_over:
             raise BadSnapshot("the last line is missing")
+        assert self._end is not None
         found = len(self._topics), len(self._routers), len(self._apps)
         if found != (self._end.topics, self._end.routers, self._end.apps):
             raise BadSnapshot("the last line counts other lines than there are")
-        return Snapshot(self._head, self._topics, self._routers, self._apps)
+        is_part = isinstance(self._head, PartLine)
+        if is_part != (self._gone is not None) or is_part != (reader.version == PARTS_VERSION):
+            raise BadSnapshot("it is neither a whole snapshot nor a part of one")
+        return Snapshot(
+            self._head,
+            self._topics,
+            self._routers,
+            self._apps,
+            self._gone,
+            reader.size,
+            reader.checksum,
+        )
 
-    def _take(self, text: bytes) -> None:
+    def take(self, text: bytes) -> None:
+        if not text and self._end is not None and not self._is_over:
+            self._is_over = True  # the last line ended with a line feed
+            return
         try:
             line = decode_line(text)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -222,6 +277,10 @@ class _Lines:
                 if line.store_id != self._store_id:
                     raise BadSnapshot(f"it belongs to store {line.store_id}")
                 self._head = line
+            case GoneLine():
+                if self._gone is not None:
+                    raise BadSnapshot("a line is out of place")
+                self._gone = line
             case TopicLine():
                 self._topics.append(line)
             case RouterLine():

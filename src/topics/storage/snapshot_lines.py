@@ -1,10 +1,12 @@
 """What a snapshot says: the state at a position of the log, one JSON object per line.
 
     head    first line: which snapshot, whose, and up to where in the log
-    topic   one per topic
-    router  one per router
-    app     one per staging app
-    end     last line: how many of each came before
+    part    first line instead of `head`: the same, and on top of which file this one is read
+    gone    second line of a part: what the files below it list and this one takes away
+    topic   one per topic, or in a part one per topic that changed
+    router  one per router, or per router that changed
+    app     one per staging app, or per app that changed
+    end     last line: how many topics, routers and apps came before
 
 The field `line` tells them apart. A topic's records, tags and the records of `ephemeral` topics are
 not in it: segments and the log hold them. Rows of numbers are lists, since a topic may have very
@@ -48,6 +50,20 @@ class HeadLine(_Line, frozen=True, kw_only=True, tag="head"):
     groups: tuple[GroupPosition, ...]  # of every group directory on disk
     agnostic_lfn: int  # last absorbed frame that belongs to no topic
     last_lease_id: int  # ids of leases are not used twice
+
+
+class PartLine(HeadLine, frozen=True, kw_only=True, tag="part"):
+    """Identity and log positions of a part: what changed since an earlier file was written."""
+
+    after: tuple[int, str]  # number of that file, and the checksum it must have: 16 hex digits
+
+
+class GoneLine(_Line, frozen=True, kw_only=True, tag="gone"):
+    """What is no more since the file below."""
+
+    topics: list[int]  # ids
+    routers: list[str]
+    apps: list[str]
 
 
 class LedgerTotals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -143,8 +159,22 @@ class EndLine(_Line, frozen=True, kw_only=True, tag="end"):
 
 
 BodyLine: TypeAlias = TopicLine | RouterLine | AppLine
-Line: TypeAlias = HeadLine | BodyLine | EndLine
+Line: TypeAlias = HeadLine | PartLine | GoneLine | BodyLine | EndLine
+
+
+class Label(msgspec.Struct, frozen=True, gc=False):
+    """What a line is about, without reading the rest of it."""
+
+    line: str
+    id: int = 0
+    name: str = ""
+
 
 encode_line = msgspec.json.Encoder().encode
 decode_line = msgspec.json.Decoder[Line](Line).decode
 """One line without its line feed; raises `msgspec.DecodeError`."""
+
+decode_gone = msgspec.json.Decoder(GoneLine).decode
+read_label = msgspec.json.Decoder(Label).decode
+"""The same for its label only."""
+NOTHING = Label("")

@@ -26,6 +26,7 @@ from tests.property.model.reading import (
     drain,
     read_since,
 )
+from tests.property.model.snapshots import check_snapshot
 from tests.property.model.stores import PowerCut, Store, small_world
 from tests.property.model.tracks import Track
 
@@ -431,6 +432,8 @@ class EngineMachine(RuleBasedStateMachine):
     @step
     def checkpoint(self) -> None:
         self.running.checkpoint()
+        if self.running._engine.upkeep is not None:
+            check_snapshot(self.running)
 
     @rule()
     @step

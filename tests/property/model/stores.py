@@ -24,17 +24,24 @@ DISK_BLOCK = 4
 MAX_DISK_BLOCK = 16
 EPHEMERAL_BLOCK = 8
 LOG_FILE_BYTES = 2048
+MOST_PARTS = 2
 
 
 @contextmanager
 def small_world() -> Iterator[None]:
-    """Blocks of seqs and log files so small that a short run goes through many of them."""
+    """Blocks of seqs and log files so small that a short run goes through many of them.
+
+    Snapshots are in parts, however small they are, and a chain of parts is short.
+    """
     changed: dict[str, object] = {
         "lifecycle.FIRST_CEILING": {"disk": DISK_BLOCK, "ephemeral": EPHEMERAL_BLOCK},
         "writing.RESERVE_BLOCK": DISK_BLOCK,
         "writing.MAX_RESERVE_BLOCK": MAX_DISK_BLOCK,
         "writing.EPHEMERAL_BLOCK": EPHEMERAL_BLOCK,
         "opening.WalSettings": partial(WalSettings, file_bytes=LOG_FILE_BYTES),
+        "snapshots.SMALL_BYTES": 0,
+        "snapshots.MOST_PARTS": MOST_PARTS,
+        "snapshots.PARTS_SHARE": 100,
     }
     with ExitStack() as stack:
         for name, value in changed.items():

@@ -9,7 +9,16 @@ import pytest
 
 from topics.bench.engine import ROWS, main
 
-IN_PROCESS = ["append1", "append100", "fsync100", "fsync1", "read-cache", "read-sealed", "flat"]
+IN_PROCESS = [
+    "append1",
+    "append100",
+    "fsync100",
+    "fsync1",
+    "read-cache",
+    "read-sealed",
+    "checkpoint",
+    "flat",
+]
 TINY = ["--scale", "0.00001"]
 
 

@@ -103,3 +103,16 @@ def test_a_lease_on_a_topic_that_is_no_queue_changes_nothing() -> None:
     known.apply(created(1), generation=1)
     known.apply(LeaseChanged(1, 1, 0, LeaseChanged.CLAIMED, 1, 500, 1, "worker"), generation=1)
     assert known.by_id[1].leases is None
+
+
+def test_topics_with_a_time_to_live_are_known_without_asking_all() -> None:
+    known = catalog()
+    mortal = TopicConfig(ttl_ms=5).to_json()
+    known.apply(TopicCreated(1, 0, "a", mortal, 1, 1), generation=1)
+    known.apply(created(2, "b"), generation=1)
+    assert known.expiring == {1}
+    known.apply(ConfigUpdated(2, 0, "b", mortal, 2, 1), generation=1)
+    assert known.expiring == {1, 2}
+    known.apply(ConfigUpdated(1, 0, "a", TopicConfig().to_json(), 1, 1), generation=1)
+    known.apply(TopicDropped(2, 0, "b", 2), generation=1)
+    assert known.expiring == set()

@@ -48,6 +48,12 @@ def test_a_format_cut_short_is_refused(size: int) -> None:
     assert refusal(identity.encode_format(FORMAT)[:size]).reason == "format"
 
 
+def test_a_store_with_snapshots_in_parts_says_so_and_is_read() -> None:
+    parted = identity.with_parts(FORMAT)
+    assert parted == msgspec.structs.replace(FORMAT, snapshot=5)
+    assert identity.decode_format(identity.encode_format(parted), file="F") == parted
+
+
 @pytest.mark.parametrize("name", ["store", "wal", "segment", "snapshot"])
 @pytest.mark.parametrize("version", [0, 1, 99])
 def test_another_version_is_refused_by_name(name: str, version: int) -> None:

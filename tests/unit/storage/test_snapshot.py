@@ -136,7 +136,15 @@ def test_a_snapshot_reads_back_line_by_line(tmp_path: Path) -> None:
     path = tmp_path / "s"
     size = written(path, LINES)
     assert path.stat().st_size == size
-    assert read(path) == Snapshot(HEAD, [topic(1), topic(2)], [ROUTER], [APP])
+    found = read(path)
+    assert found == whole([topic(1), topic(2)], [ROUTER], [APP], found)
+    assert found.size == size
+
+
+def whole(
+    topics: list[TopicLine], routers: list[RouterLine], apps: list[AppLine], found: Snapshot
+) -> Snapshot:
+    return Snapshot(HEAD, topics, routers, apps, None, found.size, found.checksum)
 
 
 def test_ages_are_written_only_where_there_are_any(tmp_path: Path) -> None:
@@ -149,7 +157,7 @@ def test_ages_are_written_only_where_there_are_any(tmp_path: Path) -> None:
 def test_an_empty_store_has_a_snapshot_too(tmp_path: Path) -> None:
     written(tmp_path / "s", [])
     assert (tmp_path / "s").read_bytes() == signed(HEAD_TEXT + END_TEXT)
-    assert read(tmp_path / "s") == Snapshot(HEAD, [], [], [])
+    assert read(tmp_path / "s") == whole([], [], [], read(tmp_path / "s"))
 
 
 def test_the_buffer_size_does_not_change_the_file(
@@ -234,7 +242,7 @@ def test_a_snapshot_that_was_never_finished_is_invalid(
 
 def test_another_version_or_magic_is_invalid(tmp_path: Path) -> None:
     body = HEAD_TEXT + END_TEXT
-    assert "version 5" in refusal(tmp_path / "s", signed(body, version=5))
+    assert "version 6" in refusal(tmp_path / "s", signed(body, version=6))
     assert "not a snapshot" in refusal(tmp_path / "s", signed(body, magic=b"SNP2"))
 
 

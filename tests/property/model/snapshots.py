@@ -1,0 +1,60 @@
+"""What the snapshot on disk says, held against what memory says."""
+
+from __future__ import annotations
+
+import msgspec
+
+from topics.core.topic import Topic
+from topics.embedded.log import Log
+from topics.engine import capture
+from topics.engine.history import SegmentHistory
+from topics.storage.snapshot_chain import read_chain
+from topics.storage.snapshot_lines import TopicLine
+
+
+def check_snapshot(log: Log) -> None:
+    """A snapshot tells of every topic that has no mark what a capture would tell now.
+
+    So a change without a mark is found out before a restart forgets it.
+    """
+    kernel, upkeep = log._engine.kernel, log._engine.upkeep
+    assert kernel.segments is not None
+    assert upkeep is not None
+    checkpointer = upkeep._checkpointer
+    track = checkpointer._snapshots.newest
+    assert track is not None
+    numbers = [file.number for file in track.files]
+    store_id = checkpointer._identity.store_id
+    fs, data_dir = kernel.segments.fs, kernel.segments.data_dir
+    chain = read_chain(fs, data_dir, numbers[-1], store_id, present=numbers)
+    assert chain.files == track.files
+    told = {line.id: line for line in chain.snapshot.topics}
+    for topic in kernel.catalog:
+        if topic.id not in kernel.dirty:
+            assert _comparable(told[topic.id]) == _comparable(_now(topic)), topic.name
+    assert told.keys() - kernel.catalog.by_id.keys() <= kernel.dirty
+    routers = {line.name: line for line in chain.snapshot.routers}
+    now = {router.name: capture.router_line(router) for router in kernel.catalog.routers}
+    changed = {name for name in routers | now if routers.get(name) != now.get(name)}
+    assert changed <= kernel.dirty_routers
+
+
+def _now(topic: Topic) -> TopicLine:
+    line = capture._line(topic, topic.volatile_spans(), 0, 0)
+    deleted = list(topic.deleted.between(line.exact_from, line.head))
+    line = msgspec.structs.replace(line, deleted_runs=deleted)
+    history = topic.history
+    assert isinstance(history, SegmentHistory)
+    return capture.with_segments(line, history.sealed, history.active, [])
+
+
+def _comparable(line: TopicLine) -> TopicLine:
+    """Without what may be out of date in a snapshot: no restart looks at it."""
+    config = msgspec.json.decode(line.config)
+    return msgspec.structs.replace(
+        line,
+        lfn=0,
+        dropped=[],
+        ages=[],
+        queue=line.queue if config.get("leases_durable") else None,
+    )
