@@ -202,7 +202,7 @@ def directory(path: str) -> Iterator[Check]:
     except (TopicsError, OSError) as error:
         yield Check("directory", BAD, str(error), f"topics verify {path}")
         return
-    yield Check("directory", GOOD, f"{path} can be read, {len(found)} topics")
+    yield Check("directory", GOOD, f"{path} can be read, {out.counted(len(found), 'topic')}")
     yield newest_record(newest, time.time())
 
 

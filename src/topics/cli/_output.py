@@ -107,6 +107,16 @@ def span(seconds: float) -> str:
     raise AssertionError(seconds)
 
 
+def counted(number: int, thing: str) -> str:
+    """`1 record`, `2 records`."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+def seqs(first: int | None, last: int | None) -> str:
+    """`seq 1`, `seq 1 to 3`."""
+    return f"seq {first}" if first == last else f"seq {first} to {last}"
+
+
 def size(count: float) -> str:
     """Bytes in the unit that keeps them short."""
     for unit in ("B", "KiB", "MiB", "GiB"):

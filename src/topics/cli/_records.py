@@ -88,9 +88,8 @@ def tombstone_line(lost: Tombstone) -> str:
     reason = why(lost)
     if lost.reason == "recreated":
         return f"!!! LOST: {reason}; reading starts again at seq {lost.earliest_seq} !!!"
-    count = lost.missed_estimate
-    records = "record" if count == 1 else "records"
-    return f"!!! LOST {count} {records}: seq {lost.gap_from} to {lost.gap_to}, {reason} !!!"
+    records = out.counted(lost.missed_estimate, "record")
+    return f"!!! LOST {records}: {out.seqs(lost.gap_from, lost.gap_to)}, {reason} !!!"
 
 
 def why(lost: Tombstone) -> str:

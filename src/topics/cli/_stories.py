@@ -90,7 +90,8 @@ def of_topic(log: AnyLog, topic: str) -> Story:
     ledger = log.audit(topic)
     story = Story(
         topic,
-        f"{topic} is a {state.type} with {state.count} live of {ledger.written} written records; "
+        f"{topic} is a {state.type} with {state.count} live of "
+        f"{out.counted(ledger.written, 'written record')}; "
         f"its last seq is {state.head_seq}.",
     )
     _tell_losses(story, log, state, ledger)
@@ -104,7 +105,8 @@ def of_topic(log: AnyLog, topic: str) -> Story:
         if router.dest == topic and router.lag:
             story.add(
                 3,
-                f"Router {router.router} has yet to copy {router.lag} records of {router.source}.",
+                f"Router {router.router} has yet to copy {out.counted(router.lag, 'record')} of "
+                f"{router.source}.",
                 command=f"topics router get {quote(router.router)}",
             )
     if not story.findings:
@@ -118,28 +120,31 @@ def _tell_losses(story: Story, log: AnyLog, state: TopicState, ledger: Audit) ->
         limit = _limits(config)
         story.add(
             2,
-            f"{ledger.lost_cap} records were evicted by its cap ({limit}).",
+            f"{out.counted(ledger.lost_cap, 'record')} made room for newer ones, as its cap "
+            f"({limit}) asks for. Readers that were too slow saw a gap.",
             since_ms=state.last_write_ts,
             word="the last by a write at",
-            command=f"topics config {topic} cap_records= cap_bytes=",
+            command=f"topics cursor ls {topic}",
         )
     if ledger.lost_ttl:
         story.add(
             2,
-            f"{ledger.lost_ttl} records expired; they live {out.span(config['ttl_ms'] / 1000)}.",
-            command=f"topics config {topic} ttl_ms=",
+            f"{out.counted(ledger.lost_ttl, 'record')} expired, as its TTL "
+            f"({_life(config['ttl_ms'])}) asks for. Readers that were too slow saw a gap.",
+            command=f"topics cursor ls {topic}",
         )
     for gap in ledger.gaps:
         after = _first_after(log, topic, gap.gap_to)
         story.add(
             9,
-            f"Seq {gap.gap_from} to {gap.gap_to} is missing: {_CAUSES[gap.cause]}.",
+            f"{out.seqs(gap.gap_from, gap.gap_to).capitalize()} is missing: {_CAUSES[gap.cause]}.",
             since_ms=None if after is None else after.ts,
             word="before",
             command=f"topics explain '{topic}#{gap.gap_from}'",
         )
     if ledger.lost_crash and not ledger.gaps:
-        story.add(8, f"Up to {ledger.lost_crash} records were lost when the process died.")
+        lost = out.counted(ledger.lost_crash, "record")
+        story.add(8, f"Up to {lost} were lost when the process died.")
     if ledger.skipped:
         story.add(
             0,
@@ -160,10 +165,14 @@ _CAUSES = {
 def _limits(config: Any) -> str:  # noqa: ANN401 - a mapping of settings
     limits = []
     if config["cap_records"]:
-        limits.append(f"{config['cap_records']} records")
+        limits.append(out.counted(config["cap_records"], "record"))
     if config["cap_bytes"]:
         limits.append(out.size(config["cap_bytes"]))
     return " or ".join(limits) if limits else "since lifted"
+
+
+def _life(ttl_ms: int) -> str:
+    return out.span(ttl_ms / 1000) if ttl_ms else "since lifted"
 
 
 def _tell_room(story: Story, state: TopicState) -> None:
@@ -209,25 +218,30 @@ def _tell_jobs(story: Story, log: AnyLog, state: TopicState) -> None:
     if counts.ready and not counts.in_flight:
         story.add(
             6,
-            f"{counts.ready} jobs are ready, and no worker holds any.",
+            f"{_ready(counts.ready)}, and no worker holds any.",
             since_ms=since,
             command=f"topics queue peek {topic}",
         )
     elif state.count:
         story.add(
             1,
-            f"{counts.ready} jobs are ready, {counts.in_flight} at work, {delayed} held back.",
+            f"{_ready(counts.ready)}, {counts.in_flight} at work, {delayed} held back.",
             since_ms=since,
             command=f"topics queue stats {topic}",
         )
     if counts.dead_lettered:
         letters_in = state.config["dead_letter"]
-        went = f"{counts.dead_lettered} jobs failed too often since the log was opened"
+        died = out.counted(counts.dead_lettered, "job")
+        went = f"{died} failed too often since the log was opened"
         if letters_in is not None and any(True for _ in dead_letters(log, topic, letters_in)):
             command = f"topics queue dead {topic}"
             story.add(5, f"{went}; {letters_in} holds some.", command=command)
         else:
             story.add(1, f"{went}, and none of them is among the dead letters any more.")
+
+
+def _ready(jobs: int) -> str:
+    return f"{out.counted(jobs, 'job')} {'is' if jobs == 1 else 'are'} ready"
 
 
 def _tell_cursor(story: Story, cursor: CursorState) -> None:
@@ -241,7 +255,7 @@ def _tell_cursor(story: Story, cursor: CursorState) -> None:
     elif cursor.lag_records:
         story.add(
             4,
-            f"Cursor {cursor.cursor} is {cursor.lag_records} records "
+            f"Cursor {cursor.cursor} is {out.counted(cursor.lag_records, 'record')} "
             f"({out.span(cursor.lag_seconds)}) behind.",
             since_ms=cursor.updated_ts,
             command=f"topics explain {quote(f'{cursor.topic}/{cursor.cursor}')}",
@@ -270,8 +284,8 @@ def of_cursor(log: AnyLog, topic: str, name: str) -> Story:
         idle = time.time() - cursor.updated_ts / 1000
         story.add(
             5,
-            f"{cursor.lag_records} records wait, the first is seq {first.seq}; the cursor has not "
-            f"moved for {out.span(max(0.0, idle))}.",
+            f"{out.counted(cursor.lag_records, 'record')} to go, from seq {first.seq} on; it has "
+            f"not moved for {out.span(max(0.0, idle))}.",
             since_ms=first.ts,
             word="waiting since",
             command=f"topics read {topic} --after {cursor.seq} --limit 1",
@@ -343,6 +357,8 @@ def _of_damaged(topic: str, seq: int) -> Story:
 
 def _of_dead(log: AnyLog, state: TopicState, seq: int, run: Hole) -> Story:
     topic = state.topic
+    if state.queue is not None and run.kind == "deleted":
+        return _of_ended_job(log, state, seq)
     story = Story(
         f"{topic}#{seq}", f"Seq {seq} of {topic} is gone: {_KINDS.get(run.kind, run.kind)}."
     )
@@ -351,8 +367,8 @@ def _of_dead(log: AnyLog, state: TopicState, seq: int, run: Hole) -> Story:
     if run.to_seq > run.from_seq:
         story.add(1, f"So is everything from seq {run.from_seq} to {run.to_seq}.")
     commands = {
-        "cap": f"topics config {topic} cap_records= cap_bytes=",
-        "ttl": f"topics config {topic} ttl_ms=",
+        "cap": f"topics cursor ls {topic}",
+        "ttl": f"topics cursor ls {topic}",
         "source_trim": "topics router ls",
     }
     story.add(
@@ -362,27 +378,32 @@ def _of_dead(log: AnyLog, state: TopicState, seq: int, run: Hole) -> Story:
         word="by",
         command=commands.get(run.kind, f"topics audit {topic}"),
     )
-    if state.queue is not None and run.kind == "deleted":
-        _tell_end_of_job(story, log, state, seq)
     return story
 
 
-def _tell_end_of_job(story: Story, log: AnyLog, state: TopicState, seq: int) -> None:
+def _of_ended_job(log: AnyLog, state: TopicState, seq: int) -> Story:
     """A finished job is deleted, and so is one that was moved to the dead letters."""
-    letters_in: str | None = state.config["dead_letter"]
-    if letters_in is not None:
-        for letter in dead_letters(log, state.topic, letters_in):
-            if letter.meta.get(letters.SRC_SEQ) == str(seq):
-                if cause := cause_of_death(letter):
-                    story.add(4, f"Its last error was {cause}.")
-                story.add(
-                    5,
-                    f"As a job it failed too often and is now {letters_in}#{letter.seq}.",
-                    since_ms=letter.ts,
-                    command=f"topics queue redrive {quote(state.topic)}",
-                )
-                return
-    story.add(3, "As a job it was finished, or removed by a delete.")
+    topic, letters_in = state.topic, state.config["dead_letter"]
+    story = Story(f"{topic}#{seq}", f"Job {seq} of {topic} is gone: finished, or deleted.")
+    for letter in [] if letters_in is None else dead_letters(log, topic, letters_in):
+        if letter.meta.get(letters.SRC_SEQ) != str(seq):
+            continue
+        story.opening = (
+            f"Job {seq} of {topic} is dead: it failed too often and is now "
+            f"{letters_in}#{letter.seq}."
+        )
+        story.add(
+            5,
+            f"It was handed out {_times(letter)}.",
+            since_ms=letter.ts,
+            word="died",
+            command=f"topics queue redrive {quote(topic)}",
+        )
+        if cause := cause_of_death(letter):
+            story.add(4, f"Its last error was {cause}.")
+        return story
+    story.add(1, "Its data is gone with it.", command=f"topics audit {quote(topic)}")
+    return story
 
 
 def _run_around(log: AnyLog, topic: str, seq: int, head: int) -> Hole | None:
@@ -396,3 +417,8 @@ def _run_around(log: AnyLog, topic: str, seq: int, head: int) -> Hole | None:
 def _first_after(log: AnyLog, topic: str, seq: int) -> Record | None:
     records = log.read(topic, after=seq, limit=1).records
     return records[0] if records else None
+
+
+def _times(letter: Record) -> str:
+    deliveries = str(letter.meta.get(letters.DELIVERIES))
+    return out.counted(int(deliveries), "time") if deliveries.isdecimal() else "too often"

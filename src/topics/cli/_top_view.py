@@ -98,7 +98,8 @@ def screen(change: Change, where: str, *, height: int, trouble: str) -> Renderab
 def summary(change: Change, where: str) -> list[str]:
     """What holds for the log as a whole."""
     now = change.now
-    lines = [f"topics top  {where}  {len(now.topics)} topics{'+' if now.truncated else ''}"]
+    count = f"{len(now.topics)}+ topics" if now.truncated else out.counted(len(now.topics), "topic")
+    lines = [f"topics top  {where}  {count}"]
     rate = f"writes {change.appended_in_all():.0f} records/s"
     if not now.server:
         return [*lines, f"{rate}  (a directory: what its owner is doing is not known)"]

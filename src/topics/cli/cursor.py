@@ -119,7 +119,7 @@ def _show(state: CursorState, *, as_json: bool) -> None:
             "cursor": state.cursor,
             "seq": state.seq,
             "head": state.head_seq,
-            "lag": f"{state.lag_records} records, {out.span(state.lag_seconds)}",
+            "lag": f"{out.counted(state.lag_records, 'record')}, {out.span(state.lag_seconds)}",
             "lag in seqs": state.lag_seqs,
             "gap ahead": state.gap_pending,
             "moved": out.moment(state.updated_ts),

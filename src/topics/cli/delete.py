@@ -48,7 +48,8 @@ def delete(
     if as_json:
         out.print_json({**gone.to_dict(), "lake_cursors": lakes})
     else:
-        print(f"deleted {gone.deleted} records of {topic}, {gone.count} are left")
+        are = "is" if gone.count == 1 else "are"
+        print(f"deleted {out.counted(gone.deleted, 'record')} of {topic}, {gone.count} {are} left")
     return OK
 
 

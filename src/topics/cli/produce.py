@@ -173,9 +173,8 @@ class Tally:
     def words(self) -> str:
         if self.count == 0:
             return f"appended nothing to {self.topic}"
-        one = "record" if self.count == 1 else "records"
-        seqs = f"seq {self.first}" + (f" to {self.last}" if self.last != self.first else "")
-        return f"appended {self.count} {one} to {self.topic}, {seqs}"
+        records, seqs = out.counted(self.count, "record"), out.seqs(self.first, self.last)
+        return f"appended {records} to {self.topic}, {seqs}"
 
 
 class Sender:

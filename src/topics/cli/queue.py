@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from topics.cli import _output as out
-from topics.cli._exit import OK
+from topics.cli._exit import NO, OK
 from topics.cli._options import Decorator, Where, as_json_option, on_a_log, topic_argument
 from topics.cli._types import checked_seq, time_option
 from topics.errors import InvalidRequest, NotAQueue
@@ -92,13 +92,13 @@ def stats(where: Where, *, topic: str, as_json: bool) -> int:
         "dead_lettered": state.queue.dead_lettered,
         "dead_letter": state.config["dead_letter"],
         "oldest_seq": None if oldest is None else oldest.seq,
-        "oldest_seconds": None if oldest is None else time.time() - oldest.ts / 1000,
     }
+    age = None if oldest is None else time.time() - oldest.ts / 1000
     if as_json:
-        out.print_json(facts)
+        out.print_json({**facts, "oldest_seconds": age})
     else:
-        if oldest is not None:
-            facts["oldest_seconds"] = out.span(max(0, time.time() - oldest.ts / 1000))
+        facts["oldest age"] = None if age is None else out.span(max(0.0, age))
+        facts["dead_lettered"] = f"{state.queue.dead_lettered} since the log was opened"
         out.print_facts({name.replace("_", " "): value for name, value in facts.items()})
     return OK
 
@@ -158,7 +158,10 @@ def claim(
 @as_json_option
 @on_a_log
 def ack(where: Where, *, topic: str, jobs: list[Job | int], node: str, as_json: bool) -> int:
-    """Finish jobs of TOPIC: remove them for good. Those this worker does not hold are skipped."""
+    """Finish jobs of TOPIC: remove them for good.
+
+    Those this worker does not hold are skipped, and the exit code is 1.
+    """
     with where.writing() as log:
         done = log.queue(topic, node=node).ack(jobs)
     return _tell(done.to_dict(), f"finished {done.acked}", done.skipped, as_json=as_json)
@@ -182,7 +185,10 @@ def nack(
     error: str | None,
     as_json: bool,
 ) -> int:
-    """Give jobs of TOPIC back, for another try. Those this worker does not hold are skipped."""
+    """Give jobs of TOPIC back, for another try.
+
+    Those this worker does not hold are skipped, and the exit code is 1.
+    """
     with where.writing() as log:
         done = log.queue(topic, node=node).nack(jobs, delay_ms=delay_ms, error=error)
     return _tell(done.to_dict(), f"gave back {done.nacked}", done.skipped, as_json=as_json)
@@ -244,7 +250,8 @@ def redrive(where: Where, *, topic: str, source: str | None, most: int, as_json:
         out.print_json(facts)
     else:
         more = "; there are more" if done.more else ""
-        print(f"put {done.moved} jobs back into {topic} from {out.safe(done.source)}{more}")
+        jobs = out.counted(done.moved, "job")
+        print(f"put {jobs} back into {topic} from {out.safe(done.source)}{more}")
     return OK
 
 
@@ -320,4 +327,4 @@ def _tell(facts: dict[str, Any], words: str, skipped: Any, *, as_json: bool) -> 
     else:
         held = f"; not held by this worker: {', '.join(map(str, skipped))}" if skipped else ""
         print(f"{words} of {facts['topic']}{held}")
-    return OK
+    return NO if skipped else OK

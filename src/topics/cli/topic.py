@@ -11,7 +11,7 @@ from topics.cli import _output as out
 from topics.cli._exit import NO, OK
 from topics.cli._options import Where, as_json_option, ask, on_a_log, topic_argument, yes_option
 from topics.cli._types import setting_defaults, settings_argument
-from topics.errors import TopicExists
+from topics.errors import TopicExists, TopicNotFound
 from topics.values import Created, Eviction, TopicState
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def _state_facts(state: TopicState) -> dict[str, object]:
             "ready": state.queue.ready,
             "in flight": state.queue.in_flight,
             "delayed": state.count - state.queue.ready - state.queue.in_flight,
-            "dead-lettered": state.queue.dead_lettered,
+            "dead-lettered": f"{state.queue.dead_lettered} since the log was opened",
         }
     return facts
 
@@ -158,8 +158,8 @@ def _plain(value: object) -> str:
 
 
 def _loss(topic: str, loss: Eviction) -> str:
-    records = "record" if loss.records == 1 else "records"
-    return f"{loss.records} {records} of {topic} ({out.size(loss.bytes)}) would go at once. Go on?"
+    records = out.counted(loss.records, "record")
+    return f"{records} of {topic} ({out.size(loss.bytes)}) would go at once. Go on?"
 
 
 @click.command()
@@ -172,12 +172,13 @@ def drop(where: Where, *, topic: str, if_empty: bool, yes: bool, as_json: bool) 
     """Remove TOPIC with all its records, cursors and the routers that touch it."""
     with where.writing() as log:
         state = log.state(topic, touch=False)
-        if not ask(
-            f"Drop {topic} with {state.count} records on {where.target()}? This cannot be undone.",
-            yes=yes,
-        ):
+        records = out.counted(state.count, "record")
+        question = f"Drop {topic} with {records} on {where.target()}? This cannot be undone."
+        if not ask(question, yes=yes):
             return NO
         gone = log.drop(topic, if_empty=if_empty)
+        if not gone.deleted:
+            raise TopicNotFound(topic)  # somebody else was first
     if as_json:
         out.print_json(gone.to_dict())
     else:

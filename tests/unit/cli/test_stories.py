@@ -97,7 +97,7 @@ def test_a_gap_outweighs_everything_else() -> None:
     gap = {"gaps": [Gap(2, 4, "cap", "crash")], "lost_crash": 3, "lost_cap": 3, "deleted": 0}
     words, command = told(PretendedLog(ledger=gap, config={"cap_records": 4}))
     assert "Seq 2 to 4 is missing: lost in a power cut. (before 1970-01-01T00:00:05.000Z)" in words
-    assert "3 records were evicted by its cap (4 records)." in words
+    assert "3 records made room for newer ones, as its cap (4 records) asks for." in words
     assert command == "topics explain 'orders#2'"
 
 
@@ -111,8 +111,8 @@ def test_expired_records_are_told_with_their_time_to_live() -> None:
     words, command = told(
         PretendedLog(ledger={"lost_ttl": 6, "deleted": 0}, config={"ttl_ms": 60_000})
     )
-    assert "6 records expired; they live 1m 0s." in words
-    assert command == "topics config orders ttl_ms="
+    assert "6 records expired, as its TTL (1m 0s) asks for." in words
+    assert command == "topics cursor ls orders"
 
 
 def test_times_of_a_wrong_clock_are_told_with_what_they_mean() -> None:
@@ -156,7 +156,7 @@ def test_a_name_cannot_add_to_the_command_that_is_advised() -> None:
 def test_a_busy_queue_counts_its_jobs_and_those_given_up() -> None:
     given: dict[str, Any] = {"queue": QueueCounts(1, 2, 7), "config": {"dead_letter": "dead"}}
     words, command = told(PretendedLog(**given, meta=DEAD_LETTER))
-    assert "1 jobs are ready, 2 at work, 1 held back." in words
+    assert "1 job is ready, 2 at work, 1 held back." in words
     assert "7 jobs failed too often since the log was opened; dead holds some." in words
     assert command == "topics queue dead orders"
 
@@ -186,8 +186,8 @@ def test_a_jump_in_seqs_is_no_loss_and_no_lag() -> None:
 @pytest.mark.parametrize(
     ("kind", "command"),
     [
-        ("cap", "topics config orders cap_records= cap_bytes="),
-        ("ttl", "topics config orders ttl_ms="),
+        ("cap", "topics cursor ls orders"),
+        ("ttl", "topics cursor ls orders"),
         ("crash", "topics audit orders"),
         ("skipped", "topics audit orders"),
         ("source_trim", "topics router ls"),
