@@ -11,6 +11,7 @@ import pytest
 from tests.unit.http.transports import HandFed
 from wsproto.frame_protocol import FrameProtocol, Opcode
 
+from topics.http import websocket
 from topics.http.budget import Budget, Charge
 from topics.http.h1 import H1Connection
 from topics.http.h1_heads import MAX_BODY_BYTES
@@ -20,6 +21,12 @@ from topics.http.messages import Reply, Request, Response
 from topics.http.websocket import WebSocket
 
 LIMITS = Limits(max_request_bytes=400, max_body_bytes=200)
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow this machine is, no message waits for others to have their turn."""
+    monkeypatch.setattr(websocket, "_TURN_S", 3600.0)
 
 
 # The budget itself
