@@ -229,6 +229,14 @@ def test_watching_covers_many_topics(cli: Cli, name: str) -> None:
     assert cli("watch", f"{name}.a", "absent", "--for", "300ms", ok=3).out == ""
 
 
+def test_watching_takes_the_beginning_of_names(cli: Cli, name: str) -> None:
+    for part in ("a", "b"):
+        cli("produce", f"{name}.{part}", "-m", part)
+    shown = cli("watch", f"{name}.*", "--all", "--for", "100ms", "--json").json_lines
+    assert {line["topic"] for line in shown if "$seq" in line} == {f"{name}.a", f"{name}.b"}
+    cli("watch", f"{name}.z*", ok=3)
+
+
 def test_records_are_deleted_for_good_and_only_when_told_which(cli: Cli, name: str) -> None:
     cli("produce", name, "--tag", "a", stdin="1\n2\n")
     cli("produce", name, "--tag", "b", stdin="3\n")

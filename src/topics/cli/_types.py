@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from topics.wire.numbers import U64_MAX
 
@@ -22,6 +23,8 @@ _UNITS_BYTES = {
     "MiB": 1024**2,
     "GiB": 1024**3,
 }
+DAY_MS = _UNITS_MS["d"]
+_DAYS_AGO = {"today": 0, "yesterday": 1}
 CHOICES = {
     "type": ("log", "queue"),
     "discard": ("old", "reject"),
@@ -87,11 +90,15 @@ def moment_option(*names: str, help: str) -> Callable[[Any], Any]:
         ago = span_ms(text)
         if ago is not None:
             return max(0, int(time.time() * 1000) - ago)
+        if text in _DAYS_AGO:
+            today_ms = int(time.time() * 1000) // DAY_MS * DAY_MS  # days of UTC, as times are shown
+            return today_ms - _DAYS_AGO[text] * DAY_MS
         try:
             at = datetime.fromisoformat(text)
         except ValueError:
             raise click.BadParameter(
-                f"{text!r} is no time; write it like 2026-01-31T12:00:00Z, or 2h for 2 hours ago"
+                f"{text!r} is no time; write it like 2026-01-31T12:00:00Z, 2h for 2 hours ago, "
+                "today or yesterday"
             ) from None
         return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
 
@@ -106,7 +113,26 @@ def settings_argument() -> Callable[[Any], Any]:
     ) -> dict[str, object]:
         return dict(map(_setting, texts))
 
-    return click.argument("settings", nargs=-1, metavar="[NAME=VALUE]...", callback=parsed)
+    return click.argument(
+        "settings",
+        nargs=-1,
+        metavar="[NAME=VALUE]...",
+        callback=parsed,
+        shell_complete=complete_setting,
+    )
+
+
+def complete_setting(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Names of settings, and the values of those that have few."""
+    name, equals, begun = incomplete.partition("=")
+    defaults = setting_defaults()
+    if not equals:
+        return [CompletionItem(f"{known}=") for known in defaults if known.startswith(name)]
+    switch = ("true", "false") if isinstance(defaults.get(name), bool) else ()
+    values = CHOICES.get(name, switch)
+    return [CompletionItem(f"{name}={value}") for value in values if value.startswith(begun)]
 
 
 def _setting(text: str) -> tuple[str, object]:

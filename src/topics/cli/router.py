@@ -54,8 +54,10 @@ def get_router(where: Where, *, name: str, as_json: bool) -> int:
 
 @router.command("put")
 @_name
-@click.option("--from", "source", metavar="TOPIC", required=True, help="What is copied.")
-@click.option("--to", "dest", metavar="TOPIC", required=True, help="Where it goes.")
+@click.option(
+    "--from", "--source", "source", metavar="TOPIC", required=True, help="What is copied."
+)
+@click.option("--to", "--dest", "dest", metavar="TOPIC", required=True, help="Where it goes.")
 @click.option("--match", metavar="TAG", help="Only this tag; one that ends in * is a prefix.")
 @click.option("--exactly-once", is_flag=True, help="Sign each copy, so that none is made twice.")
 @click.option("--no-node", is_flag=True, help="Copies do not keep their node.")

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from topics.wire.settings import TopicSettings
 
 _settings = settings_argument()
+QUEUE_SETTINGS = ("lease_ms", "claim_jitter_ms", "max_deliveries", "dead_letter", "leases_durable")
 
 
 @click.command()
@@ -32,8 +33,8 @@ def ls(where: Where, *, prefix: str, as_json: bool) -> int:
         out.print_json({"topics": [topic.to_dict() for topic in found]})
     elif found:
         out.print_table(
-            ["topic", "head", "earliest", "records", "bytes"],
-            ([t.topic, t.head_seq, t.earliest_seq, t.count, t.bytes] for t in found),
+            ["topic", "head", "earliest", "records", "size"],
+            ([t.topic, t.head_seq, t.earliest_seq, t.count, _short_size(t.bytes)] for t in found),
         )
     else:
         click.echo("no topics" + (f" that begin with {prefix}" if prefix else ""), err=True)
@@ -142,12 +143,30 @@ def config(where: Where, *, topic: str, settings: dict[str, Any], yes: bool, as_
     return OK
 
 
+def _short_size(count: int) -> str:
+    """Bytes as one word, so that columns can be cut."""
+    return out.size(count).replace(" ", "")
+
+
 def _print_settings(config: Mapping[str, object]) -> None:
+    """What `topics config` can set. `durable` says what `durability` says."""
     defaults = setting_defaults()
-    width = max(map(len, config)) + 2
-    for name, value in config.items():
-        mark = "" if value == defaults.get(name) else "  (changed)"
-        print(f"{name:<{width}}{out.safe(_plain(value))}{mark}")
+    idle = {"durable", *(() if config["type"] == "queue" else QUEUE_SETTINGS)}
+    shown = {name: value for name, value in config.items() if name not in idle}
+    width = max(map(len, shown)) + 2
+    for name, value in shown.items():
+        notes = [_in_words(name, value), "" if value == defaults.get(name) else "changed"]
+        remark = ", ".join(filter(None, notes))
+        print(f"{name:<{width}}{out.safe(_plain(value))}" + (f"  ({remark})" if remark else ""))
+
+
+def _in_words(name: str, value: object) -> str:
+    """A long number in units; empty where it has none."""
+    if not isinstance(value, int) or value < 1000:
+        return ""
+    if name.endswith("_ms"):
+        return out.span(value / 1000)
+    return out.size(value) if name == "cap_bytes" else ""
 
 
 def _plain(value: object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
@@ -10,9 +11,11 @@ from topics.cli._completing import complete_topic
 from topics.cli._exit import OK
 from topics.cli._options import Where, as_json_option, on_a_log
 from topics.cli._types import time_option
+from topics.errors import NotFound
 from topics.events import Arrived, Event, Lost
 
 if TYPE_CHECKING:
+    from topics.cli._options import AnyLog
     from topics.cli._records import Lines
 
 
@@ -38,18 +41,31 @@ def watch(
 ) -> int:
     """Print what is appended to any TOPIC, until Ctrl-C or until all of them are dropped.
 
-    A lost connection is made again; reading goes on where it stopped and says so.
+    A name that ends in * stands for the topics that there are now and begin so. A lost
+    connection is made again; reading goes on where it stopped and says so.
     """
     from topics.cli._records import Lines  # noqa: PLC0415 - help does without
 
     lines = Lines(as_json=as_json, several=True)
-    starts = dict.fromkeys(topics, 0 if from_start else None)
     wait = None if patience_ms is None else patience_ms / 1000
     with where.reading() as log:
+        starts = dict.fromkeys(_named(log, topics), 0 if from_start else None)
         for event in log.watch(starts, match=match, node=not_node, wait=wait):
             _print(lines, event)
             lines.flush()
     return OK
+
+
+def _named(log: AnyLog, names: tuple[str, ...]) -> Iterator[str]:
+    """Topics by their names; one that ends in * is a prefix."""
+    for name in names:
+        if not name.endswith("*"):
+            yield name
+            continue
+        found = log.topics(prefix=name[:-1])
+        if not found:
+            raise NotFound(f"a topic whose name begins with {name[:-1]!r}")
+        yield from (topic.topic for topic in found)
 
 
 def _print(lines: Lines, event: Event) -> None:

@@ -100,6 +100,10 @@ def test_a_shell_completes_commands_options_and_contexts(tmp_path: Path) -> None
     assert completed("ls", "--cont") == ["--context"]
     assert completed("ls", "--context", "p") == ["prod"]
     assert completed("context", "use", "x") == []
+    assert completed("create", "t", "durab") == ["durable=", "durability="]
+    assert completed("config", "t", "durability=e") == ["durability=ephemeral"]
+    assert completed("config", "t", "auto_create=") == ["auto_create=true", "auto_create=false"]
+    assert completed("config", "t", "ttl_ms=", "cap_records=") == []
 
 
 def test_completion_offers_nothing_where_it_would_have_to_wait_or_fail(

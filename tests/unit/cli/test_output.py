@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
+from tests.unit.cli.runner import topics
 
 from topics.cli import _output as out
 from topics.cli._records import Lines, tombstone_line
@@ -110,3 +112,22 @@ def test_a_loss_is_told_with_its_range_and_its_reason() -> None:
     assert "made anew; reading starts again at seq 1" in tombstone_line(
         Tombstone(1, 0, "recreated", 1, 0)
     )
+
+
+def test_settings_are_shown_once_with_units_and_only_where_they_count(tmp_path: Path) -> None:
+    where = ("--dir", tmp_path)
+    topics("create", "t", "ttl_ms=7d", "cap_bytes=2GiB", "cap_records=5", *where)
+    topics("create", "q", "type=queue", *where)
+    shown = topics("config", "t", *where).out
+    assert "ttl_ms                 604800000  (7d 0h, changed)\n" in shown
+    assert "cap_bytes              2147483648  (2.0 GiB, changed)\n" in shown
+    assert "cap_records            5  (changed)\n" in shown
+    assert "durable " not in shown
+    assert "lease_ms" not in shown
+    assert "lease_ms               30000  (30.0s)\n" in topics("describe", "q", *where).out
+
+
+def test_a_list_of_topics_shows_sizes_in_one_word(tmp_path: Path) -> None:
+    topics("produce", "t", "-m", "x" * 2046, "--dir", tmp_path)
+    heading, row = topics("ls", "--dir", tmp_path).out.splitlines()
+    assert dict(zip(heading.split(), row.split(), strict=True))["SIZE"] == "2.0KiB"

@@ -98,7 +98,7 @@ def test_a_start_in_time_is_a_date_or_how_long_ago(tmp_path: Path) -> None:
     assert len(topics("read", "orders", "--since", "1h", *where).out.splitlines()) == 1
     assert topics("read", "orders", "--since", "2099-01-01T00:00:00", *where).out == ""
     assert topics("read", "orders", "--since", int(time.time() * 1000) + 60_000, *where).out == ""
-    refused = topics("read", "orders", "--since", "yesterday", *where)
+    refused = topics("read", "orders", "--since", "tomorrow", *where)
     assert (refused.code, "2026-01-31T12:00:00Z" in refused.err) == (2, True)
 
 
@@ -133,3 +133,13 @@ def test_a_dump_begins_at_no_seq_beyond_64_bits_either(tmp_path: Path) -> None:
     answer = topics("dump", tmp_path, "t", "--after", TOO_LARGE)
     assert answer.code == USAGE
     assert str(TOO_LARGE - 1) in answer.err
+
+
+def test_today_and_yesterday_are_days_of_utc(tmp_path: Path) -> None:
+    where = ("--dir", tmp_path)
+    topics("produce", "t", "-m", "x", *where)
+    for day in ("today", "yesterday"):
+        shown = topics("read", "t", "--since", day, *where)
+        assert (shown.code, '"x"' in shown.out) == (0, True)
+    refused = topics("read", "t", "--since", "tomorrow", *where)
+    assert (refused.code, "today or yesterday" in " ".join(refused.err.split())) == (2, True)
