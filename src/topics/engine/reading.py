@@ -20,6 +20,7 @@ from topics.engine.history import SegmentHistory
 from topics.engine.kernel import Kernel
 from topics.engine.pages import FrameRecords, decode, names_at
 from topics.engine.piece import Piece
+from topics.engine.stretches import Stretch, next_stretch, without_dead
 from topics.engine.tail_reading import fetch_slots, view_slots
 from topics.errors import Internal, InvalidRequest, TopicNotFound
 from topics.values import Page, Record, Tombstone
@@ -30,6 +31,7 @@ MAX_BUDGET = 8 << 20
 TRIES = 3
 """How often a read looks for its records before it says that they cannot be read."""
 FILTERED_CHUNK = 512
+FETCHES_BETWEEN_PAUSES = 64
 
 
 class Query(msgspec.Struct, frozen=True):
@@ -170,7 +172,7 @@ class Reader:
             while (extent := next(topic.extents(at, hi), None)) is not None:
                 at, end = extent
                 try:
-                    piece = yield from self._fetch(topic, at, end, MAX_BUDGET)
+                    piece = yield from self._fetch(topic, Stretch(at, end), MAX_BUDGET)
                 except Internal:
                     if topic.is_live(at):
                         raise
@@ -184,7 +186,12 @@ class Reader:
 
     def piece(self, topic: Topic, lo: int, hi: int, room: int) -> Op[Piece]:
         """Live records from `lo` on, at least one, not many more than `room` bytes."""
-        return (yield from self._fetch(topic, lo, hi, room))
+        return (yield from self._fetch(topic, Stretch(lo, hi), room))
+
+    def next_piece(self, topic: Topic, lo: int, hi: int) -> Op[Piece | None]:
+        """The next live records of `lo..hi`; None when there are none."""
+        stretch = next_stretch(topic, lo, hi, most=hi)
+        return None if stretch is None else (yield from self._fetch(topic, stretch, MAX_BUDGET))
 
     def page(self, topic: Topic, after: int, limit: int) -> Op[Page]:
         """One page of a topic, for the engine's own use: nobody's read is noted."""
@@ -196,7 +203,7 @@ class Reader:
     def scan(self, topic: Topic, query: Query, progress: Progress) -> Op[None]:
         limit = min(query.limit or DEFAULT_LIMIT, self._kernel.settings.max_limit)
         budget = min(query.budget or DEFAULT_BUDGET, MAX_BUDGET)
-        accepts = query.accepts_in(topic)
+        accepts, fetched = query.accepts_in(topic), 0
         while progress.cursor < progress.stop and len(progress.found) < limit:
             seq = progress.cursor + 1
             gap = _lost_meanwhile(topic, progress) or topic.gap_at(seq)
@@ -205,19 +212,18 @@ class Reader:
                     return
                 continue
             stop = min(progress.stop, topic.next_announced(seq) - 1)
-            extent = next(topic.extents(seq, stop), None)
-            if extent is None:
-                progress.cursor = stop
-                continue
             wanted = limit - len(progress.found)
             if accepts is not None:
                 wanted = max(wanted, FILTERED_CHUNK)
+            stretch = next_stretch(topic, seq, stop, wanted)
+            if stretch is None:
+                progress.cursor = stop
+                continue
             room = MAX_BUDGET if accepts is not None else budget - progress.used
-            hi = min(extent[1], extent[0] + wanted - 1)
             try:
-                piece = yield from self._fetch(topic, extent[0], hi, max(room, 1))
+                piece = yield from self._fetch(topic, stretch, max(room, 1))
             except Internal:
-                if topic.is_live(extent[0]):
+                if topic.is_live(stretch.lo):
                     raise
                 continue  # removed while we waited, and a checkpoint let its bytes go
             if piece.cold is not None:
@@ -225,14 +231,17 @@ class Reader:
             _take(progress, piece, accepts, limit=limit, budget=budget)
             if progress.full:
                 return
-            if accepts is not None and progress.cursor < progress.stop:
+            fetched += 1
+            is_long = accepts is not None or fetched % FETCHES_BETWEEN_PAUSES == 0
+            if is_long and progress.cursor < progress.stop:
                 yield PAUSE  # there may be millions to pass over, and none of them to wait for
 
-    def _fetch(self, topic: Topic, lo: int, hi: int, room: int) -> Op[Piece]:
-        """Bytes of the records `lo ..`, at least one, not many more than `room` bytes."""
+    def _fetch(self, topic: Topic, stretch: Stretch, room: int) -> Op[Piece]:
+        """Bytes of the records of a stretch, at least one, not many more than `room` bytes."""
+        lo = stretch.lo
         for attempt in range(1, TRIES + 1):
             try:
-                return (yield from self._fetch_once(topic, lo, hi, room))
+                return (yield from self._fetch_once(topic, stretch, room))
             except (OSError, KeyError) as error:
                 if self._kernel.catalog.by_id.get(topic.id) is not topic:
                     raise TopicNotFound(topic.name) from error  # dropped while we waited
@@ -242,15 +251,16 @@ class Reader:
                     raise Internal(message) from error
         raise AssertionError("unreachable")
 
-    def _fetch_once(self, topic: Topic, lo: int, hi: int, room: int) -> Op[Piece]:
-        history = topic.history
+    def _fetch_once(self, topic: Topic, stretch: Stretch, room: int) -> Op[Piece]:
+        history, (lo, hi, dead) = topic.history, stretch
         if lo <= history.last:
             assert isinstance(history, SegmentHistory)
-            return (yield from history.fetch(lo, min(hi, history.last), room))
-        tail = topic.tail
-        a, b = lo - tail.first, min(hi, tail.end - 1) - tail.first + 1
-        assert 0 <= a < b, f"seq {lo} of topic {topic.name} has no slot"
-        return (yield from fetch_slots(self._kernel.sources, topic.id, tail, (a, b), room))
+            piece = yield from history.fetch(lo, min(hi, history.last), room)
+            return without_dead(piece, stretch)
+        sources, tail = self._kernel.sources, topic.tail
+        slots = lo - tail.first, min(hi, tail.end - 1) - tail.first + 1
+        assert 0 <= slots[0] < slots[1], f"seq {lo} of topic {topic.name} has no slot"
+        return (yield from fetch_slots(sources, topic.id, tail, slots, room, dead=dead))
 
 
 def begin(topic: Topic, start: int, to_seq: int | None = None) -> Progress:

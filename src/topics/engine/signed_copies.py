@@ -15,7 +15,7 @@ from topics.core.facts import Forwarded
 from topics.core.routers import Router
 from topics.core.topic import Topic
 from topics.engine.effects import Op
-from topics.engine.reading import MAX_BUDGET, Reader
+from topics.engine.reading import Reader
 from topics.storage.frames import record_at
 
 
@@ -49,15 +49,12 @@ class SignedCopies:
         prefix = router_key(
             router.name, source_id=source.id, source_epoch=source.epoch, source_seq=0
         )[:-1]
-        head = dest.head
-        for lo, hi in list(dest.extents(known.through + 1, head)):
-            at = lo
-            while at <= hi:
-                piece = yield from self._reader.piece(dest, at, hi, MAX_BUDGET)
-                for buf, offset, seq in zip(piece.bufs, piece.offsets, piece.seqs, strict=True):
-                    if offset is not None:
-                        _note(known, prefix, record_at(buf, offset)[3], seq)
-                at = max(piece.through, at) + 1
+        head, at = dest.head, known.through + 1
+        while (piece := (yield from self._reader.next_piece(dest, at, head))) is not None:
+            for buf, offset, seq in zip(piece.bufs, piece.offsets, piece.seqs, strict=True):
+                if offset is not None:
+                    _note(known, prefix, record_at(buf, offset)[3], seq)
+            at = max(piece.through, at) + 1
         known.through = max(known.through, head)
 
     def present(self, router: Router, dest: Topic) -> frozenset[int]:

@@ -22,6 +22,7 @@ from topics.engine.effects import PAUSE, Gate, Io, Op
 from topics.engine.history import SegmentHistory
 from topics.engine.pages import names_at
 from topics.engine.piece import Piece
+from topics.engine.stretches import next_stretch, without_dead
 from topics.engine.tail_reading import fetch_slots
 from topics.errors import Internal
 from topics.storage.frames import FLAG_TAG
@@ -32,6 +33,8 @@ from topics.storage.sources import Sources
 SLICE_RECORDS = 512
 SLICE_BYTES = 1 << 20
 SLICE_TAGS = 512
+_UNTAGGED = bytes(ord("0") + (not flags & FLAG_TAG) for flags in range(256))
+"""What a binary number says of flags: 1 if the record has no tag."""
 TRIES = 3
 """How often a slice looks for its records before it says that they cannot be read."""
 
@@ -112,33 +115,29 @@ class TagLoader:
             return part.last + 1
         # A segment that still grows has no tag file, and its index no hash: look at each record.
         stop = min(part.last, max(at, part.first) + most - 1)
-        extent = next(topic.extents(at, stop), None)
-        if extent is None:
+        stretch = next_stretch(topic, at, stop, most)
+        if stretch is None:
             return stop + 1
-        piece = yield from history.fetch(*extent, SLICE_BYTES)
-        _add(topic, piece)
+        piece = yield from history.fetch(stretch.lo, stretch.hi, SLICE_BYTES)
+        _add(topic, without_dead(piece, stretch))
         return piece.through + 1
 
     def _look_at_tail(self, topic: Topic, lo: int, hi: int) -> Op[int]:
         hi = min(hi, topic.head)
         # Only what lives: the memory of dead records may have been given back.
-        extent = next(topic.extents(lo, hi), None)
-        if extent is None:
+        stretch = next_stretch(topic, lo, hi, hi - lo + 1)
+        if stretch is None:
             return hi + 1
-        lo, hi = extent
+        lo, hi, dead = stretch
         tail = topic.tail
-        first, a = tail.first, lo - tail.first
-        flags = tail.flags[a : hi - first + 1]
-        tagged = [slot for slot, flag in enumerate(flags, a) if flag & FLAG_TAG]
-        if not tagged:
-            return hi + 1
-        slots = tagged[0], tagged[-1] + 1
-        piece = yield from fetch_slots(self._sources, topic.id, tail, slots, SLICE_BYTES)
+        slots = a, b = lo - tail.first, hi - tail.first + 1
+        dead |= int(tail.flags[a:b].tobytes().translate(_UNTAGGED)[::-1], 2)
+        piece = yield from fetch_slots(self._sources, topic.id, tail, slots, SLICE_BYTES, dead=dead)
         if None in piece.offsets:
             seq = piece.seqs[piece.offsets.index(None)]
             raise Internal(f"seq {seq} of topic {topic.name!r} cannot be read from the log")
         _add(topic, piece)
-        return hi + 1 if piece.through == first + tagged[-1] else piece.through + 1
+        return piece.through + 1
 
 
 def _add(topic: Topic, piece: Piece) -> None:

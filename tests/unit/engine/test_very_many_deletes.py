@@ -6,8 +6,10 @@ from unittest import mock
 
 import pytest
 from tests.unit.engine.builders import Store
+from tests.unit.engine.test_filtered_reads import played
 
-from topics.engine import capture, checkpoint
+from topics.engine import capture, checkpoint, reading
+from topics.engine.reading import Query, Reader
 from topics.storage.segments.writer import Slice
 
 RECORDS = 1500
@@ -55,3 +57,26 @@ def test_a_snapshot_lists_very_many_deleted_runs_in_steps(
     assert in_steps.call_count == (0 if few else 1)
     store.kill()
     assert list(store.topic("t").deleted) == [(seq, seq) for seq in range(1, RECORDS, 2)]
+
+
+@pytest.mark.parametrize("is_in_segments", [False, True])
+def test_a_page_of_records_between_deleted_ones_is_fetched_at_once(
+    store: Store, *, is_in_segments: bool
+) -> None:
+    if is_in_segments:
+        store.log.checkpoint()
+    with mock.patch.object(Reader, "_fetch", autospec=True, side_effect=Reader._fetch) as fetches:
+        assert [r.seq for r in store.log.read("t", limit=500).records] == EVEN[:500]
+    assert fetches.call_count == 1
+
+
+def test_a_page_that_has_to_be_fetched_record_by_record_pauses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reading, "FETCHES_BETWEEN_PAUSES", 2)
+    store = Store()
+    store.log.append("t", [{"data": n, "tag": "kept" if n % 50 else "gone"} for n in range(251)])
+    store.log.delete("t", match="kept")
+    page, pauses = played(store.log._engine.read("t", Query()))
+    assert [record.seq for record in page.records] == [1, 51, 101, 151, 201, 251]
+    assert pauses == 2

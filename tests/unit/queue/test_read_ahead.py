@@ -15,6 +15,7 @@ from topics.engine.effects import Io, Op, Wait, resumed, run
 from topics.engine.history import SegmentHistory
 from topics.engine.piece import Piece
 from topics.engine.reading import Reader
+from topics.engine.stretches import Stretch
 from topics.errors import Internal, TopicNotFound
 from topics.queue import Claimed, Queues, read_ahead
 from topics.storage.segments.store import SegmentStore
@@ -125,8 +126,8 @@ def test_who_waits_for_a_read_that_fails_reads_for_itself(
 ) -> None:
     fetch = Reader._fetch
 
-    def rotten(reader: Reader, topic: Topic, lo: int, hi: int, room: int) -> Op[Piece]:
-        yield from fetch(reader, topic, lo, hi, room)
+    def rotten(reader: Reader, topic: Topic, stretch: Stretch, room: int) -> Op[Piece]:
+        yield from fetch(reader, topic, stretch, room)
         raise Internal("the disk has had enough")
 
     monkeypatch.setattr(Reader, "_fetch", rotten)
@@ -318,7 +319,7 @@ def test_a_failure_behind_everybodys_back_is_told_when_it_matters(
     behind = in_background(shop)
     assert shop.claim("w", 7) == [1, 2, 3, 4, 5, 6, 7]
 
-    def rotten(reader: Reader, topic: Topic, lo: int, hi: int, room: int) -> Op[Piece]:
+    def rotten(reader: Reader, topic: Topic, stretch: Stretch, room: int) -> Op[Piece]:
         yield from ()
         raise Internal("the disk has had enough")
 

@@ -13,6 +13,7 @@ from topics.engine.effects import Op, run
 from topics.engine.leasing import Presence
 from topics.engine.piece import Piece
 from topics.engine.reading import Reader
+from topics.engine.stretches import Stretch
 from topics.errors import Internal, LogFull, TopicNotFound, TopicsError
 from topics.queue import Claimed, Claimer, Named
 from topics.values import Acked
@@ -303,10 +304,10 @@ def test_a_claim_whose_jobs_cannot_be_read_fails_alone(
     shop.kill()
     fetch = Reader._fetch
 
-    def rotten(reader: Reader, topic: Topic, lo: int, hi: int, room: int) -> Op[Piece]:
-        if lo <= 4:
+    def rotten(reader: Reader, topic: Topic, stretch: Stretch, room: int) -> Op[Piece]:
+        if stretch.lo <= 4:
             raise Internal("the first segment cannot be read")
-        return (yield from fetch(reader, topic, lo, hi, room))
+        return (yield from fetch(reader, topic, stretch, room))
 
     monkeypatch.setattr(Reader, "_fetch", rotten)
     asking = [claimer(shop, "a", 4), claimer(shop, "b", 3), claimer(shop, "c", 2)]
