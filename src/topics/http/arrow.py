@@ -16,9 +16,9 @@ from __future__ import annotations
 import importlib.util
 import logging
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cache
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -46,6 +46,12 @@ _BROKEN: Final = b"\xff\xff\xff\xff\xff\xff\xff\xff"
 
 _encode = msgspec.json.Encoder().encode
 _log = logging.getLogger("topics.http")
+
+
+def load() -> None:
+    """Import what Arrow needs. It takes most of a second: on the loop everybody would wait."""
+    if is_available():
+        import topics.storage.frame_arrow  # noqa: F401, PLC0415
 
 
 @cache
@@ -159,71 +165,96 @@ class ArrowAnswer:
 # Stages
 
 
+def stage_bytes(body: bytes, *, max_bytes: int) -> int:
+    """What the records of a stream come to, known before any of them is made."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    total = 0
+    try:
+        for total in accumulate(decoded_bytes(body)):
+            if total > max_bytes:
+                raise PayloadTooLarge(max_bytes=max_bytes)
+    except (pa.ArrowException, OSError, ValueError, struct.error) as error:
+        raise InvalidRequest(f"the body is not a usable Arrow stream: {error}") from error
+    return total
+
+
 def decode_stage(body: bytes, *, max_bytes: int) -> StageRequest:
     """Records to stage from one IPC stream: `topic`, `data`, and `node`, `tag`, `meta` if given.
 
-    `max_bytes` limits what the stream stands for, be it compressed or not.
+    `max_bytes` limits what the stream stands for, be it compressed or not. Rows become records a
+    few at a time, so that others have the interpreter in between.
     """
     import pyarrow as pa  # noqa: PLC0415
 
+    stage_bytes(body, max_bytes=max_bytes)
     try:
-        _require_size(decoded_bytes(body), max_bytes)
         with pa.ipc.open_stream(body) as reader:
             table = reader.read_all()
         table.validate(full=True)
-        texts = _Texts(table, max_bytes)
-        topics, datas, metas, tags, nodes = map(texts, ("topic", "data", "meta", "tag", "node"))
+        rows = _Rows(table, max_bytes)
+        for batch in table.to_batches(max_chunksize=STEP_ROWS):
+            rows.add(batch)
     except (pa.ArrowException, OSError, KeyError, ValueError, struct.error) as error:
         raise InvalidRequest(f"the body is not a usable Arrow stream: {error}") from error
-    if topics is None or datas is None:
-        raise InvalidRequest("the Arrow stream needs the columns topic and data")
-    if None in topics:
-        raise InvalidRequest("every record needs a topic")
-    return StageRequest(
-        [topic for topic in topics if topic is not None],
-        Drafts(
-            compact_all([b"null" if data is None else data.encode() for data in datas], _DEPTH),
-            None if metas is None else _metas(metas),
-            tags,
-            nodes,
-        ),
-    )
+    return rows.staged()
 
 
 _DEPTH: Final = 124
 """Levels a payload may nest: those of a body less the three around it in JSON."""
+STEP_ROWS: Final = 512
 
 
-def _require_size(sizes: Iterable[int], max_bytes: int) -> None:
-    for total in accumulate(sizes):
-        if total > max_bytes:
-            raise PayloadTooLarge(max_bytes=max_bytes)
-
-
-class _Texts:
-    """The columns of a table as texts, together no larger than a body may be."""
+class _Rows:
+    """Rows of a table as columns of records, together no larger than a body may be."""
 
     def __init__(self, table: pa.Table, max_bytes: int) -> None:
-        self._table = table
-        self._max_bytes = self._left = max_bytes
+        names = table.schema.names
+        if "topic" not in names or "data" not in names:
+            raise InvalidRequest("the Arrow stream needs the columns topic and data")
+        self._columns: dict[str, list[Any]] = {"topic": [], "data": []}
+        for name in ("meta", "tag", "node"):
+            if name in names and table.column(name).null_count < table.num_rows:
+                self._columns[name] = []
+        left = max_bytes
+        for chunk in chain.from_iterable(table.column(name).chunks for name in self._columns):
+            left -= expanded_bytes(chunk)
+            if left < 0:
+                raise PayloadTooLarge(max_bytes=max_bytes)
 
-    def __call__(self, name: str) -> list[str | None] | None:
-        """One column; None when there is none, or nothing in it."""
+    def add(self, batch: pa.RecordBatch) -> None:
         import pyarrow as pa  # noqa: PLC0415
 
-        if name not in self._table.schema.names:
-            return None
-        column = self._table.column(name)
-        if column.null_count == len(column) and name not in ("topic", "data"):
-            return None
-        self._left -= expanded_bytes(column)
-        if self._left < 0:
-            raise PayloadTooLarge(max_bytes=self._max_bytes)
-        texts: list[str | None] = column.cast(pa.string()).to_pylist()
-        return texts
+        for name, made in self._columns.items():
+            texts: list[str | None] = batch.column(name).cast(pa.string()).to_pylist()
+            made.extend(_MAKE[name](texts))
+
+    def staged(self) -> StageRequest:
+        columns = self._columns
+        drafts = Drafts(
+            columns["data"], columns.get("meta"), columns.get("tag"), columns.get("node")
+        )
+        return StageRequest(columns["topic"], drafts)
 
 
-def _metas(texts: list[str | None]) -> list[bytes]:
+def _topics(texts: list[str | None]) -> list[Any]:
+    if None in texts:
+        raise InvalidRequest("every record needs a topic")
+    return texts
+
+
+def _datas(texts: list[str | None]) -> list[Any]:
+    return compact_all([b"null" if text is None else text.encode() for text in texts], _DEPTH)
+
+
+def _metas(texts: list[str | None]) -> list[Any]:
     present: list[Any] = [text.encode() for text in texts if text is not None]
     stored = iter(compact_all(present, _DEPTH))
     return [b"" if text is None or (meta := next(stored)) == b"null" else meta for text in texts]
+
+
+def _names(texts: list[str | None]) -> list[Any]:
+    return texts
+
+
+_MAKE: Final = {"topic": _topics, "data": _datas, "meta": _metas, "tag": _names, "node": _names}

@@ -85,7 +85,7 @@ class Hub:
     def __init__(self, app: Application, limits: Limits, loop: asyncio.AbstractEventLoop) -> None:
         self.app = app
         self.limits = limits
-        self.budget = Budget(limits)
+        self.budget = Budget(limits.max_request_bytes, max_body_bytes=limits.max_body_bytes)
         self.loop = loop
         self.connections: set[Connection] = set()
         self.all_gone = asyncio.Event()

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from topics.engine.effects import Io, Op
 from topics.engine.paging import Unchanged, VersionedBulk, VersionedPage
 from topics.engine.reading import DEFAULT_BUDGET, DEFAULT_LIMIT, MAX_BUDGET, Query
 from topics.errors import InvalidRequest
@@ -88,6 +89,21 @@ def _gzip(call: Call) -> bool:
 
 
 def _arrow(call: Call) -> None:
+    def loaded() -> Op[None]:
+        if not call.service.has_arrow:
+            yield Io(_load_arrow)
+            call.service.has_arrow = True
+
+    call.run(loaded(), lambda _none: _arrow_page(call))
+
+
+def _load_arrow() -> None:
+    from topics.http import arrow  # noqa: PLC0415 - brings in numpy
+
+    arrow.load()
+
+
+def _arrow_page(call: Call) -> None:
     from topics.http import arrow  # noqa: PLC0415 - brings in numpy
 
     arrow.require()

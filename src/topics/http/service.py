@@ -15,6 +15,7 @@ from topics.engine.engine import Engine
 from topics.errors import NotReady, ShuttingDown, Throttled, TopicsError
 from topics.http.access_log import AccessLog
 from topics.http.auth import KeyId, Keyring
+from topics.http.budget import Budget
 from topics.http.errors import internal
 from topics.http.fence import Fence
 from topics.http.known_pages import KnownPages
@@ -47,6 +48,7 @@ class HttpLimits:
     max_watch_topics: int = 256
     min_heartbeat_ms: int = 1000
     max_body_bytes: int = 64 << 20
+    max_request_bytes: int = 0
 
 
 @dataclass
@@ -76,10 +78,16 @@ class Service:
     max_claim: int = 1000
     access_log: AccessLog | None = None
     known_pages: KnownPages | None = None
+    has_arrow: bool = False
+    """Whether everything that Arrow needs has been imported."""
     pressure: Callable[[], float] = lambda: 0.0
 
     def __post_init__(self) -> None:
         self.lane = Lane(self.clock)
+        self.decoded = Budget(
+            self.limits.max_request_bytes, max_body_bytes=self.limits.max_body_bytes
+        )
+        """What was made of long bodies and waits to be written; the bodies count elsewhere."""
         self.strangers = Strangers()
 
     @property

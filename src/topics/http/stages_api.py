@@ -8,11 +8,14 @@ changed in between.
 
 from __future__ import annotations
 
+from typing import Final
+
 from topics.engine.effects import Io, Op
 from topics.engine.stage_apps import Caller
-from topics.engine.stage_rows import StageRows
+from topics.engine.stage_rows import STEP_ROWS, StageRows
 from topics.errors import UnsupportedMediaType
 from topics.http.auth import Principal, Scope
+from topics.http.budget import Charge
 from topics.http.call import Call
 from topics.http.pages_api import ARROW_STREAM
 from topics.http.records_api import batch_of
@@ -22,6 +25,9 @@ from topics.values import Staged
 from topics.wire import requests, responses
 from topics.wire.query import path_u64
 from topics.wire.requests import StageRequest
+
+ROW_BYTES: Final = 100
+"""About what a record takes in memory besides its text."""
 
 
 def stage(call: Call) -> None:
@@ -33,10 +39,10 @@ def stage(call: Call) -> None:
 
     def decoded() -> Op[StageRequest]:
         if is_arrow:
-            most = call.service.limits.max_body_bytes
-            columns: StageRequest = yield Io(
-                lambda: _decode_arrow(call.request.body, max_bytes=most)
-            )
+            most, body = call.service.limits.max_body_bytes, call.request.body
+            # Counted before it is made: a few bytes of Arrow may stand for very many.
+            count((yield Io(lambda: _arrow_bytes(body, max_bytes=most))))
+            columns: StageRequest = yield Io(lambda: _decode_arrow(body, max_bytes=most))
             return columns
         if len(call.request.body) > requests.LONG_BODY_BYTES:
             call.hold_body()
@@ -51,21 +57,38 @@ def stage(call: Call) -> None:
         )
 
     def kept() -> Op[Staged]:
-        sent = yield from decoded()
-        rows = StageRows(sent.topics, batch_of(sent.drafts))
-        caller = caller_of(call.service, call.principal)
-        return (yield from call.engine.stage(app, epoch, part, attempt, rows, caller=caller))
+        try:
+            sent = yield from decoded()
+            rows = StageRows(sent.topics, batch_of(sent.drafts))
+            if len(rows) > STEP_ROWS and not is_arrow:
+                count(ROW_BYTES * len(rows))
+            caller = caller_of(call.service, call.principal)
+            return (yield from call.engine.stage(app, epoch, part, attempt, rows, caller=caller))
+        finally:
+            charge.give_back()
 
+    def count(nbytes: int) -> None:
+        refused = charge.raise_to(nbytes)
+        if refused is not None:
+            raise refused
+
+    charge = Charge(call.service.decoded, call.request.holder)
     call.run(kept(), lambda done: call.answer(responses.shown(done, call.spent())))
 
 
-def _decode_arrow(body: bytes, *, max_bytes: int) -> StageRequest:
+def _arrow_bytes(body: bytes, *, max_bytes: int) -> int:
     from topics.http import arrow  # noqa: PLC0415 - brings in numpy
 
     if not arrow.is_available():
         raise UnsupportedMediaType(
             content_type=f"{ARROW_STREAM.decode()} (install it on the server: {arrow.INSTALL})"
         )
+    return arrow.stage_bytes(body, max_bytes=max_bytes)
+
+
+def _decode_arrow(body: bytes, *, max_bytes: int) -> StageRequest:
+    from topics.http import arrow  # noqa: PLC0415 - brings in numpy
+
     return arrow.decode_stage(body, max_bytes=max_bytes)
 
 

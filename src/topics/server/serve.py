@@ -77,6 +77,10 @@ class Server:
         self._lane = ThreadPoolExecutor(1, "topics-maintenance")
         self._driver = Driver(self._loop, self._readers)
         self._shards = config.engine.wal_shards or min(os.cpu_count() or 1, MAX_SHARDS)
+        # Never less than one body: such a limit would refuse it for ever.
+        most_request_bytes = config.max_request_bytes and max(
+            config.max_request_bytes, config.max_body_bytes
+        )
         self.service = Service(
             version=version("topics"),
             clock=self._clock,
@@ -89,6 +93,7 @@ class Server:
                 max_inflight_per_key=config.max_inflight_per_key,
                 max_watch_topics=config.max_watch_topics,
                 max_body_bytes=config.max_body_bytes,
+                max_request_bytes=most_request_bytes,
                 min_heartbeat_ms=config.min_heartbeat_ms,
             ),
             runner=self._driver,
@@ -101,9 +106,7 @@ class Server:
             build_app(self.service),
             Limits(
                 max_body_bytes=config.max_body_bytes,
-                # Never less than one body: such a limit would refuse it for ever.
-                max_request_bytes=config.max_request_bytes
-                and max(config.max_request_bytes, config.max_body_bytes),
+                max_request_bytes=most_request_bytes,
                 max_head_bytes=head_bytes(config.max_watch_topics),
                 max_connections=most_connections(resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
             ),

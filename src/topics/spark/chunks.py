@@ -1,5 +1,7 @@
 """Rows of a data frame as the chunks a task stages: Arrow streams of at most 16 MiB.
 
+A server counts a row as 64 bytes at least, so a chunk has a limited number of rows, too.
+
 A chunk is a part of a stage of its own. Parts are ordered by partition first and chunk second, so
 that records come out of a commit in the order of partitions and rows.
 """
@@ -24,6 +26,7 @@ from topics.spark.encode import (
 )
 
 CHUNK_BYTES: Final = 16 << 20
+CHUNK_ROWS: Final = CHUNK_BYTES // 64
 _ENVELOPE_BYTES: Final = 8 << 10
 """Room for what surrounds the batches in a stream: schema, the one topic's name, end."""
 _SCHEMA_ORDER: Final = ("topic", "data", "tag", "node", "meta")
@@ -109,17 +112,18 @@ def chunks(
 ) -> Iterator[Chunk]:
     """The rows of a partition in their order. No rows give no chunk."""
     waiting: list[pa.RecordBatch] = []
-    size = first_row = number = 0
+    size = rows = first_row = number = 0
     room = limit - _ENVELOPE_BYTES
     for piece in _pieces(batches, encoder, room // 4):
         grown = size + pa.ipc.get_record_batch_size(piece)
-        if waiting and grown > room:
+        if waiting and (grown > room or rows + piece.num_rows > CHUNK_ROWS):
             chunk = _chunk(number, first_row, waiting)
             yield chunk
             number, first_row = number + 1, first_row + chunk.rows
-            waiting, grown = [], grown - size
+            waiting, grown, rows = [], grown - size, 0
         waiting.append(piece)
         size = grown
+        rows += piece.num_rows
     if waiting:
         yield _chunk(number, first_row, waiting)
 
@@ -133,7 +137,12 @@ def _pieces(
         for slice_ in _halved(batch, lambda part: part.nbytes <= limit):
             encoded = encoder.encode(slice_, row)
             row += slice_.num_rows
-            yield from _halved(encoded, lambda part: pa.ipc.get_record_batch_size(part) <= limit)
+            yield from _halved(encoded, lambda part: _is_small(part, limit))
+
+
+def _is_small(part: pa.RecordBatch, limit: int) -> bool:
+    size: int = pa.ipc.get_record_batch_size(part)
+    return part.num_rows <= CHUNK_ROWS // 4 and size <= limit
 
 
 def _halved(

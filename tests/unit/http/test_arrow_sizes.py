@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from topics.errors import InvalidRequest, PayloadTooLarge
-from topics.http.arrow import decode_stage
+from topics.http.arrow import STEP_ROWS, decode_stage
 from topics.http.arrow_sizes import ROW_BYTES, decoded_bytes, expanded_bytes
 
 LONG = '"' + "a" * 50_000 + '"'
@@ -38,7 +38,7 @@ def test_compressed_buffers_count_as_what_they_stand_for(compression: str) -> No
 
 def test_texts_named_by_many_rows_count_for_each_of_them() -> None:
     data = pa.DictionaryArray.from_arrays(pa.array([0] * 40, pa.int8()), pa.array([LONG]))
-    assert expanded_bytes(pa.chunked_array([data])) == 40 * len(LONG)
+    assert expanded_bytes(data) == 40 * len(LONG)
     body = stream({"topic": ["t"] * 40, "data": data})
     with pytest.raises(PayloadTooLarge):
         decode_stage(body, max_bytes=LIMIT)
@@ -47,7 +47,7 @@ def test_texts_named_by_many_rows_count_for_each_of_them() -> None:
 
 def test_views_count_as_the_texts_they_show() -> None:
     views = pa.array([LONG, "x" * 20, None]).cast(pa.string_view())
-    assert expanded_bytes(pa.chunked_array([views, views[1:]])) == len(LONG) + 40
+    assert expanded_bytes(views) + expanded_bytes(views[1:]) == len(LONG) + 40
     assert decode_stage(
         stream({"topic": ["t"], "data": pa.array(["1"]).cast(pa.string_view())}), max_bytes=LIMIT
     ).topics == ["t"]
@@ -60,6 +60,28 @@ def test_rows_without_bytes_count_too() -> None:
     assert len(body) < 10_000
     with pytest.raises(PayloadTooLarge):
         decode_stage(body, max_bytes=LIMIT)
+
+
+def test_a_row_counts_for_as_much_as_a_record_takes() -> None:
+    """The whole of the default limit is a million records, however few bytes stand for them."""
+    assert (64 << 20) // ROW_BYTES == 1 << 20
+
+
+def test_rows_become_records_a_few_at_a_time_and_in_order() -> None:
+    count = 2 * STEP_ROWS + 3
+    columns: dict[str, Any] = {
+        "topic": [f"t{n}" for n in range(count)],
+        "data": [None if n == 1 else f" {n} " for n in range(count)],
+        "tag": [None if n < STEP_ROWS else f"g{n}" for n in range(count)],
+        "node": pa.nulls(count),
+        "meta": ["null" if n % 2 else f'{{"n": {n}}}' for n in range(count)],
+    }
+    sent = decode_stage(stream(columns), max_bytes=LIMIT)
+    assert sent.topics == columns["topic"]
+    assert sent.drafts.datas == [b"null" if n == 1 else b"%d" % n for n in range(count)]
+    assert sent.drafts.tags == columns["tag"]
+    assert sent.drafts.nodes is None
+    assert sent.drafts.metas == [b"" if n % 2 else b'{"n":%d}' % n for n in range(count)]
 
 
 def test_a_plain_stream_of_exactly_the_limit_is_taken() -> None:

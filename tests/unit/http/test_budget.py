@@ -33,7 +33,7 @@ def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_holder_at_its_share_is_refused_while_others_go_on() -> None:
-    budget = Budget(Limits(max_request_bytes=400, max_body_bytes=50))
+    budget = Budget(400, max_body_bytes=50)
     assert budget.take("a", 100) is None
     refused = budget.take("a", 1)
     assert refused is not None
@@ -51,21 +51,25 @@ def test_a_holder_at_its_share_is_refused_while_others_go_on() -> None:
     assert budget.take("a", 100) is None
 
 
-def test_a_share_has_room_for_one_body() -> None:
-    budget = Budget(LIMITS)
+def test_a_share_has_room_for_one_body_and_for_one_request_of_any_size() -> None:
+    budget = Budget(400, max_body_bytes=200)
     assert budget.take("a", 200) is None
     assert budget.take("a", 1) is not None
+    large = Charge(budget, "b")
+    assert large.raise_to(10) is None
+    assert large.raise_to(200) is None, "it would be refused for ever"
+    assert Charge(budget, "b").raise_to(1) is not None
 
 
 def test_without_a_limit_nothing_is_refused() -> None:
-    assert Budget(Limits(max_request_bytes=0)).take("a", 1 << 60) is None
+    assert Budget(0, max_body_bytes=1).take("a", 1 << 60) is None
 
 
 def test_a_charge_that_is_refused_counts_for_nothing() -> None:
-    budget = Budget(LIMITS)
+    budget = Budget(400, max_body_bytes=200)
     charge = Charge(budget, "a")
     assert charge.raise_to(150) is None
-    assert charge.raise_to(201) is not None
+    assert charge.raise_to(401) is not None
     assert budget.held_bytes == 0
     charge.give_back()
     assert budget.held_bytes == 0

@@ -61,6 +61,16 @@ def test_the_column_topic_wins_over_the_option_which_fills_in() -> None:
     assert [row["topic"] for row in only(TO_ORDERS, rows)] == ["a", "orders"]
 
 
+def test_a_chunk_has_no_more_rows_than_a_server_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("topics.spark.chunks.CHUNK_ROWS", 100)
+    made = list(chunks([batch(data=["1"] * 250)], TO_ORDERS))
+    assert max(chunk.rows for chunk in made) <= 100
+    assert [row["data"] for chunk in made for row in rows_of(chunk)] == ["1"] * 250
+    assert [chunk.first_row for chunk in made] == list(
+        accumulate([chunk.rows for chunk in made[:-1]], initial=0)
+    )
+
+
 # Rows that cannot be written
 
 
