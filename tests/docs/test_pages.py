@@ -7,8 +7,11 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 from tests.docs.pages import blocks_of, fits, pattern_of, run_page
+
+from topics.cli._app import app
 
 TESTS = Path(__file__).resolve().parents[1]
 DOCS = TESTS.parent / "docs"
@@ -43,6 +46,8 @@ def test_what_a_page_promises_is_compared_to_the_letter(tmp_path: Path) -> None:
         run_page(page, tmp_path)
 
 
+OPTIONS_OF_OTHERS = {"--fresh"}
+"""Of the program that runs the tests."""
 ERRORS = (
     '{"error":{"code":"invalid_request","message":"no"}}',
     '{"error":{"code":"topic_not_found","message":"no","detail":{"topic":"orders"}}}',
@@ -120,6 +125,31 @@ def test_every_row_of_a_table_of_proofs_names_tests_that_exist(name: str) -> Non
         if not is_there:
             missing.append(reference)
     assert missing == []
+
+
+def options_of(command: click.Command) -> set[str]:
+    """Every option of a command and of those below it."""
+    found = {option for each in command.params for option in (*each.opts, *each.secondary_opts)}
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            assert below is not None
+            found |= options_of(below)
+    return found
+
+
+def test_every_option_of_the_command_line_that_is_named_exists() -> None:
+    known = {*options_of(app), "--help", *OPTIONS_OF_OTHERS}
+    pages = [path for path in DOCS.rglob("*.md") if "adr" not in path.parts]
+    named = [
+        (str(page.relative_to(DOCS)), option)
+        for page in pages
+        for code in re.findall(r"`((?:--|topics (?!bench))[^`\n]*)`", page.read_text())
+        for option in re.findall(r"(?<![\w-])--[a-z][a-z-]+", code)
+    ]
+    assert len(named) > 20
+    assert [where for where in named if where[1] not in known] == []
 
 
 def test_the_map_of_the_code_names_files_that_exist() -> None:
