@@ -42,6 +42,7 @@ def test_every_request_is_logged_and_no_secret_is(
     assert found[1]["request_id"] == refused.headers["x-request-id"]
     assert all(line["peer"].startswith("127.0.0.1") for line in found)
     assert "requests without a valid key from 127.0.0.1: 1" in server.stderr
+    assert f"listening on {server.url}, data in {server.data_dir}" in server.stderr
     assert "hush" not in path.read_text() + server.stderr
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from topics.errors import InvalidSetting
-from topics.server.settings import SETTINGS, Setting
+from topics.server.settings import SECTIONS, SETTINGS, Setting
 
 MIN_OPEN_FILES = 512
 LEVELS = ("debug", "info", "warning", "error")
@@ -27,7 +27,12 @@ def _option(setting: Setting) -> click.Option:
     if setting.is_switch:
         spelling = f"{setting.flag}/--no-{setting.flag.removeprefix('--')}"
         return click.Option([setting.name, spelling], default=None, help=setting.help)
-    return click.Option([setting.name, setting.flag], metavar="VALUE", help=setting.help)
+    return click.Option(
+        [setting.name, setting.flag],
+        metavar="VALUE",
+        help=setting.help,
+        hidden=setting.is_for_tests,
+    )
 
 
 def _serve(log_level: str, **flags: str | bool | None) -> int:
@@ -84,6 +89,18 @@ def raise_open_file_limit() -> None:
         )
 
 
+class _Serve(click.Command):
+    """Lists its many options by what they are about."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        left = {param.name: param.get_help_record(ctx) for param in self.get_params(ctx)}
+        for title, names in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([row for name in names if (row := left.pop(name))])
+        with formatter.section("More"):
+            formatter.write_dl([row for row in left.values() if row])
+
+
 def _command() -> click.Command:
     level = click.Option(
         ["log_level", "--log-level"],
@@ -93,7 +110,7 @@ def _command() -> click.Command:
         help="How much to say on stderr.",
     )
     options: list[Any] = [*map(_option, SETTINGS), level]
-    return click.Command("serve", callback=_serve, params=options, help=_serve.__doc__)
+    return _Serve("serve", callback=_serve, params=options, help=_serve.__doc__)
 
 
 serve = _command()

@@ -178,9 +178,15 @@ class Server:
             why = error.strerror or str(error)
             message = f"cannot listen on {config.host}:{config.port}: {why}"
             raise OSError(error.errno, message) from error
-        _log.info("listening on %s:%d", host, port)
+        self._say_where(host, port)
         if config.port_file is not None:
             self._tell_port(config.port_file, host, port)
+
+    def _say_where(self, host: str, port: int) -> None:
+        scheme = "http" if self._config.tls is None else "https"
+        shown = f"[{host}]" if ":" in host else host
+        where = os.path.abspath(self._data_dir)
+        _log.info("listening on %s://%s:%d, data in %s", scheme, shown, port, where)
 
     def _tell_port(self, path: str, host: str, port: int) -> None:
         try:

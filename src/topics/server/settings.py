@@ -172,6 +172,11 @@ class Setting:
         return isinstance(self.kind, Switch)
 
     @property
+    def is_for_tests(self) -> bool:
+        """Whether nobody else needs to know of it."""
+        return self.name.startswith("test_")
+
+    @property
     def default_text(self) -> str:
         """The default for people."""
         if self.shown_default is not None:
@@ -314,6 +319,62 @@ SETTINGS: Final = (
     _limit("max_claim", 1000, 10_000, "Jobs in one claim, and seqs in one answer to it"),
 )
 """All settings, in the order people read them."""
+
+SECTIONS: Final = {
+    "Address": ("host", "port", "port_file", "tls_cert", "tls_key"),
+    "Who may use it": (
+        "api_keys",
+        "allow_insecure_no_auth",
+        "allowed_hosts",
+        "cors_origins",
+        "probe_auth",
+    ),
+    "Data": (
+        "data_dir",
+        "cold_dir",
+        "wal_shards",
+        "disk_sync_ms",
+        "stop_checkpoint_ms",
+        "segment_max_events",
+        "segment_max_bytes",
+        "segment_max_age_ms",
+        "hot_retain_segments",
+        "hot_retain_bytes",
+        "wal_repair",
+        "unsafe_no_dir_fsync",
+    ),
+    "Limits of the server": (
+        "max_topics",
+        "max_routers",
+        "max_total_bytes",
+        "max_idempotency_keys",
+        "max_request_bytes",
+        "max_watch_sessions",
+        "max_sse_connections",
+        "max_sse_connections_per_key",
+        "max_inflight_per_key",
+    ),
+    "Staged writes": (
+        "stage_ttl_ms",
+        "max_stage_bytes",
+        "max_stages",
+        "max_stage_apps",
+        "stage_app_ttl_ms",
+    ),
+    "Limits of a request": (
+        "max_body_bytes",
+        "max_batch_records",
+        "max_record_bytes",
+        "max_meta_bytes",
+        "max_tag_bytes",
+        "max_node_bytes",
+        "max_limit",
+        "max_watch_topics",
+        "max_claim",
+    ),
+    "What it says": ("access_log",),
+}
+"""The settings as `topics serve --help` lists them; what is for tests only is in none."""
 
 BY_NAME: Final = {setting.name: setting for setting in SETTINGS}
 

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 
 import click
 import pytest
+from tests.unit.cli.runner import topics
 
 from topics.cli.serve import raise_open_file_limit, serve, set_up_logging
 from topics.errors import InvalidSetting
-from topics.server.settings import SETTINGS
+from topics.server.settings import SECTIONS, SETTINGS
 
 
 @pytest.fixture
@@ -39,7 +40,7 @@ def test_every_setting_is_a_flag_with_its_variable_in_the_help() -> None:
 
 
 def test_a_flag_that_is_not_given_leaves_its_variable_alone() -> None:
-    given = serve.make_context("serve", []).params
+    given = serve.make_context("serve", [], help_option_names=["-h", "--help"]).params
     assert {given[setting.name] for setting in SETTINGS} == {None}
 
 
@@ -72,3 +73,13 @@ def test_log_lines_go_to_stderr_and_tell_level_and_origin(
     assert captured.out == ""
     assert "WARNING  topics.server: shown" in captured.err
     assert "not shown" not in captured.err
+
+
+def test_the_help_lists_every_setting_once_by_what_it_is_about() -> None:
+    listed = [name for names in SECTIONS.values() for name in names]
+    assert sorted(listed) == sorted(s.name for s in SETTINGS if not s.is_for_tests)
+    shown = topics("serve", "--help").out
+    for title in SECTIONS:
+        assert f"\n{title}:\n" in shown
+    assert "--test-" not in shown
+    assert "--log-level" in shown
