@@ -29,7 +29,7 @@ from tests.crash.fault_scenes import (
 
 from topics.core.facts import Match
 from topics.embedded import Log
-from topics.engine import checkpoint, replay
+from topics.engine import checkpoint, replay, seizing
 from topics.engine.effects import run
 from topics.engine.opening import open_engine
 from topics.engine.routing import RouterSpec
@@ -250,6 +250,7 @@ MEANWHILE = {f.__name__: f for f in (append, drop_and_create, drop_old, delete, 
 def _pausing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A checkpoint pauses behind each topic, as it does behind many when there are very many."""
     monkeypatch.setattr(checkpoint, "TOPICS_BETWEEN_PAUSES", 1)
+    monkeypatch.setattr(seizing, "TOPICS_BETWEEN_PAUSES", 1)
 
 
 @pytest.mark.usefixtures("_pausing")
@@ -279,13 +280,20 @@ def test_sn12_sg13_dl07_what_happens_during_a_checkpoint_is_neither_lost_nor_dou
                 raise
 
 
-def test_sn14_a_router_that_advances_during_a_checkpoint_copies_everything_once() -> None:
+@pytest.mark.parametrize("snapshots_before", [0, 3])
+def test_sn14_a_router_that_advances_during_a_checkpoint_copies_everything_once(
+    snapshots_before: int,
+) -> None:
+    """With snapshots before it the checkpoint writes a part: what changed, and no more."""
     start = Program(SimDisk())
     start.create("fsync", durability="fsync")
     start.create("copy", durability="disk")
     run(start.engine.routing.put("r", RouterSpec("fsync", "copy")))
     start.append("fsync", 6)
     run(start.engine.forwarder.advance_all())
+    for _ in range(snapshots_before):
+        start.append("fsync")
+        assert start.checkpoint()
     start.append("fsync", 3)
     start.disk.kill()
     pauses = run_lane(checkpoint_lane(Program(start.disk.clone())))

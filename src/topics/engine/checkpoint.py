@@ -1,11 +1,11 @@
 """The checkpoint: records move from the log to segments, state moves into a snapshot, old log goes.
 
     barrier     a durable frame on every shard; what lies before it is in the capture
-    capture     state of the topics that changed, and what of it still has to reach a segment
+    capture     state of the topics that changed, and what has still to reach a segment  `seizing`
     sync        deletes in the capture are durable before their bytes change on disk
     segments    captured records are appended, delete bytes written, all of it synced
     mark        a durable frame on every shard says what the segments now hold
-    snapshot    a new file, durable and named before any older one may go    `snapshots`
+    snapshot    a new file, durable and named before any older one may go  `snapshots`
     trim        snapshots but the newest two, log files below the older of the two, dead segments
 
 Any error gives the attempt up: nothing is trimmed, records stay readable from the log, and bytes
@@ -32,17 +32,14 @@ from topics.engine.aging import Aging
 from topics.engine.capture import (
     STEP_RUNS,
     Capture,
-    app_line,
-    capture,
     deleted_runs,
-    give_back,
     listed,
-    router_line,
     with_segments,
 )
-from topics.engine.effects import PAUSE, Gate, Io, Op, run, stepwise
+from topics.engine.effects import PAUSE, Io, Op, run, stepwise
 from topics.engine.history import Resident, SegmentHistory
 from topics.engine.kernel import Kernel
+from topics.engine.seizing import Seized, Seizer
 from topics.engine.snapshots import Body, Snapshots, Track
 from topics.engine.tail_reading import fetch_slots
 from topics.engine.trimming import Kept, Trimmer
@@ -54,13 +51,11 @@ from topics.storage.segments.repair import put_aside
 from topics.storage.segments.segment import AnySegment, SegmentSettings
 from topics.storage.segments.store import SegmentStore
 from topics.storage.segments.writer import Slice, Written, append_records, sync_written
-from topics.storage.snapshot_chain import Changed, SnapshotFile
+from topics.storage.snapshot_chain import SnapshotFile
 from topics.storage.snapshot_lines import (
-    AppLine,
     GoneLine,
     GroupPosition,
     HeadLine,
-    RouterLine,
     TopicLine,
 )
 from topics.storage.sources import WalSource, split_location
@@ -87,18 +82,6 @@ class Identity(msgspec.Struct, frozen=True):
     shards: int
 
 
-class Seized(msgspec.Struct):
-    """What a checkpoint captured: of everything, or of what changed since `source`."""
-
-    source: Track | None = None
-    dirty: set[int] = msgspec.field(default_factory=set)  # topics, as marked since the last one
-    captures: list[Capture] = msgspec.field(default_factory=list)
-    routers: list[RouterLine] = msgspec.field(default_factory=list)
-    apps: list[AppLine] = msgspec.field(default_factory=list)
-    gone: GoneLine = msgspec.field(default_factory=lambda: GoneLine(topics=[], routers=[], apps=[]))
-    agnostic_lfn: int = 0
-
-
 class Checkpointer:
     """Runs checkpoints one at a time. `trimmer` knows which files older snapshots still need."""
 
@@ -117,6 +100,7 @@ class Checkpointer:
         self._trimmer = trimmer
         self._snapshots = snapshots
         self._aging = Aging(kernel.catalog)
+        self._seizer = Seizer(kernel, snapshots, self._aging)
         self._store: SegmentStore = kernel.segments
         self.snapshot_id = snapshot_id  # of the newest one
 
@@ -132,7 +116,7 @@ class Checkpointer:
         try:
             positions = yield from self._barrier()
             crashpoint("ckpt.barrier")
-            seized = yield from self._capture()
+            seized = yield from self._seizer.seize()
             captures = seized.captures
             yield from self._sync_log()
             yield from self._write_segments(captures)
@@ -144,7 +128,7 @@ class Checkpointer:
             files = yield from self._snapshots.write(head, body)
         except BaseException:
             if seized is not None:
-                self._give_back(seized.captures, seized.dirty)
+                self._seizer.give_back(seized)
             raise
         finally:
             kernel.arenas.let_go()
@@ -152,11 +136,6 @@ class Checkpointer:
         yield from _each(captures, _let_go)
         kept = yield from self._keep(head, files, seized.source, lines, seized.gone)
         yield from self._trimmer.trim(kept)
-
-    def _give_back(self, captures: list[Capture], dirty: set[int]) -> None:
-        self._kernel.dirty |= dirty
-        for captured in captures:
-            give_back(captured)
 
     def _keep(
         self,
@@ -188,7 +167,7 @@ class Checkpointer:
         snapshots.advance(files, kept)
         return kept
 
-    # Barrier and capture
+    # Barrier
 
     def _barrier(self) -> Op[list[GroupPosition]]:
         """A durable frame on every shard; its end is where replay may begin."""
@@ -225,77 +204,6 @@ class Checkpointer:
             submission.offset + len(submission.frames),
             submission.last_lfn,
         )
-
-    def _capture(self) -> Op[Seized]:
-        """Topics and routers that changed. Routers stand still meanwhile: a pass that copied a
-        record behind its source's capture would rest on one that the segments may not hold.
-
-        Which topics changed is settled once no pass is under way: one that came in between would
-        be in its topic's capture, but not in the position of its router.
-        """
-        kernel = self._kernel
-        gate = kernel.standstill = Gate()
-        seized = Seized()
-        try:
-            for submission in tuple(kernel.passes):
-                if not submission.done:
-                    yield submission
-            yield from kernel.sections.landed()
-            kernel.arenas.hold()
-            seized.dirty, kernel.dirty = kernel.dirty | kernel.ahead | self._aged(), set()
-            self._snapshots.note(Changed(topics=seized.dirty))
-            seized.source = self._snapshots.source()
-            for count, topic_id in enumerate(self._wanted(seized.source), 1):
-                self._capture_topic(seized, topic_id)
-                if count % TOPICS_BETWEEN_PAUSES == 0:
-                    yield PAUSE
-                    yield from kernel.sections.landed()
-            self._capture_others(seized)
-        except BaseException:
-            self._give_back(seized.captures, seized.dirty)
-            raise
-        finally:
-            kernel.standstill = None
-            gate.open()
-        return seized
-
-    def _aged(self) -> set[int]:
-        """Topics without news whose growing segment is to be sealed for its age."""
-        limit = self._kernel.settings.segment_max_age_ms
-        return self._aging.due(self._kernel.clock.now_ms() - limit) if limit else set()
-
-    def _wanted(self, source: Track | None) -> list[int]:
-        return list(self._kernel.catalog.by_id) if source is None else sorted(source.lacks.topics)
-
-    def _capture_topic(self, seized: Seized, topic_id: int) -> None:
-        kernel = self._kernel
-        topic = kernel.catalog.by_id.get(topic_id)
-        if topic is None:  # dropped, perhaps during a pause
-            seized.gone.topics.append(topic_id)
-            return
-        shard = kernel.committer.shard_of(topic_id)
-        kernel.forget_ages(topic)
-        lfn = kernel.applied.get(shard, 0)
-        seized.captures.append(capture(topic, lfn=lfn, running_ms=kernel.running_ms()))
-
-    def _capture_others(self, seized: Seized) -> None:
-        """Routers and apps, and the last frame about them, in one step."""
-        kernel, source = self._kernel, seized.source
-        routers, apps = kernel.catalog.routers.by_name, kernel.catalog.apps
-        changed = Changed(routers=kernel.dirty_routers, apps=kernel.dirty_apps)
-        kernel.dirty_routers, kernel.dirty_apps = set(), set()
-        self._snapshots.note(changed)
-        for name in routers if source is None else sorted(source.lacks.routers):
-            if name in routers:
-                seized.routers.append(router_line(routers[name]))
-            else:
-                seized.gone.routers.append(name)
-        for name in apps if source is None else sorted(source.lacks.apps):
-            if name in apps:
-                seized.apps.append(app_line(name, apps[name]))
-            else:
-                seized.gone.apps.append(name)
-        seized.agnostic_lfn = kernel.applied.get(0, 0)
 
     def _sync_log(self) -> Op[None]:
         committer = self._kernel.committer
