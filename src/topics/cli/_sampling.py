@@ -159,8 +159,21 @@ class Change:
     def seconds(self) -> float:
         return max(self.now.at - self.before.at, 0.001)
 
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether the server started in between, or had not told of its topics before.
+
+        Nothing can be said of what came about then: counters began anew, and heads may have
+        jumped over seqs that were reserved.
+        """
+        before, now = self.before.server, self.now.server
+        was_ready = before.get("ready", 1.0)
+        return not was_ready or now.get("uptime_ms_total", 0) < before.get("uptime_ms_total", 0)
+
     def appended(self, topic: str) -> float:
         """Records a second. A topic that was dropped and made anew starts again from nothing."""
+        if self.is_interrupted:
+            return 0.0
         old = self.before.topics.get(topic)
         new = self.now.topics[topic]
         return max(0, new.head - (old.head if old is not None else 0)) / self.seconds
@@ -172,11 +185,15 @@ class Change:
         """A counter of the server, by the second."""
         if counter not in self.now.server:
             return None
+        if self.is_interrupted:
+            return 0.0
         gone = self.now.server[counter] - self.before.server.get(counter, 0.0)
         return max(0.0, gone) / self.seconds
 
     def fsync_us(self, quantile: float) -> float | None:
         """The bound that this share of the syncs in between kept; None without any sync."""
+        if self.is_interrupted:
+            return None
         counts = {
             bound: total - self.before.fsync_buckets.get(bound, 0.0)
             for bound, total in sorted(self.now.fsync_buckets.items())

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 from topics.cli import _output as out
 from topics.cli._sampling import Change
@@ -12,6 +13,10 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 HEADINGS = ["topic", "in/s", "head", "records", "bytes", "ready", "leased", "lag", "lag time"]
+LEAVE_OUT = ("head", "bytes", "lag time", "leased", "ready", "records", "lag")
+"""What a narrow screen does without, first things first."""
+GAP = 2
+NAME_WIDTH = 24
 HEADER_LINES = 7
 BAR = 20
 
@@ -70,7 +75,7 @@ def print_once(change: Change, where: str) -> None:
         print("no topics")
 
 
-def screen(change: Change, where: str, *, height: int, trouble: str) -> RenderableType:
+def screen(change: Change, where: str, *, height: int, width: int, trouble: str) -> RenderableType:
     """The whole screen; `trouble` says why the numbers are old."""
     from rich import box  # noqa: PLC0415 - only for a screen
     from rich.console import Group  # noqa: PLC0415
@@ -82,17 +87,30 @@ def screen(change: Change, where: str, *, height: int, trouble: str) -> Renderab
     if trouble:
         head.append(Text(out.safe(trouble), style="bold red", no_wrap=True, overflow="ellipsis"))
     table = Table(box=box.SIMPLE_HEAD, expand=True, pad_edge=False, show_edge=False)
-    for index, heading in enumerate(HEADINGS):
-        table.add_column(
-            heading, justify="right" if index else "left", no_wrap=True, overflow="ellipsis"
-        )
     names = _in_order(change)
     room = max(1, height - HEADER_LINES - len(head))
-    for topic in names[:room]:
-        table.add_row(*(out.safe(str(cell)) for cell in _row(change, topic)))
+    rows = [[out.safe(str(cell)) for cell in _row(change, topic)] for topic in names[:room]]
+    columns = fitting(rows, width)
+    for index in columns:
+        justify: Literal["left", "right"] = "right" if index else "left"
+        table.add_column(HEADINGS[index], justify=justify, no_wrap=True, overflow="ellipsis")
+    for row in rows:
+        table.add_row(*(row[index] for index in columns))
     hidden = len(names) - room
     foot = f"{hidden} more topics; " if hidden > 0 else ""
     return Group(*head, Text(), table, Text(f"{foot}q quits", style="dim"))
+
+
+def fitting(rows: Sequence[Sequence[str]], width: int) -> list[int]:
+    """The columns there is room for, by their places; a long name may be cut, a number never."""
+    needed = [max(map(len, column)) for column in zip(HEADINGS, *rows, strict=True)]
+    needed[0] = min(needed[0], NAME_WIDTH)
+    columns = list(range(len(HEADINGS)))
+    for heading in LEAVE_OUT:
+        if sum(needed[index] + GAP for index in columns) - GAP <= width:
+            break
+        columns.remove(HEADINGS.index(heading))
+    return columns
 
 
 def summary(change: Change, where: str) -> list[str]:

@@ -81,7 +81,8 @@ def _live(sample: Sampler, interval: float, where: str, pause: Pause) -> None:
     trouble = ""
 
     def drawn() -> RenderableType:
-        return view.screen(change, where, height=console.size.height, trouble=trouble)
+        size = console.size
+        return view.screen(change, where, height=size.height, width=size.width, trouble=trouble)
 
     with Live(drawn(), console=console, screen=True, auto_refresh=False) as live:
         while not pause(interval):

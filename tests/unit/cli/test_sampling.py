@@ -68,6 +68,26 @@ def test_what_starts_again_from_nothing_has_no_negative_rate() -> None:
     assert fresh.appended('a "b"') == 4
 
 
+def test_a_restart_in_between_makes_up_no_rates() -> None:
+    now = sample(1.0, head=719_234, written=5000, uptime=300, fast=9, most=9, syncs=9)
+    starting = Sample(0.0, server={"ready": 0.0, "uptime_ms_total": 100.0})
+    for before in (sample(0.0, head=5, uptime=9000), starting):
+        change = Change(before, now)
+        assert change.is_interrupted
+        assert change.appended_in_all() == change.rate("wal_bytes_written_total") == 0
+        assert change.fsync_us(0.5) is None
+    assert not Change(sample(0.0, uptime=100), now).is_interrupted
+
+
+def test_a_narrow_screen_leaves_columns_out_and_cuts_no_number() -> None:
+    row = ["orders", "1200", "719234", "719234", "80.0 MiB", "-", "-", "12 billing", "1m 2s"]
+    assert view.fitting([row], 200) == list(range(9))
+    narrow = [view.HEADINGS[at] for at in view.fitting([row], 50)]
+    assert narrow == ["topic", "in/s", "records", "ready", "leased", "lag"]
+    assert [view.HEADINGS[at] for at in view.fitting([row], 10)] == ["topic", "in/s"]
+    assert view.fitting([], 200) == list(range(9))
+
+
 def test_fsync_latency_is_of_the_interval_only() -> None:
     before = sample(0.0, fast=1000, most=1000, syncs=1000)
     change = Change(before, sample(1.0, fast=1000, most=1090, syncs=1100))
@@ -86,7 +106,9 @@ def test_the_screen_shows_the_busiest_topics_and_counts_those_without_room() -> 
     console = Console(width=100, height=24, record=True, file=None, force_terminal=False)
     with console.capture() as capture:
         console.print(
-            view.screen(Change(Sample(0.0), now), "/data", height=24, trouble="no answer")
+            view.screen(
+                Change(Sample(0.0), now), "/data", height=24, width=100, trouble="no answer"
+            )
         )
     shown = capture.get()
     assert len(shown.splitlines()) <= 24
