@@ -4,12 +4,15 @@ Plain immutable values: no method here reads a disk, a socket or a clock. `to_di
 the field names of the HTTP API, so that every door prints and parses one shape.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import UNSET, Struct
 from msgspec.structs import force_setattr
+
+from topics import showing
 
 Config = Mapping[str, Any]
 """A topic's resolved config, all keys present."""
@@ -33,6 +36,10 @@ def _plain(item: object) -> object:
     if isinstance(item, (list, tuple)):
         return [_plain(part) for part in item]
     return item
+
+
+_TITLES = ("seq", "time", "node", "tag", "data", "meta")
+_INSIDE = frozenset(("_data", "_meta", "_facts", "_row", "_repr_html_"))
 
 
 class Record(Struct, frozen=True, gc=False, eq=False):
@@ -68,6 +75,11 @@ class Record(Struct, frozen=True, gc=False, eq=False):
             force_setattr(self, "_meta", parse(self.raw_meta))
         return self._meta
 
+    @property
+    def time(self) -> datetime:
+        """When the record was written, in UTC; `ts` is the same in milliseconds since 1970."""
+        return showing.time_of(self.ts)
+
     def to_dict(self) -> dict[str, Any]:
         """The record as the API spells it; what was not set has no key."""
         shown: dict[str, Any] = {"$seq": self.seq, "$ts": self.ts}
@@ -91,16 +103,29 @@ class Record(Struct, frozen=True, gc=False, eq=False):
         return hash(self._facts())
 
     def __repr__(self) -> str:
-        parts = [f"seq={self.seq}", f"ts={self.ts}"]
-        parts += [
-            f"{name}={value!r}"
-            for name, value in (("node", self.node), ("tag", self.tag))
-            if value is not None
-        ]
-        parts.append(f"raw={self.raw!r}")
-        if self.raw_meta is not None:
-            parts.append(f"raw_meta={self.raw_meta!r}")
-        return f"Record({', '.join(parts)})"
+        return showing.line(
+            "Record",
+            (
+                ("seq", self.seq),
+                ("time", showing.moment(self.ts)),
+                ("node", None if self.node is None else repr(self.node)),
+                ("tag", None if self.tag is None else repr(self.tag)),
+                ("data", showing.short(self.raw)),
+                ("meta", None if self.raw_meta is None else showing.short(self.raw_meta)),
+            ),
+        )
+
+    def _repr_html_(self) -> str:
+        return showing.table(_TITLES, [self._row()], ())
+
+    def _row(self) -> tuple[str | None, ...]:
+        raw_meta = self.raw_meta
+        meta = None if raw_meta is None else showing.short(raw_meta)
+        time = showing.moment(self.ts)
+        return str(self.seq), time, self.node, self.tag, showing.short(self.raw), meta
+
+    def __dir__(self) -> Iterable[str]:
+        return [name for name in super().__dir__() if name not in _INSIDE]
 
     def __reduce__(self) -> tuple[type["Record"], tuple[Any, ...]]:
         return Record, self._facts()
@@ -227,6 +252,24 @@ class Page(Value, frozen=True):
             "lag": self.lag,
             "performance": {"records_scanned": self.records_scanned},
         }
+
+    def __repr__(self) -> str:
+        some = [repr(record) for record in self.records[:3]]
+        if len(self.records) > len(some):
+            some.append(f"... {len(self.records) - len(some)} more")
+        fields = ((name, getattr(self, name)) for name in self.__struct_fields__[2:])
+        return showing.line(
+            "Page", (("topic", repr(self.topic)), ("records", f"[{', '.join(some)}]"), *fields)
+        )
+
+    def _repr_html_(self) -> str:
+        notes = [] if self.tombstone is None else [repr(self.tombstone)]
+        if len(self.records) > showing.MOST_ROWS:
+            notes.append(f"the first {showing.MOST_ROWS} of {len(self.records)} records")
+        if not self.caught_up:
+            notes.append(f"there is more after seq {self.next_from_seq}, up to {self.head_seq}")
+        rows = (record._row() for record in self.records[: showing.MOST_ROWS])
+        return showing.table(_TITLES, rows, notes)
 
 
 class QueueCounts(Value, frozen=True, gc=False):
@@ -545,6 +588,26 @@ class Job(Struct, frozen=True, gc=False):
     @property
     def meta(self) -> Any:  # noqa: ANN401 - any JSON value
         return None if self.raw_meta is None else parse(self.raw_meta)
+
+    @property
+    def time(self) -> datetime:
+        """When the job was written, in UTC; `ts` is the same in milliseconds since 1970."""
+        return showing.time_of(self.ts)
+
+    def __repr__(self) -> str:
+        return showing.line(
+            "Job",
+            (
+                ("seq", self.seq),
+                ("lease_id", self.lease_id),
+                ("deadline", showing.moment(self.deadline_ms)),
+                ("time", showing.moment(self.ts)),
+                ("deliveries", self.deliveries),
+                ("tag", None if self.tag is None else repr(self.tag)),
+                ("data", showing.short(self.raw)),
+                ("meta", None if self.raw_meta is None else showing.short(self.raw_meta)),
+            ),
+        )
 
 
 JobRow = tuple[int, int, int, int, int, bytes, str | None, bytes | None]

@@ -755,7 +755,7 @@ def test_a_pickled_client_is_a_client(shared_server: ServerProcess, name: Name) 
         log.append(name("t"), {"data": 1})
         with pickle.loads(pickle.dumps(log)) as copy:
             assert copy.read(name("t")).records[0].data == 1
-            assert copy.heartbeat == 2.0
+            assert copy._heartbeat == 2.0
 
 
 def test_the_directory_door_is_a_directory(tmp_path: Path) -> None:

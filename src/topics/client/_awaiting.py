@@ -8,17 +8,22 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 
 from topics.client._configuring import Steps, configuring, creating
 from topics.client._scanning import Scan
+from topics.client._showing import Shown
 from topics.errors import TopicsError
 from topics.values import Configured, Created, Record, Tombstone
 from topics.wire.settings import TopicSettings
 
 if TYPE_CHECKING:
     from topics.client.aio import AsyncRemoteLog
+    from topics.client.aio_consumer import AsyncConsumer
+    from topics.client.aio_producer import AsyncProducer
+    from topics.client.aio_worker import AsyncWorker, Handler
+    from topics.client.keywords import ConsumerOptions, ProducerOptions, WorkerOptions
 
 T = TypeVar("T")
 
 
-class AwaitingLog:
+class AwaitingLog(Shown):
     """Calls that are made of others."""
 
     async def create(self, topic: str, **settings: Unpack[TopicSettings]) -> Created:
@@ -68,6 +73,33 @@ class AwaitingLog:
             for item in scan.items(await log.read(topic, **scan.query)):
                 yield item
 
+    # For whole programs
+
+    def consumer(
+        self, topic: str, *, name: str, **options: Unpack[ConsumerOptions]
+    ) -> AsyncConsumer:
+        """A reader whose position is kept in the log under `name`; see `AsyncConsumer`."""
+        from topics.client.aio_consumer import AsyncConsumer  # noqa: PLC0415 - few programs need it
+
+        self._check()
+        return AsyncConsumer(cast("AsyncRemoteLog", self), topic, name=name, **options)
+
+    def producer(self, topic: str, **options: Unpack[ProducerOptions]) -> AsyncProducer:
+        """A writer that gathers records into batches and sends them behind your back."""
+        from topics.client.aio_producer import AsyncProducer  # noqa: PLC0415 - as above
+
+        self._check()
+        return AsyncProducer(cast("AsyncRemoteLog", self), topic, **options)
+
+    def worker(self, topic: str, handler: Handler, **options: Unpack[WorkerOptions]) -> AsyncWorker:
+        """Works on the jobs of a queue with several tasks; see `AsyncWorker`."""
+        from topics.client.aio_worker import AsyncWorker  # noqa: PLC0415 - as above
+
+        self._check()
+        return AsyncWorker(cast("AsyncRemoteLog", self), topic, handler, **options)
+
+    # Inside
+
     async def _done(self, steps: Steps[T]) -> T:
         """The outcome of calls that follow each other."""
         try:
@@ -82,6 +114,10 @@ class AwaitingLog:
         except StopIteration as done:
             outcome: T = done.value
             return outcome
+
+    def _check(self) -> None:
+        """Raise if the log can no longer be used."""
+        raise NotImplementedError
 
     async def _put(self, topic: str, config: Mapping[str, Any]) -> Created:
         """Create a topic, or replace the whole configuration of one that exists."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 
+from topics.client._showing import Shown
 from topics.errors import TopicsError
 from topics.values import Configured, Created, Record, Tombstone
 from topics.wire.settings import TopicSettings
@@ -13,11 +14,15 @@ from topics.wire.settings import TopicSettings
 if TYPE_CHECKING:
     from topics.client._configuring import Steps
     from topics.client._protocols import AnyLog
+    from topics.client.consumer import Consumer
+    from topics.client.keywords import ConsumerOptions, ProducerOptions, WorkerOptions
+    from topics.client.producer import Producer
+    from topics.client.worker import Handler, Worker
 
 T = TypeVar("T")
 
 
-class BlockingLog:
+class BlockingLog(Shown):
     """Calls that are made of others."""
 
     def create(self, topic: str, **settings: Unpack[TopicSettings]) -> Created:
@@ -72,6 +77,31 @@ class BlockingLog:
         while not scan.is_over:
             yield from scan.items(log.read(topic, **scan.query))
 
+    # For whole programs
+
+    def consumer(self, topic: str, *, name: str, **options: Unpack[ConsumerOptions]) -> Consumer:
+        """A reader whose position is kept in the log under `name`; see `Consumer`."""
+        from topics.client.consumer import Consumer  # noqa: PLC0415 - as above
+
+        self._check()
+        return Consumer(cast("AnyLog", self), topic, name=name, **options)
+
+    def producer(self, topic: str, **options: Unpack[ProducerOptions]) -> Producer:
+        """A writer that gathers records into batches and sends them behind your back."""
+        from topics.client.producer import Producer  # noqa: PLC0415 - as above
+
+        self._check()
+        return Producer(cast("AnyLog", self), topic, **options)
+
+    def worker(self, topic: str, handler: Handler, **options: Unpack[WorkerOptions]) -> Worker:
+        """Works on the jobs of a queue with several threads; see `Worker`."""
+        from topics.client.worker import Worker  # noqa: PLC0415 - as above
+
+        self._check()
+        return Worker(cast("AnyLog", self), topic, handler, **options)
+
+    # Inside
+
     def _done(self, steps: Steps[T]) -> T:
         """The outcome of calls that follow each other."""
         with self._undisturbed():
@@ -90,6 +120,10 @@ class BlockingLog:
 
     def _undisturbed(self) -> AbstractContextManager[object]:
         """Nobody else changes anything meanwhile, as far as that is in our hands."""
+        raise NotImplementedError
+
+    def _check(self) -> None:
+        """Raise if the log can no longer be used."""
         raise NotImplementedError
 
     def _now_ms(self) -> int:

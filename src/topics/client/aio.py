@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from topics.client import _calls, _linked_calls, _queue_calls
 from topics.client._awaiting import AwaitingLog
@@ -18,6 +18,7 @@ from topics.client._call import Call, Listed
 from topics.client._following import Following
 from topics.client._names import DEFAULT_NODE, starts_of
 from topics.client._retry import DEFAULT_RETRIES
+from topics.client._showing import Shown
 from topics.client.aio_http import MAX_CONNECTIONS, AsyncHttp
 from topics.events import Event, item_of
 from topics.values import (
@@ -48,10 +49,6 @@ from topics.wire.drafts import Records
 
 if TYPE_CHECKING:
     from topics.client._aio_stream import Transport
-    from topics.client.aio_consumer import AsyncConsumer
-    from topics.client.aio_producer import AsyncProducer
-    from topics.client.aio_worker import AsyncWorker, Handler
-    from topics.client.keywords import ConsumerOptions, ProducerOptions, WorkerOptions
     from topics.wire.settings import TopicSettings
 
 T = TypeVar("T")
@@ -79,7 +76,7 @@ class AsyncRemoteLog(AwaitingLog):
         ca_file: str | None = None,
         connections: int = MAX_CONNECTIONS,
     ) -> None:
-        self.http = AsyncHttp(
+        self._http = AsyncHttp(
             url,
             token=token,
             timeout=timeout,
@@ -87,12 +84,15 @@ class AsyncRemoteLog(AwaitingLog):
             ca_file=ca_file,
             connections=connections,
         )
-        self.heartbeat = heartbeat
+        self._heartbeat = heartbeat
 
     @property
     def url(self) -> str:
         """The server's address."""
-        return self.http.url
+        return self._http.url
+
+    def _words(self) -> str:
+        return self.url
 
     # Topics
 
@@ -307,7 +307,7 @@ class AsyncRemoteLog(AwaitingLog):
 
         Make it first with `create(topic, type="queue")`. Workers that share a name share leases.
         """
-        self.http.check_open()
+        self._http.check_open()
         return AsyncRemoteQueue(self, topic, node)
 
     async def route(
@@ -353,33 +353,11 @@ class AsyncRemoteLog(AwaitingLog):
         """Stop a router; what it copied stays. False if there was none."""
         return bool(router) and await self._run(_linked_calls.drop_router(router))
 
-    # For whole programs
-
-    def consumer(
-        self, topic: str, *, name: str, **options: Unpack[ConsumerOptions]
-    ) -> AsyncConsumer:
-        """A reader whose position is kept in the log under `name`; see `AsyncConsumer`."""
-        from topics.client.aio_consumer import AsyncConsumer  # noqa: PLC0415 - keeps the import light
-
-        return AsyncConsumer(self, topic, name=name, **options)
-
-    def producer(self, topic: str, **options: Unpack[ProducerOptions]) -> AsyncProducer:
-        """A writer that gathers records into batches and sends them behind your back."""
-        from topics.client.aio_producer import AsyncProducer  # noqa: PLC0415 - as above
-
-        return AsyncProducer(self, topic, **options)
-
-    def worker(self, topic: str, handler: Handler, **options: Unpack[WorkerOptions]) -> AsyncWorker:
-        """Works on the jobs of a queue with several tasks; see `AsyncWorker`."""
-        from topics.client.aio_worker import AsyncWorker  # noqa: PLC0415 - as above
-
-        return AsyncWorker(self, topic, handler, **options)
-
     # Inside
 
     async def close(self) -> None:
         """Let go of the connections. A second call does nothing."""
-        await self.http.close()
+        await self._http.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -392,17 +370,20 @@ class AsyncRemoteLog(AwaitingLog):
     ) -> None:
         await self.close()
 
+    def _check(self) -> None:
+        self._http.check_open()
+
     async def _put(self, topic: str, config: Mapping[str, Any]) -> Created:
         return await self._run(_calls.put(topic, config))
 
     async def _run(self, call: Call[T]) -> T:
-        answer = await self.http.request(
+        answer = await self._http.request(
             call.method,
             call.path,
             body=call.body,
             query=call.query,
             idempotent=call.idempotent,
-            timeout=self.http.timeout + call.longer,
+            timeout=self._http.timeout + call.longer,
             within=call.within,
         )
         return call.read(answer.body, url=self.url)
@@ -426,7 +407,7 @@ class AsyncRemoteLog(AwaitingLog):
         limit: int,
     ) -> Following:
         return Following(
-            starts, node=node, match=match, limit=limit, heartbeat_ms=int(self.heartbeat * 1000)
+            starts, node=node, match=match, limit=limit, heartbeat_ms=int(self._heartbeat * 1000)
         )
 
     def _events(
@@ -435,10 +416,10 @@ class AsyncRemoteLog(AwaitingLog):
         from topics.client._aio_stream import events  # noqa: PLC0415 - as above
 
         return events(
-            self.http,
+            self._http,
             following,
             wait=wait,
-            heartbeat=self.heartbeat,
+            heartbeat=self._heartbeat,
             transport=transport,
             run=self._run,
             reason=self._reason,
@@ -449,13 +430,16 @@ def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
-class AsyncRemoteQueue:
+class AsyncRemoteQueue(Shown):
     """One queue and one worker of it. Cheap: make as many as there are workers."""
 
     def __init__(self, log: AsyncRemoteLog, name: str, node: str) -> None:
         self.name = name
         self.node = node
         self._log = log
+
+    def _words(self) -> str:
+        return f"{self.name!r} for worker {self.node!r}"
 
     async def claim(self, most: int = 1, *, lease_ms: int | None = None) -> Sequence[Job]:
         """Lease up to `most` jobs for this worker; fewer or none is a normal answer.

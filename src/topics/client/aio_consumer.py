@@ -16,13 +16,14 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 
 from topics.client._position import Start, after_event, first_position
+from topics.client._showing import Shown
 from topics.client.aio import AsyncRemoteLog
 from topics.errors import NotFound
 from topics.events import item_of
 from topics.values import CursorState, Page, Record, Tombstone
 
 
-class AsyncConsumer:
+class AsyncConsumer(Shown):
     """Reads a topic from its named cursor on. For one task; give each consumer its own name."""
 
     def __init__(
@@ -45,6 +46,10 @@ class AsyncConsumer:
         self._node = node
         self._match = match
         self._position: int | None = None
+
+    def _words(self) -> str:
+        where = "" if self._position is None else f" at seq {self._position}"
+        return f"{self.name!r} of {self.topic!r}{where}"
 
     async def where(self) -> int:
         """The last seq that was handed out, or passed because nobody wants it."""

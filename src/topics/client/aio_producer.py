@@ -25,6 +25,7 @@ from topics.client._batching import (
     undecided,
     unexpected,
 )
+from topics.client._showing import Shown
 from topics.client.aio import AsyncRemoteLog
 from topics.client.keywords import BatchOptions
 from topics.errors import Closed, Throttled, TopicNotFound, TopicsError
@@ -34,7 +35,7 @@ from topics.wire.settings import TopicSettings
 __all__ = ["AsyncProducer", "Delivery"]
 
 
-class AsyncProducer:
+class AsyncProducer(Shown):
     """Sends records of any number of tasks to one topic; see `Producer` for the options."""
 
     def __init__(
@@ -60,6 +61,10 @@ class AsyncProducer:
         self._knows_window = False
         self._hurry = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+
+    def _words(self) -> str:
+        state = "closed" if self._is_closing else f"{self._buffer.undecided} records on their way"
+        return f"for {self.topic!r}: {state}"
 
     async def send(
         self,

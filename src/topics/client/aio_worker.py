@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 
 from topics.client._retry import is_passing, pause
+from topics.client._showing import Shown
 from topics.client._working import (
     Leases,
     OnError,
@@ -46,7 +47,7 @@ Handler = Callable[[Job], object] | Callable[[Job], Awaitable[object]]
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class AsyncWorker:
+class AsyncWorker(Shown):
     """Claims jobs as tasks become free, at most `concurrency` at a time; see `Worker`."""
 
     def __init__(
@@ -75,6 +76,9 @@ class AsyncWorker:
         self._tasks: set[asyncio.Task[None]] = set()
         self._threads: ThreadPoolExecutor | None = None
         self._background: asyncio.Task[None] | None = None
+
+    def _words(self) -> str:
+        return f"{self.node!r} on {self.topic!r}: {self.done} done, {self.failed} failed"
 
     # Running
 

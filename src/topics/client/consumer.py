@@ -17,12 +17,13 @@ from collections.abc import Iterator, Sequence
 
 from topics.client._position import Start, after_event, first_position
 from topics.client._protocols import AnyLog
+from topics.client._showing import Shown
 from topics.errors import NotFound
 from topics.events import item_of
 from topics.values import CursorState, Page, Record, Tombstone
 
 
-class Consumer:
+class Consumer(Shown):
     """Reads a topic from its named cursor on. For one thread; give each consumer its own name."""
 
     def __init__(
@@ -45,6 +46,10 @@ class Consumer:
         self._node = node
         self._match = match
         self._position: int | None = None
+
+    def _words(self) -> str:
+        where = "" if self._position is None else f" at seq {self._position}"
+        return f"{self.name!r} of {self.topic!r}{where}"
 
     @property
     def position(self) -> int:

@@ -29,6 +29,7 @@ from topics.client._batching import (
     unexpected,
 )
 from topics.client._protocols import AnyLog
+from topics.client._showing import Shown
 from topics.client.keywords import BatchOptions
 from topics.errors import Closed, Throttled, TopicNotFound, TopicsError
 from topics.values import Ack
@@ -37,7 +38,7 @@ from topics.wire.settings import TopicSettings
 __all__ = ["Delivery", "Producer"]
 
 
-class Producer:
+class Producer(Shown):
     """Sends records of any number of threads to one topic.
 
     A batch goes when it has `max_records` or `max_bytes`, or when its oldest record has waited
@@ -72,6 +73,10 @@ class Producer:
             target=self._work, name=f"topics-producer-{topic}", daemon=True
         )
         self._thread.start()
+
+    def _words(self) -> str:
+        state = "closed" if self._is_closing else f"{self._buffer.undecided} records on their way"
+        return f"for {self.topic!r}: {state}"
 
     def send(
         self,

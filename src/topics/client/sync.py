@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from topics.client import _calls, _linked_calls, _queue_calls
 from topics.client._blocking import BlockingLog
@@ -19,6 +19,7 @@ from topics.client._call import Call, Listed
 from topics.client._following import Following
 from topics.client._names import DEFAULT_NODE, starts_of
 from topics.client._retry import DEFAULT_RETRIES
+from topics.client._showing import Shown
 from topics.client.sync_http import MAX_CONNECTIONS, Http
 from topics.events import Event, item_of
 from topics.values import (
@@ -49,10 +50,6 @@ from topics.wire.drafts import Records
 
 if TYPE_CHECKING:
     from topics.client._sync_stream import Transport
-    from topics.client.consumer import Consumer
-    from topics.client.keywords import ConsumerOptions, ProducerOptions, WorkerOptions
-    from topics.client.producer import Producer
-    from topics.client.worker import Handler, Worker
     from topics.wire.settings import TopicSettings
 
 T = TypeVar("T")
@@ -80,7 +77,7 @@ class RemoteLog(BlockingLog):
         ca_file: str | None = None,
         connections: int = MAX_CONNECTIONS,
     ) -> None:
-        self.http = Http(
+        self._http = Http(
             url,
             token=token,
             timeout=timeout,
@@ -88,12 +85,15 @@ class RemoteLog(BlockingLog):
             ca_file=ca_file,
             connections=connections,
         )
-        self.heartbeat = heartbeat
+        self._heartbeat = heartbeat
 
     @property
     def url(self) -> str:
         """The server's address."""
-        return self.http.url
+        return self._http.url
+
+    def _words(self) -> str:
+        return self.url
 
     # Topics
 
@@ -305,7 +305,7 @@ class RemoteLog(BlockingLog):
 
         Make it first with `create(topic, type="queue")`. Workers that share a name share leases.
         """
-        self.http.check_open()
+        self._http.check_open()
         return RemoteQueue(self, topic, node)
 
     def route(
@@ -351,31 +351,11 @@ class RemoteLog(BlockingLog):
         """Stop a router; what it copied stays. False if there was none."""
         return bool(router) and self._run(_linked_calls.drop_router(router))
 
-    # For whole programs
-
-    def consumer(self, topic: str, *, name: str, **options: Unpack[ConsumerOptions]) -> Consumer:
-        """A reader whose position is kept in the log under `name`; see `Consumer`."""
-        from topics.client.consumer import Consumer  # noqa: PLC0415 - keeps the import light
-
-        return Consumer(self, topic, name=name, **options)
-
-    def producer(self, topic: str, **options: Unpack[ProducerOptions]) -> Producer:
-        """A writer that gathers records into batches and sends them behind your back."""
-        from topics.client.producer import Producer  # noqa: PLC0415 - as above
-
-        return Producer(self, topic, **options)
-
-    def worker(self, topic: str, handler: Handler, **options: Unpack[WorkerOptions]) -> Worker:
-        """Works on the jobs of a queue with several threads; see `Worker`."""
-        from topics.client.worker import Worker  # noqa: PLC0415 - as above
-
-        return Worker(self, topic, handler, **options)
-
     # Inside
 
     def close(self) -> None:
         """Let go of the connections. A second call does nothing."""
-        self.http.close()
+        self._http.close()
 
     def __enter__(self) -> Self:
         return self
@@ -391,6 +371,9 @@ class RemoteLog(BlockingLog):
     def _now_ms(self) -> int:
         return int(time.time() * 1000)
 
+    def _check(self) -> None:
+        self._http.check_open()
+
     def _put(self, topic: str, config: Mapping[str, Any]) -> Created:
         return self._run(_calls.put(topic, config))
 
@@ -398,13 +381,13 @@ class RemoteLog(BlockingLog):
         return nullcontext()  # a server knows no lock that a client could take
 
     def _run(self, call: Call[T]) -> T:
-        answer = self.http.request(
+        answer = self._http.request(
             call.method,
             call.path,
             body=call.body,
             query=call.query,
             idempotent=call.idempotent,
-            timeout=self.http.timeout + call.longer,
+            timeout=self._http.timeout + call.longer,
             within=call.within,
         )
         return call.read(answer.body, url=self.url)
@@ -425,7 +408,7 @@ class RemoteLog(BlockingLog):
         limit: int,
     ) -> Following:
         return Following(
-            starts, node=node, match=match, limit=limit, heartbeat_ms=int(self.heartbeat * 1000)
+            starts, node=node, match=match, limit=limit, heartbeat_ms=int(self._heartbeat * 1000)
         )
 
     def _events(
@@ -434,23 +417,26 @@ class RemoteLog(BlockingLog):
         from topics.client._sync_stream import events  # noqa: PLC0415 - as above
 
         return events(
-            self.http,
+            self._http,
             following,
             wait=wait,
-            heartbeat=self.heartbeat,
+            heartbeat=self._heartbeat,
             transport=transport,
             run=self._run,
             reason=lambda topic, after: self.read(topic, after=after, limit=1).tombstone,
         )
 
 
-class RemoteQueue:
+class RemoteQueue(Shown):
     """One queue and one worker of it. Cheap: make as many as there are workers."""
 
     def __init__(self, log: RemoteLog, name: str, node: str) -> None:
         self.name = name
         self.node = node
         self._log = log
+
+    def _words(self) -> str:
+        return f"{self.name!r} for worker {self.node!r}"
 
     def claim(self, most: int = 1, *, lease_ms: int | None = None) -> Sequence[Job]:
         """Lease up to `most` jobs for this worker; fewer or none is a normal answer.

@@ -27,6 +27,7 @@ from typing import Self, Unpack
 
 from topics.client._protocols import AnyLog
 from topics.client._retry import is_passing, pause
+from topics.client._showing import Shown
 from topics.client._working import (
     Leases,
     OnError,
@@ -51,7 +52,7 @@ LOOK_S = 0.2
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class Worker:
+class Worker(Shown):
     """Claims jobs as threads become free, at most `concurrency` at a time.
 
     `run` blocks until `stop`, or until SIGINT or SIGTERM: then nothing more is claimed, running
@@ -85,6 +86,9 @@ class Worker:
         self._dead_letter: str | None = None
         self._thread: threading.Thread | None = None
         self._crash: BaseException | None = None
+
+    def _words(self) -> str:
+        return f"{self.node!r} on {self.topic!r}: {self.done} done, {self.failed} failed"
 
     # Running
 

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from topics.client._blocking import BlockingLog
 from topics.core.batch import RecordBatch
@@ -48,10 +48,6 @@ from topics.wire.numbers import U64_MAX
 from topics.wire.settings import known_settings
 
 if TYPE_CHECKING:
-    from topics.client.consumer import Consumer
-    from topics.client.keywords import ConsumerOptions, ProducerOptions, WorkerOptions
-    from topics.client.producer import Producer
-    from topics.client.worker import Handler, Worker
     from topics.embedded.queues import Queue
     from topics.events import Event
     from topics.queue import Queues
@@ -74,7 +70,10 @@ os.register_at_fork(after_in_child=lambda: _forks.append(_forks.pop() + 1))
 class Log(BlockingLog):
     """A durable log in this process. Safe for its threads; not for its forked children."""
 
-    def __init__(self, engine: Engine, *, background: bool = False) -> None:
+    def __init__(
+        self, engine: Engine, *, background: bool = False, path: str | None = None
+    ) -> None:
+        self._path = path
         self._engine = engine
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
@@ -92,6 +91,13 @@ class Log(BlockingLog):
                 target=self._keep_up, name="topics-maintenance", daemon=True
             )
             self._helper.start()
+
+    def _words(self) -> str:
+        where = "in memory" if self._path is None else repr(self._path)
+        if self._closed:
+            return f"{where}, closed"
+        topics = len(self._engine.kernel.catalog.by_name)
+        return f"{where}: {topics} {'topic' if topics == 1 else 'topics'}"
 
     # Topics
 
@@ -348,29 +354,6 @@ class Log(BlockingLog):
     def drop_router(self, router: str) -> bool:
         """Stop a router; what it copied stays. False if there was none."""
         return self._change(self._engine.routing.drop(router))
-
-    # For whole programs
-
-    def consumer(self, topic: str, *, name: str, **options: Unpack[ConsumerOptions]) -> Consumer:
-        """A reader whose position is kept in the log under `name`; see `Consumer`."""
-        from topics.client.consumer import Consumer  # noqa: PLC0415 - few programs need it
-
-        self._check()
-        return Consumer(self, topic, name=name, **options)
-
-    def producer(self, topic: str, **options: Unpack[ProducerOptions]) -> Producer:
-        """A writer that gathers records into batches and sends them behind your back."""
-        from topics.client.producer import Producer  # noqa: PLC0415 - as above
-
-        self._check()
-        return Producer(self, topic, **options)
-
-    def worker(self, topic: str, handler: Handler, **options: Unpack[WorkerOptions]) -> Worker:
-        """Works on the jobs of a queue with several threads; see `Worker`."""
-        from topics.client.worker import Worker  # noqa: PLC0415 - as above
-
-        self._check()
-        return Worker(self, topic, handler, **options)
 
     # Upkeep
 

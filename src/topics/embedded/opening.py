@@ -56,7 +56,7 @@ def open_log(
     opening = Opening(chosen, clock)
     if read_only:
         return View(fs, where, opening)
-    log = Log(open_engine(fs, where, opening), background=background)
+    log = Log(open_engine(fs, where, opening), background=background, path=where)
     if chosen.wal_repair is not None:
         log.checkpoint()  # what was salvaged must not depend on the damaged file again
     return log

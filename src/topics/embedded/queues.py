@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
+from topics.client._showing import Shown
 from topics.errors import InvalidRequest
 from topics.queue import Jobs as ClaimedJobs
 from topics.queue import Queues
@@ -27,13 +28,16 @@ Jobs: TypeAlias = Iterable[Job | int]
 """Jobs as claimed, which are told by their lease; or seqs, by whatever lease the worker has."""
 
 
-class Queue:
+class Queue(Shown):
     """One queue and one worker of it. Cheap: make as many as there are workers."""
 
     def __init__(self, log: Log, name: str, node: str) -> None:
         self.name = name
         self.node = node
         self._log = log
+
+    def _words(self) -> str:
+        return f"{self.name!r} for worker {self.node!r}"
 
     @property
     def _queues(self) -> Queues:

@@ -45,9 +45,15 @@ class View(Log):
 
     def __init__(self, fs: Fs, path: str, opening: Opening) -> None:
         self._fs = fs
-        self._path = path
         self._opening = opening
-        super().__init__(open_view(fs, path, opening))
+        self._where = path
+        super().__init__(open_view(fs, path, opening), path=path)
+
+    def __repr__(self) -> str:
+        return f"<Log {self._words()}>"
+
+    def _words(self) -> str:
+        return f"{super()._words()}, read only"
 
     read = _looking_again(Log.read)
     plan = _looking_again(Log.plan)
@@ -61,7 +67,7 @@ class View(Log):
         """Look at the files again."""
         with self._lock:
             self._check()
-            fresh = open_view(self._fs, self._path, self._opening)
+            fresh = open_view(self._fs, self._where, self._opening)
             old, self._engine = self._engine, fresh
             self._queues = None  # they know the old engine
             old.release()
