@@ -95,7 +95,7 @@ def test_topics_are_named_or_matched_and_never_both(options: dict[str, str]) -> 
         ("minPartitions", "0"),
         ("batchRows", "1.5"),
         ("retrySeconds", "-1"),
-        ("url", "127.0.0.1:4000"),
+        ("url", "ftp://127.0.0.1:4000"),
         ("subscribePattern", "("),
     ],
 )
