@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topics.core.topic import SEQ_BASE, Topic
-from topics.engine.effects import Io, Op
+from topics.engine.effects import PAUSE, Io, Op
 from topics.engine.history import Resident, SegmentHistory
 from topics.engine.kernel import Kernel
 from topics.errors import Internal, InvalidRequest
@@ -22,6 +22,9 @@ MIN_TARGET = 64 << 10
 MAX_TARGET = 1 << 30
 MAX_RANGES = 10_000
 _STEP = 2048
+_BLOCK = 8192
+"""Records in no segment that are looked at between two pauses."""
+_FEW_BLOCKS = 32
 
 
 class _Cutter:
@@ -38,12 +41,13 @@ class _Cutter:
     def is_full(self) -> bool:
         return len(self.ranges) >= MAX_RANGES
 
-    def add(self, topic: Topic, lo: int, hi: int) -> None:
-        """Take the block `lo..hi`: whole if it fits, else cut between its records."""
+    def add(self, topic: Topic, lo: int, hi: int, *, is_edge: bool) -> None:
+        """Take the block `lo..hi`: whole if it fits, else cut between its records, or first at
+        its edge if that is the edge of a segment."""
         records, nbytes = topic.weigh(lo, hi)
-        if self._bytes + nbytes > self._target:
+        if is_edge and self._bytes + nbytes > self._target:
             self.cut(lo - 1)
-        if nbytes > self._target:
+        if self._bytes + nbytes > self._target:
             self._add_cut(topic, lo, hi)
         else:
             self._records += records
@@ -94,12 +98,16 @@ class Planner:
         lo = max(from_seq, topic.evict_floor)
         hi = min(to_seq, topic.head)
         cutter = _Cutter(lo, min(max(target_bytes, MIN_TARGET), MAX_TARGET))
-        for first, last, segment in list(_blocks(topic, lo, hi)):
+        blocks = list(_blocks(topic, lo, hi))
+        for first, last, segment, is_edge in blocks:
             if segment is not None:
-                yield from self._load(topic, segment)
-            cutter.add(topic, first, last)
+                yield from self._load(topic, segment, many=len(blocks) > _FEW_BLOCKS)
+            cutter.add(topic, first, last, is_edge=is_edge)
             if cutter.is_full:
                 break
+            if last < hi:
+                yield PAUSE
+                self._kernel.require(topic)
         cutter.finish(hi)
         return ReadPlan(
             topic=name,
@@ -111,28 +119,36 @@ class Planner:
             next_from_seq=max(cutter.start, from_seq, SEQ_BASE),
         )
 
-    def _load(self, topic: Topic, segment: AnySegment) -> Op[None]:
-        """Have the index of a segment at hand, in the form in which many records are weighed at
-        once: on the owner's thread a step for each would hold up everybody else."""
+    def _load(self, topic: Topic, segment: AnySegment, *, many: bool) -> Op[None]:
+        """Have the index of a segment at hand; of many in the form in which a whole segment is
+        weighed at once, for which the first plan has to import numpy."""
         store = self._kernel.segments
         assert store is not None, "a topic in memory has no segments"
+
+        def load() -> object:
+            idx = store.idx(topic.id, segment)
+            return idx.columns if many else idx
+
         try:
-            yield Io(lambda: store.idx(topic.id, segment).columns)
+            yield Io(load)
         except OSError as error:
             raise Internal(
                 f"an index of topic {topic.name!r} could not be read: {error}"
             ) from error
 
 
-def _blocks(topic: Topic, lo: int, hi: int) -> Iterator[tuple[int, int, AnySegment | None]]:
-    """`lo..hi` at the edges of segments, in order and without gaps."""
+def _blocks(topic: Topic, lo: int, hi: int) -> Iterator[tuple[int, int, AnySegment | None, bool]]:
+    """`lo..hi` in order and without gaps: first and last seq, segment, whether this is its edge.
+
+    What is in no segment comes in short blocks.
+    """
     history = topic.history
     parts = history.parts if isinstance(history, SegmentHistory) else []
     for part in parts:
         if part.last < lo or part.first > hi:
             continue
         end = min(part.last, hi)
-        yield lo, end, None if isinstance(part, Resident) else part
+        yield lo, end, None if isinstance(part, Resident) else part, True
         lo = end + 1
-    if lo <= hi:
-        yield lo, hi, None
+    for first in range(lo, hi + 1, _BLOCK):
+        yield first, min(first + _BLOCK - 1, hi), None, first == lo

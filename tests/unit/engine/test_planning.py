@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import topics
 from topics.embedded import Log
 from topics.engine import planning
+from topics.engine.effects import PAUSE
 from topics.engine.opening import Opening, open_engine
 from topics.engine.planning import MIN_TARGET
 from topics.engine.settings import EngineSettings
@@ -67,12 +68,29 @@ def test_cuts_fall_on_the_edges_of_segments_where_they_can() -> None:
     assert [(r.records, r.bytes) for r in found.ranges] == [(20, 80 * KIB), (16, 64 * KIB)]
 
 
-def test_a_segment_that_is_too_large_and_the_tail_are_cut_between_records() -> None:
+@pytest.mark.parametrize("block", [4, 5, 8192])
+def test_a_segment_that_is_too_large_and_the_tail_are_cut_between_records(
+    monkeypatch: pytest.MonkeyPatch, block: int
+) -> None:
+    monkeypatch.setattr(planning, "_BLOCK", block)
     log = opened()
     append(log, SEGMENT, kib=16)
     log.checkpoint()
     append(log, 6, kib=32)
     assert bounds(plan(log)) == [(1, 4), (5, 8), (9, 10), (11, 12), (13, 14), (15, 16)]
+
+
+def test_a_plan_pauses_between_blocks_of_records_and_notices_that_its_topic_is_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(planning, "_BLOCK", 4)
+    log = opened()
+    append(log, 12)
+    op = log._engine.plan("t", from_seq=0, to_seq=12, target_bytes=MIN_TARGET)
+    assert [next(op), next(op)] == [PAUSE, PAUSE]
+    log.drop("t")
+    with pytest.raises(TopicNotFound):
+        next(op)
 
 
 def test_a_record_larger_than_the_target_is_a_range_of_its_own() -> None:
