@@ -7,6 +7,7 @@ import sys
 import msgspec
 
 import topics
+from topics.cli._output import stored_json
 from topics.wire.rendering import EVERYTHING, render_records, rows_of
 
 PAGE_RECORDS = 1000
@@ -23,7 +24,8 @@ def run(directory: str, topic: str, *, after: int, limit: int | None, cold_dir: 
             if page.tombstone is not None:
                 out.write(msgspec.json.encode({"tombstone": page.tombstone.to_dict()}) + b"\n")
             for row in rows_of(page.records):
-                out.write(render_records([row], EVERYTHING)[1:-1] + b"\n")
+                line = render_records([row], EVERYTHING)[1:-1]
+                out.write(stored_json(line.decode()).encode() + b"\n")
             if left is not None:
                 left -= len(page.records)
             after = page.next_from_seq

@@ -48,7 +48,7 @@ def _print_store(facts: Facts) -> None:
     print(f"store {facts['store_id']}, created {out.moment(facts['created_ms'])}")
     if facts["last_owner"] is not None:
         owner = facts["last_owner"]
-        print(f"last opened by process {owner['pid']} on {owner['host']}")
+        print(f"last opened by process {owner['pid']} on {out.safe(owner['host'])}")
     print()
     if facts["topics"]:
         out.print_table(

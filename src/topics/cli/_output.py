@@ -65,6 +65,11 @@ def safe_json(text: str) -> str:
     return _JSON_CONTROL.sub(_escaped, text)
 
 
+def stored_json(text: str) -> str:
+    """Stored JSON as it is for a program, and without what a terminal would obey for people."""
+    return safe_json(text) if sys.stdout.isatty() else text
+
+
 def _escaped(found: re.Match[str]) -> str:
     return f"\\u{ord(found[0]):04x}"
 

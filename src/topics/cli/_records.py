@@ -37,7 +37,7 @@ class Lines:
         if self._as_json:
             # Everything goes through one buffer, or lines would change places with print's.
             lines = "".join(self._json_line(topic, record) for record in records)
-            sys.stdout.write(out.safe_json(lines) if sys.stdout.isatty() else lines)
+            sys.stdout.write(out.stored_json(lines))
         else:
             sys.stdout.write("".join(self._line(topic, record) + "\n" for record in records))
 

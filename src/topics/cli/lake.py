@@ -229,7 +229,7 @@ class _Shown:
 
 def _print_receipt(made: Receipt, path: str) -> None:
     for hit in made.scanned.hits:
-        print(f"FOUND {hit}")
+        print(f"FOUND {safe(str(hit))}")
     freed = sum(file.bytes for file in made.files_removed)
     searched = made.scanned
     print(f"{len(made.files_removed)} files removed, {size(freed)}")
@@ -239,7 +239,7 @@ def _print_receipt(made: Receipt, path: str) -> None:
     )
     print(f"{len(made.erased):,} rows erased so far, {made.found} found")
     for kept in made.kept_elsewhere:
-        print(f"kept elsewhere: {kept.what}: {kept.where} ({kept.why})")
+        print(safe(f"kept elsewhere: {kept.what}: {kept.where} ({kept.why})"))
     print(f"receipt: {path}")
 
 

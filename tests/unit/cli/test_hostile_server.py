@@ -11,13 +11,17 @@ import re
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 from click.shell_completion import BashComplete
 from tests.unit.cli.runner import Answer, topics
 
+import topics as library
+from topics.cli import _dump
 from topics.cli._app import _tell_of_a_bug, app
 from topics.cli._records import Lines
 from topics.values import Record
@@ -171,6 +175,21 @@ def test_json_of_records_is_harmless_on_a_terminal_and_says_the_same(
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     Lines(as_json=True).records("orders", [record])
     shown = capsys.readouterr().out
+    assert OBEYED.search(shown) is None
+    assert json.loads(shown)["data"] == HARM
+
+
+def test_a_dump_is_harmless_on_a_terminal_and_says_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    with library.open(tmp_path) as log:
+        log.append("orders", {"data": HARM})
+    dumped = partial(_dump.run, str(tmp_path), "orders", after=0, limit=None, cold_dir=None)
+    dumped()
+    assert json.dumps(HARM, ensure_ascii=False).encode() in capsysbinary.readouterr().out
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    dumped()
+    shown = capsysbinary.readouterr().out.decode()
     assert OBEYED.search(shown) is None
     assert json.loads(shown)["data"] == HARM
 
