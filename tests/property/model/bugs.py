@@ -206,8 +206,8 @@ def the_cap_counts_the_span_and_not_the_records() -> Iterator[None]:
     return instead(Topic, "enforce_caps", enforce)
 
 
-@planted("configure", "kill")
-def a_relaxed_cap_revives_on_replay() -> Iterator[None]:
+@planted("configure", "let_time_pass", "kill")
+def evictions_in_the_log_are_not_applied() -> Iterator[None]:
     def apply(original: Callable[..., None], topic: Topic, fact: Fact, generation: int) -> None:
         if not isinstance(fact, Evicted):
             original(topic, fact, generation)
