@@ -91,6 +91,29 @@ def test_creating_tells_whether_it_was_new_and_the_whole_config(door: Door, name
     assert (made.config["durability"], made.config["cap_records"]) == ("fsync", 7)
 
 
+@pytest.mark.parametrize(
+    ("given", "advice"),
+    [
+        (b"x", r'got bytes instead of records; append \{"data": value\}. Bytes as data must be'),
+        ({"data": b"x"}, "the JSON is malformed: .*Bytes as data must be JSON: decode text"),
+        ([{"data": b"1"}, {"data": b"x"}], "Bytes as data must be JSON"),
+        ("x", r'got str instead of records; append \{"data": value\}, or a list of such records'),
+        (7, "got int instead of records"),
+        (None, "got NoneType instead of records"),
+        ([7], r'record 0 is of type int; wrap it: \{"data": ...\}'),
+        ([b"x"], r"record 0 is of type bytes; wrap it"),
+    ],
+)
+def test_a_value_that_is_no_record_is_refused_with_what_to_do(
+    door: Door, name: Name, given: object, advice: str
+) -> None:
+    with pytest.raises(errors.InvalidRequest, match=advice):
+        door.append(name("t"), given)
+    if not isinstance(given, dict):
+        with pytest.raises(errors.InvalidRequest):
+            door.stage(name("app"), 1, 0, given)
+
+
 def test_a_scan_gives_everything_there_was_when_it_began(door: Door, name: Name) -> None:
     door.create(name("t"), cap_records=2300)
     door.append(name("t"), [{"data": n, "tag": f"t{n % 2}"} for n in range(2500)])

@@ -13,6 +13,9 @@ Records = Iterable[Mapping[str, Any]] | Mapping[str, Any]
 """Records as callers give them: `{"data": ...}` mappings, or a single one."""
 _KNOWN = frozenset(FIELDS)
 _RAW = (bytes, bytearray, memoryview)
+_BYTES_ARE_JSON = (
+    "Bytes as data must be JSON: decode text, and encode other bytes, as base64 for example"
+)
 
 
 class Columns(NamedTuple):
@@ -41,21 +44,49 @@ def columns_of(records: Records, node: str | None) -> Columns:
 
 
 def _listed(records: Records) -> list[Mapping[str, Any]]:
-    return [records] if isinstance(records, Mapping) else list(records)
+    if isinstance(records, Mapping):
+        return [records]
+    if isinstance(records, (str, *_RAW)) or not isinstance(records, Iterable):
+        _explain_no_records(records)
+    return list(records)
+
+
+def _explain_no_records(given: object) -> NoReturn:
+    """A value where records belong: say how it becomes one."""
+    kind = type(given).__name__
+    if isinstance(given, _RAW):
+        raise InvalidRequest(
+            f'got {kind} instead of records; append {{"data": value}}. {_BYTES_ARE_JSON}'
+        )
+    raise InvalidRequest(
+        f'got {kind} instead of records; append {{"data": value}}, or a list of such records'
+    )
 
 
 def _datas(values: list[Any]) -> list[bytes]:
     """Each value as the JSON to store."""
     ready = {issubclass(kind, _RAW) for kind in set(map(type, values))}
     if ready == {True}:
-        return compact_all(values)
+        try:
+            return compact_all(values)
+        except InvalidRequest as error:
+            raise _no_json(error) from error
     if ready == {False}:
         return encode_all(values)
     return [_json(value) for value in values]
 
 
 def _json(value: object) -> bytes:
-    return compact(value) if isinstance(value, _RAW) else encode(value)
+    if not isinstance(value, _RAW):
+        return encode(value)
+    try:
+        return compact(value)
+    except InvalidRequest as error:
+        raise _no_json(error) from error
+
+
+def _no_json(error: InvalidRequest) -> InvalidRequest:
+    return InvalidRequest(f"{error}. {_BYTES_ARE_JSON}")
 
 
 def split_topics(
@@ -64,7 +95,7 @@ def split_topics(
     """Mappings that also name the `topic` of each record, as topics and records."""
     topics: list[str] = []
     drafts: list[Mapping[str, Any]] = []
-    for index, record in enumerate(rows):
+    for index, record in enumerate(_listed(rows)):
         if not isinstance(record, Mapping):
             _explain(record, index)
         topic = record.get("topic")
@@ -106,7 +137,7 @@ def _explain(record: object, index: int) -> NoReturn:
     """Say what is wrong with a record, and what was probably meant."""
     if not isinstance(record, Mapping):
         raise InvalidRequest(
-            f'record {index} is a {type(record).__name__}; wrap it: {{"data": ...}}'
+            f'record {index} is of type {type(record).__name__}; wrap it: {{"data": ...}}'
         )
     from difflib import get_close_matches  # noqa: PLC0415 - slow to import, rarely needed
 
