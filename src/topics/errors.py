@@ -203,6 +203,16 @@ class Unauthorized(TopicsError):
             message or "a valid API key is required; send it as Authorization: Bearer <key>"
         )
 
+    @classmethod
+    def missing(cls) -> "Unauthorized":
+        """No key came with the request."""
+        return cls("an API key is required; send it as Authorization: Bearer <key>")
+
+    @classmethod
+    def unknown(cls) -> "Unauthorized":
+        """A key came, and it is none of the server's."""
+        return cls("the server does not know this API key; check that it is whole and current")
+
 
 class Forbidden(TopicsError):
     """The key is known but lacks a scope or may not use a name.

@@ -276,7 +276,9 @@ def _say(error: TopicsError | OSError) -> None:
         print(safe(error.line()), file=sys.stderr)
     elif isinstance(error, Unauthorized):
         # The server speaks to programs; whoever types a command gives the key in another way.
-        print("Name the file that holds yours: --token-file PATH", file=sys.stderr)
+        print("Give yours in a file, --token-file PATH, or in TOPICS_TOKEN.", file=sys.stderr)
+        if os.environ.get("TOPICS_TOKEN") and os.environ.get("TOPICS_URL"):
+            print("TOPICS_TOKEN goes to TOPICS_URL and to no other server.", file=sys.stderr)
 
 
 def _say_as_json(facts: dict[str, object]) -> None:

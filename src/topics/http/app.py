@@ -218,12 +218,9 @@ class App:
             token = stream_token(header, request.query)
         else:
             token = bearer_token(header)
-        principal = service.keyring.find(token)
-        if principal is not None:
-            return principal
         if endpoint is not None and endpoint.own_auth:
-            return NOBODY
-        raise Unauthorized
+            return service.keyring.find(token) or NOBODY
+        return service.keyring.authenticate(token)
 
     def _authorise(
         self,

@@ -154,7 +154,7 @@ class Keyring:
         """The principal of a token, or `Unauthorized`."""
         principal = self.find(token)
         if principal is None:
-            raise Unauthorized()
+            raise Unauthorized.unknown() if token else Unauthorized.missing()
         return principal
 
     def _add(self, secret: str, principal: Principal) -> None:

@@ -290,3 +290,11 @@ def test_a_stream_takes_the_header_first_then_the_first_token_of_the_query(
     header: bytes | None, pairs: list[tuple[str, str]], token: bytes | None
 ) -> None:
     assert stream_token(header, parse_query(urlencode(pairs).encode())) == token
+
+
+def test_a_missing_key_and_an_unknown_one_are_told_apart() -> None:
+    keys = Keyring("hush")
+    with pytest.raises(Unauthorized, match="an API key is required"):
+        keys.authenticate(None)
+    with pytest.raises(Unauthorized, match="does not know this API key"):
+        keys.authenticate(b"loud")
