@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from topics.engine.effects import Io, Op
 from topics.http.auth import Scope
 from topics.http.call import Call
 from topics.http.messages import Response
 from topics.http.metrics import Numbers, as_json, as_text, collect
 from topics.http.routing import Endpoint, Resource, Routes
+from topics.http.service import Service
 from topics.wire import responses
 
 _TEXT = b"text/plain; version=0.0.4"
@@ -34,9 +36,24 @@ def metrics(call: Call) -> None:
 
 
 def openapi(call: Call) -> None:
-    from topics.wire.openapi import document  # noqa: PLC0415 - large, and rarely asked for
+    known = call.service.description
+    if known is not None:
+        call.answer(known)
+    else:
+        call.run(described(call.service), call.answer)
 
-    call.answer(document(call.service.version))
+
+def described(service: Service) -> Op[bytes]:
+    """The description of the API, made on a thread: it takes long, and anybody may ask for it."""
+
+    def make() -> bytes:
+        from topics.wire.openapi import document  # noqa: PLC0415 - large, and rarely asked for
+
+        return document(service.version)
+
+    made: bytes = yield Io(make)
+    service.description = made
+    return made
 
 
 def register(routes: Routes, *, probe_auth: bool) -> None:

@@ -81,6 +81,7 @@ class Service:
     has_arrow: bool = False
     """Whether everything that Arrow needs has been imported."""
     pressure: Callable[[], float] = lambda: 0.0
+    description: bytes | None = None
 
     def __post_init__(self) -> None:
         self.lane = Lane(self.clock)

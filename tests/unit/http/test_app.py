@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import gc
+import json
 import weakref
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from topics.engine.effects import Io
 from topics.engine.engine import memory_engine
 from topics.engine.settings import EngineSettings
 from topics.errors import TopicsError
 from topics.http.app import App
 from topics.http.auth import Keyring, Scope
 from topics.http.messages import Late, Request, Response
+from topics.http.probes_api import described
 from topics.http.routing import Endpoint, Resource, Routes
 from topics.http.service import HttpLimits, Service
 from topics.http.strangers import BURST
@@ -139,3 +142,14 @@ def test_a_stranger_is_whoever_has_no_valid_key_where_keys_are_needed(
     request = Request("GET", b"/v0/topics/t", headers, version="1.1", peer="")
     app.begin(request)
     assert request.is_stranger is is_stranger
+
+
+def test_the_description_of_the_api_is_made_on_a_thread_and_once(service: Service) -> None:
+    op = described(service)
+    effect = next(op)
+    assert isinstance(effect, Io)
+    assert service.description is None
+    with pytest.raises(StopIteration) as done:
+        op.send(effect.work())
+    assert json.loads(done.value.value)["openapi"].startswith("3.")
+    assert service.description == done.value.value
