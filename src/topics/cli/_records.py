@@ -4,22 +4,33 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from topics.cli import _output as out
+from topics.errors import TopicsError
 from topics.events import CaughtUp, Resumed, TopicDropped
-from topics.values import Record, Tombstone
+from topics.values import Audit, Record, Tombstone
 from topics.wire.rendering import EVERYTHING, render_records, rows_of
 
+if TYPE_CHECKING:
+    from topics.cli._options import AnyLog
+
 _REASONS = {
-    # Readers are told `cap` for these three alike; the ledger tells them apart.
-    "cap": "by the topic's cap, a crash or damage",
+    "cap": "by the topic's cap, a crash or damage",  # unless the ledger tells which
     "ttl": "its time to live",
     "mixed": "the topic's cap and time to live",
     "source_trim": "the source lost them before they were copied",
     "recreated": "the topic was dropped and made anew",
     "from_seq_too_old": "they were gone before the reader came",
+}
+
+_CAUSES = {
+    "crash": "in a crash",
+    "repair": "to damage on disk",
+    "source_trim": "by the source, before they were copied",
 }
 
 
@@ -41,13 +52,16 @@ class Lines:
         else:
             sys.stdout.write("".join(self._line(topic, record) + "\n" for record in records))
 
-    def tombstone(self, topic: str, lost: Tombstone) -> None:
+    def tombstone(self, log: AnyLog, topic: str, lost: Tombstone) -> None:
         """A loss, where it happened."""
         if self._as_json:
             facts = {"topic": topic} if self._several else {}
             out.print_json_line({"tombstone": {**facts, **lost.to_dict()}})
         else:
-            print(self._named(topic) + out.style(tombstone_line(lost), "bold", "red"))
+            print(
+                self._named(topic)
+                + out.style(tombstone_line(lost, why(log, topic, lost)), "bold", "red")
+            )
 
     def event(self, event: CaughtUp | TopicDropped | Resumed) -> None:
         """What happened to the reading itself, or to the topic."""
@@ -83,15 +97,36 @@ class Lines:
         return f"{out.safe(topic)}  " if self._several else ""
 
 
-def tombstone_line(lost: Tombstone) -> str:
+def tombstone_line(lost: Tombstone, reason: str) -> str:
     """A loss in words that nobody overlooks."""
-    reason = why(lost)
     if lost.reason == "recreated":
         return f"!!! LOST: {reason}; reading starts again at seq {lost.earliest_seq} !!!"
     records = out.counted(lost.missed_estimate, "record")
     return f"!!! LOST {records}: {out.seqs(lost.gap_from, lost.gap_to)}, {reason} !!!"
 
 
-def why(lost: Tombstone) -> str:
-    """What may have caused a loss, as far as its notice says."""
+def why(log: AnyLog, topic: str, lost: Tombstone) -> str:
+    """What caused a loss.
+
+    A notice says `cap` for a cap, a crash and damage alike; the ledger of the topic tells them
+    apart. If the ledger cannot be had, all three are named.
+    """
+    if lost.reason == "cap":
+        with suppress(TopicsError):
+            return cause_of_cap(lost, log.audit(topic))
     return _REASONS.get(lost.reason) or out.safe(lost.reason)
+
+
+def cause_of_cap(lost: Tombstone, ledger: Audit) -> str:
+    """What a ledger tells of a loss whose notice says `cap`."""
+    gaps = [
+        gap for gap in ledger.gaps if gap.gap_from <= lost.gap_to and lost.gap_from <= gap.gap_to
+    ]
+    explained = sum(
+        min(gap.gap_to, lost.gap_to) - max(gap.gap_from, lost.gap_from) + 1 for gap in gaps
+    )
+    causes = [_CAUSES[gap.cause] for gap in gaps]
+    if explained < lost.missed_estimate:
+        # What an ephemeral topic loses in a restart is counted as lost in a crash, without a gap.
+        causes.insert(0, "by the topic's cap" if ledger.lost_cap else "in a restart")
+    return " and ".join(dict.fromkeys(causes))

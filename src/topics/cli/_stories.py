@@ -275,7 +275,7 @@ def of_cursor(log: AnyLog, topic: str, name: str) -> Story:
         story.add(
             9,
             f"Its next read begins with a loss: seq {lost.gap_from} to {lost.gap_to} is gone "
-            f"({why(lost)}).",
+            f"({why(log, topic, lost)}).",
             since_ms=cursor.updated_ts,
             command=f"topics cursor set {topic} {name} {lost.gap_to}",
         )

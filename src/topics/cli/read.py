@@ -68,7 +68,7 @@ def read(
             )
             since = None
             if page.tombstone is not None:
-                lines.tombstone(topic, page.tombstone)
+                lines.tombstone(log, topic, page.tombstone)
             lines.records(topic, page.records)
             cursor = page.next_from_seq
             left = None if left is None else left - len(page.records)
@@ -138,7 +138,7 @@ def _print_newest(
         found = sum(isinstance(item, Record) for item in newest)
         stretch *= 2
     for item in _last(newest, too_many=found - most):
-        _print(printer, topic, item)
+        _print(log, printer, topic, item)
     printer.flush()
     return head
 
@@ -169,11 +169,11 @@ def _last(items: list[Record | Tombstone], *, too_many: int) -> list[Record | To
     return []
 
 
-def _print(printer: Lines, topic: str, item: Record | Tombstone) -> None:
+def _print(log: AnyLog, printer: Lines, topic: str, item: Record | Tombstone) -> None:
     if isinstance(item, Record):
         printer.records(topic, [item])
     else:
-        printer.tombstone(topic, item)
+        printer.tombstone(log, topic, item)
 
 
 def _follow(
@@ -189,7 +189,7 @@ def _follow(
     for event in log.watch({topic: after}, node=not_node, match=match, wait=wait):
         item = item_of(event)
         if item is not None:
-            _print(printer, topic, item)
+            _print(log, printer, topic, item)
         elif isinstance(event, Resumed):
             printer.event(event)
         printer.flush()

@@ -51,7 +51,7 @@ def watch(
     with where.reading() as log:
         starts = dict.fromkeys(_named(log, topics), 0 if from_start else None)
         for event in log.watch(starts, match=match, node=not_node, wait=wait):
-            _print(lines, event)
+            _print(log, lines, event)
             lines.flush()
     return OK
 
@@ -68,10 +68,10 @@ def _named(log: AnyLog, names: tuple[str, ...]) -> Iterator[str]:
         yield from (topic.topic for topic in found)
 
 
-def _print(lines: Lines, event: Event) -> None:
+def _print(log: AnyLog, lines: Lines, event: Event) -> None:
     if isinstance(event, Arrived):
         lines.records(event.topic, [event.record])
     elif isinstance(event, Lost):
-        lines.tombstone(event.topic, event.tombstone)
+        lines.tombstone(log, event.topic, event.tombstone)
     else:
         lines.event(event)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.unit.cli.runner import topics
 
 from topics.cli import _output as out
-from topics.cli._records import Lines, tombstone_line
+from topics.cli._records import Lines, cause_of_cap, tombstone_line, why
+from topics.embedded import open_log
 from topics.events import CaughtUp, Resumed, TopicDropped
-from topics.values import Record, Tombstone
+from topics.values import Audit, Gap, Record, Tombstone
 
 
 @pytest.mark.parametrize(
@@ -105,13 +107,38 @@ def test_what_happens_to_the_reading_itself_is_told(capsys: pytest.CaptureFixtur
 
 
 def test_a_loss_is_told_with_its_range_and_its_reason() -> None:
-    assert tombstone_line(Tombstone(3, 5, "ttl", 6, 9)) == (
+    log = open_log()
+
+    def told(lost: Tombstone) -> str:
+        return tombstone_line(lost, why(log, "absent", lost))
+
+    assert told(Tombstone(3, 5, "ttl", 6, 9)) == (
         "!!! LOST 3 records: seq 3 to 5, its time to live !!!"
     )
-    assert "LOST 1 record:" in tombstone_line(Tombstone(3, 3, "cap", 4, 9))
-    assert "made anew; reading starts again at seq 1" in tombstone_line(
-        Tombstone(1, 0, "recreated", 1, 0)
+    assert "LOST 1 record:" in told(Tombstone(3, 3, "cap", 4, 9))
+    assert "by the topic's cap, a crash or damage" in told(Tombstone(3, 3, "cap", 4, 9))
+    assert "made anew; reading starts again at seq 1" in told(Tombstone(1, 0, "recreated", 1, 0))
+
+
+def test_a_loss_by_cap_crash_damage_or_restart_is_told_by_its_one_cause() -> None:
+    ledger = Audit("t", 1, 99, 41, 41, 0, 0, 99, 9, 0, 40, 0, 50, [])
+    crash, repair = Gap(50, 59, "cap", "crash"), Gap(60, 69, "cap", "repair")
+    torn = msgspec.structs.replace(ledger, gaps=[crash, repair])
+    fleeting = msgspec.structs.replace(ledger, lost_cap=0)
+    evicted = Tombstone(1, 40, "cap", 41, 99)
+    assert cause_of_cap(evicted, ledger) == cause_of_cap(evicted, torn) == "by the topic's cap"
+    assert cause_of_cap(evicted, fleeting) == "in a restart"
+    assert cause_of_cap(Tombstone(50, 59, "cap", 41, 99), torn) == "in a crash"
+    assert cause_of_cap(Tombstone(60, 69, "cap", 41, 99), torn) == "to damage on disk"
+    assert cause_of_cap(Tombstone(40, 65, "cap", 41, 99), torn) == (
+        "by the topic's cap and in a crash and to damage on disk"
     )
+    log = open_log()
+    log.create("t", cap_records=1)
+    log.append("t", [{"data": 1}, {"data": 2}])
+    lost = log.read("t").tombstone
+    assert lost is not None
+    assert why(log, "t", lost) == "by the topic's cap"
 
 
 def test_settings_are_shown_once_with_units_and_only_where_they_count(tmp_path: Path) -> None:
