@@ -147,6 +147,22 @@ def test_wr03_a_disk_too_full_to_grow_continues_in_the_spare_that_healed_it() ->
     reopened(disk, log)
 
 
+def test_wr03_a_disk_is_called_full_only_when_little_is_left() -> None:
+    """Where twice as much does not fit, a file grows by what is needed, and so does the next."""
+    disk = SimDisk()
+    settings = WalSettings(file_bytes=8 * MIB, cache_bytes=0)
+    log = nearly_full(disk, settings)
+    disk.capacity = disk.used + 24 * MIB
+    while log.append(LARGE).error is None:
+        pass
+    assert log.state() is ShardState.FULL
+    assert disk.capacity - disk.used <= MIB, "no third of it is free"
+    assert log.shard.stats().rotations >= 2
+    disk.crash(mode="none")
+    disk.capacity = None
+    reopened(disk, log)
+
+
 @pytest.mark.parametrize("nth", [1, 2, 3])
 def test_wr03_no_space_at_any_write_of_a_rotation_heals(nth: int) -> None:
     disk = SimDisk()

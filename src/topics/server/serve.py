@@ -50,7 +50,6 @@ DRAIN_SECONDS = 10.0
 UPKEEP_SECONDS = 1.0
 READ_THREADS = 4
 MAX_SHARDS = 8
-PREALLOCATED = 64 << 20
 EXIT_REFUSED = 4
 OWN_FILES = 512
 """Kept for the log, whatever number of clients connects: a log without a file to go on with
@@ -235,7 +234,6 @@ class Server:
             msgspec.structs.replace(self._config.engine, wal_shards=self._shards),
             self._clock,
             make_committer=self._committer,
-            prealloc_start=PREALLOCATED,
             progress=self._note_progress,
         )
         return open_entered(fs, entered, opening)
@@ -247,9 +245,7 @@ class Server:
             raise _GaveUp
 
     def _committer(self, shards: list[Shard]) -> GroupedCommitter:
-        settings = WalSettings(
-            disk_sync_ms=self._config.engine.disk_sync_ms, prealloc_start=PREALLOCATED
-        )
+        settings = WalSettings(disk_sync_ms=self._config.engine.disk_sync_ms)
         committer = GroupedCommitter(
             shards, settings, self._driver.deliver, self._pressure, at_once=True
         )

@@ -10,10 +10,7 @@ from topics.storage.wal.settings import WalSettings
 FILE_BYTES = 1 << 20
 SMALL: dict[str, dict[str, object]] = {
     "topics.engine.opening": {"WalSettings": partial(WalSettings, file_bytes=FILE_BYTES)},
-    "topics.server.serve": {
-        "WalSettings": partial(WalSettings, file_bytes=FILE_BYTES),
-        "PREALLOCATED": FILE_BYTES,
-    },
+    "topics.server.serve": {"WalSettings": partial(WalSettings, file_bytes=FILE_BYTES)},
 }
 
 for module, changes in SMALL.items():

@@ -22,6 +22,8 @@ from topics.storage.wal.settings import MIB
 _BEACON_END = struct.Struct("<QQ")  # file_lfn and offset close a beacon's payload
 _CHECKSUM = struct.Struct("<Q")
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
+LEAST_ROOM: Final = MIB
+"""Without so many bytes for a new file, a disk is full."""
 _NO_ALLOCATION = frozenset({errno.EOPNOTSUPP, errno.ENOTSUP})
 
 

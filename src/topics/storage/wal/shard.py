@@ -119,7 +119,7 @@ class Shard:
 
     def _start_file(self, named: NamedFile) -> None:
         """Write to this file from now on: its name, its header and CURRENT are durable."""
-        file, link, header = named
+        file, link, header, room = named
         path = f"{self.directory}/{layout.wal_name(link.first_lfn)}"
         ring_start = 0
         if self._ring is not None:
@@ -132,7 +132,7 @@ class Shard:
             WalSource(path, self._handles, self._ring, ring_start=ring_start)
         )
         self._tail = HEADER_SIZE
-        self._room = self._step
+        self._room = room
         self.synced = Position(link.first_lfn, HEADER_SIZE, self.lfn)
         """Everything before this place is durable."""
         self._synced_at_ns = 0
@@ -443,9 +443,17 @@ class Shard:
                 self._no_room(error)
 
     def _grow(self, needed: int) -> None:
+        """Allocate this file further: twice as much, or what is needed where that does not fit."""
         doubled = min(self._room * 2, self._settings.file_bytes)
-        room = max(doubled, files.whole_mib(needed))
-        files.allocate(self._file, room)
+        least = files.whole_mib(needed)
+        room = max(doubled, least)
+        try:
+            files.allocate(self._file, room)
+        except OSError as error:
+            if room == least or not files.is_no_space(error):
+                raise
+            files.allocate(self._file, least)
+            room = least
         self._room = room
         self._step = min(room, self._settings.file_bytes)
 

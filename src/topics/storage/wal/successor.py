@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 from topics.storage import identity, layout
@@ -17,6 +18,7 @@ class NamedFile(NamedTuple):
     file: File
     link: Link
     header: bytes
+    room: int  # bytes allocated
 
 
 class Successor:
@@ -32,6 +34,7 @@ class Successor:
         self._writer = writer
         self._handles = handles
         self._spare: File | None = None
+        self._room = 0  # of the spare
         self.named: NamedFile | None = None
         """The next file while it waits for CURRENT."""
 
@@ -41,11 +44,18 @@ class Successor:
         return self._spare is not None or self.named is not None
 
     def reserve(self, size: int) -> None:
-        """Allocate the spare unless that was done before."""
-        if not self.has_room:
-            self._spare = self._handles.retrying(
-                lambda: files.make_spare(self._fs, self._directory, size)
-            )
+        """Allocate the spare unless that was done before; a smaller one if there is no room."""
+        while not self.has_room:
+            try:
+                self._spare = self._handles.retrying(
+                    partial(files.make_spare, self._fs, self._directory, size)
+                )
+            except OSError as error:
+                if size <= files.LEAST_ROOM or not files.is_no_space(error):
+                    raise
+                size = max(size // 2, files.LEAST_ROOM)
+            else:
+                self._room = size
 
     def newer_generation(self) -> int | None:
         """The generation in CURRENT if it is above ours: somebody else owns the group now."""
@@ -72,7 +82,7 @@ class Successor:
         """Make the spare a log file. An error leaves it unclear which of its names it has."""
         assert self._spare is not None
         files.name_spare(self._fs, self._directory, link.first_lfn)
-        self.named = NamedFile(self._spare, link, header)
+        self.named = NamedFile(self._spare, link, header, self._room)
         self._spare = None
 
     def take(self) -> NamedFile:
