@@ -541,14 +541,23 @@ class Internal(TopicsError):
 
 
 class LogFull(Internal):
-    """A log shard has no room on disk; it writes again by itself once there is some."""
+    """A log shard has no room on disk; it writes again by itself once there is some.
 
-    def __init__(self, *, shard: int, reason: str) -> None:
+    Nothing of the refused call was stored.
+    """
+
+    def __init__(self, *, shard: int, reason: str, needed_bytes: int = 0) -> None:
+        needed = f"it needs {needed_bytes:,} bytes of room" if needed_bytes else reason
         super().__init__(
-            f"log shard {shard} cannot write, the disk is full ({reason}); "
+            f"log shard {shard} cannot write, the disk is full ({needed}); "
             "free space, writes then resume by themselves"
         )
-        self.shard = shard
+        self.detail = {"reason": "disk_full", "shard": shard, "needed_bytes": needed_bytes}
+
+    @property
+    def needed_bytes(self) -> int:
+        """How much room the log wants before it takes writes again; 0 when that is not known."""
+        return int((self.detail or {}).get("needed_bytes", 0))
 
 
 class LogFailed(Internal):
@@ -559,7 +568,7 @@ class LogFailed(Internal):
             f"log shard {shard} failed ({reason}) and takes no writes until restart; "
             "check the disk, then open the directory again"
         )
-        self.shard = shard
+        self.detail = {"reason": "wal_failed", "shard": shard}
 
 
 class NotReady(TopicsError):
@@ -749,6 +758,9 @@ _BY_CODE: Mapping[str, type[TopicsError]] = {
 }
 
 
+_BY_REASON: Mapping[object, type[Internal]] = {"disk_full": LogFull, "wal_failed": LogFailed}
+
+
 def error_for(code: str) -> type[TopicsError]:
     """The class that stands for `code`; the base for a code this version does not know."""
     return _BY_CODE.get(code, TopicsError)
@@ -759,7 +771,10 @@ def from_wire(code: str, message: str, detail: Detail | None = None) -> TopicsEr
 
     An unknown code keeps its spelling, so that a newer server stays understandable.
     """
-    error = error_for(code)._made(message, detail)
+    cls = error_for(code)
+    if cls is Internal and detail is not None:
+        cls = _BY_REASON.get(detail.get("reason", ""), Internal)
+    error = cls._made(message, detail)
     if error.code != code:
         error.code = code
     return error

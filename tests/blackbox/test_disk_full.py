@@ -15,6 +15,8 @@ from tests.blackbox.api_client import Api, datas, eventually, good, refused
 from tests.blackbox.conftest import Connect, ServerFactory
 from tests.blackbox.test_torture import survived
 
+import topics
+from topics.errors import LogFull
 from topics.torture.weather import SMALL_DISK_MIB, Ballast, small_disk
 
 BIG = "x" * 200_000
@@ -32,7 +34,9 @@ def write_until_refused(api: Api, topic: str) -> tuple[list[int], int]:
     for _ in range(SMALL_DISK_MIB * 1_000_000 // len(BIG) * 2):
         answer = api.post(f"/v0/topics/{topic}", {"records": [{"data": BIG}]})
         if answer.is_error:
-            assert refused(answer).code == "internal"
+            error = refused(answer)
+            assert error.code == "internal"
+            assert error.detail == {"reason": "disk_full", "shard": 0, "needed_bytes": 1 << 20}
             return acked, answer.status_code
         acked += answer.json()["seqs"]
     raise AssertionError("the disk is larger than it should be")
@@ -53,6 +57,12 @@ def test_pr08_a_full_disk_refuses_writes_keeps_reading_and_heals(
     assert status == 500
     head = api.state("t")["head_seq"]
     assert head == len(acked) + 1, "a refused write leaves no seq"
+    with topics.open(server.url) as log:
+        for _ in range(5):
+            with pytest.raises(LogFull, match="1,048,576 bytes"):
+                log.append("t", {"data": BIG})
+    assert server.stderr.count("the disk is full") == 1, "one line for all who were refused"
+    assert "Traceback" not in server.stderr
     ready = api.get("/v0/ready")
     assert refused(ready).detail is not None
     assert ready.status_code == 503
@@ -65,6 +75,12 @@ def test_pr08_a_full_disk_refuses_writes_keeps_reading_and_heals(
     assert again["first_seq"] == head + 1, "seqs of a refused write go to the next one"
     server.restart()
     check(connect(server), [1, *acked, head + 1])
+
+
+def test_an_empty_directory_takes_little_of_the_disk(server_factory: ServerFactory) -> None:
+    server = server_factory(env={"TOPICS_WAL_SHARDS": "4"})
+    taken = sum(file.stat().st_blocks * 512 for file in server.data_dir.rglob("*"))
+    assert taken < 5 << 20, "a MiB for each shard"
 
 
 def check(api: Api, expected: list[int]) -> None:

@@ -9,7 +9,14 @@ from typing import TypeVar
 
 from topics.engine.effects import Op
 from topics.engine.engine import Engine
-from topics.errors import Forbidden, InvalidRequest, TopicsError, UnsupportedMediaType
+from topics.errors import (
+    Forbidden,
+    InvalidRequest,
+    LogFailed,
+    LogFull,
+    TopicsError,
+    UnsupportedMediaType,
+)
 from topics.http.auth import Principal
 from topics.http.errors import as_told, internal, refusal
 from topics.http.messages import Headers, Reply, Request, Response
@@ -122,7 +129,8 @@ class Call:
         if answer.status == 401:
             now_s = self.started_ns / 1e9
             answer = self.service.strangers.turn_away(self.request.peer, answer, now_s=now_s)
-        elif answer.status == 500:
+        elif answer.status == 500 and not isinstance(error, LogFull | LogFailed):
+            # The log tells of its own troubles, once for all the requests that meet them.
             _log.error("request %s failed: %s", self.request_id, error, exc_info=error)
         try:
             self.reply(answer)

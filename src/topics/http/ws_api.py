@@ -22,7 +22,15 @@ from topics.delivery.turns import Timer
 from topics.engine.drafts import check_batch
 from topics.engine.effects import Op
 from topics.engine.writing import Timing
-from topics.errors import Forbidden, Internal, InvalidRequest, MisspeltField, TopicsError
+from topics.errors import (
+    Forbidden,
+    Internal,
+    InvalidRequest,
+    LogFailed,
+    LogFull,
+    MisspeltField,
+    TopicsError,
+)
 from topics.http.auth import Scope
 from topics.http.call import Call
 from topics.http.errors import as_told, internal
@@ -197,7 +205,7 @@ class Socket:
     def _fail(self, command: Command, error: TopicsError) -> None:
         if error.code == "throttled":
             self._service.throttled_total += 1
-        elif isinstance(error, Internal):
+        elif isinstance(error, Internal) and not isinstance(error, LogFull | LogFailed):
             _log.error("a WebSocket command failed: %s", error, exc_info=error)
         told = as_told(error, is_limited=bool(self._principal.prefixes))
         self._sink.send(ws.command_failed(command.request_id, told))

@@ -34,7 +34,6 @@ CHECKPOINT_MS = 60
 IMPATIENCE: Mapping[str, Mapping[str, object]] = {
     "topics.server.serve": {
         "UPKEEP_SECONDS": 0.02,
-        "PREALLOCATED": LOG_FILE_BYTES,
         "WalSettings": partial(WalSettings, file_bytes=LOG_FILE_BYTES, probe_ms=50),
     },
     "topics.engine.opening": {

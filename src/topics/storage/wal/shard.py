@@ -20,6 +20,7 @@ moves the tail first and then looks whether the file is dirty, a sync calls it c
 looks at the tail.
 """
 
+import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
@@ -38,7 +39,11 @@ from topics.storage.wal.stats import ShardStats, SyncTimes
 from topics.storage.wal.submission import Position, Submission
 from topics.storage.wal.successor import NamedFile, Successor
 
+_log = logging.getLogger("topics.storage")
+
 _CLEAN = -1
+TELL_AGAIN_NS = 60_000_000_000
+"""A disk that fills up again so soon after it had room is the same trouble still."""
 _EARLY_SHARE = 8
 """A tail within an eighth of its age limit is synced by whoever looks, to spare a second look."""
 
@@ -91,6 +96,7 @@ class Shard:
         self._sync_early_ns = self._sync_limit_ns - self._sync_limit_ns // _EARLY_SHARE
         self._max_unsynced = settings.max_unsynced
         self._probe_at_ns = 0
+        self._told_at_ns: int | None = None  # when somebody was last told that the disk is full
         self._next = Successor(fs, directory, writer, handles)
         self._batches = 0
         self._rotations = 0
@@ -193,8 +199,10 @@ class Shard:
 
     def refusal(self) -> Internal:
         """Why this shard takes no writes."""
-        kind = LogFull if self.state is ShardState.FULL else LogFailed
-        return kind(shard=self.writer.shard, reason=self._reason)
+        if self.state is ShardState.FULL:
+            needed = min(self._step, files.LEAST_ROOM)
+            return LogFull(shard=self.writer.shard, reason=self._reason, needed_bytes=needed)
+        return LogFailed(shard=self.writer.shard, reason=self._reason)
 
     # Committing
 
@@ -530,7 +538,9 @@ class Shard:
                 raise self.refusal() from error
             self.state = ShardState.FULL
             self._reason = str(error)
-            self._probe_at_ns = self.clock() + self._settings.probe_ms * 1_000_000
+            now = self.clock()
+            self._probe_at_ns = now + self._settings.probe_ms * 1_000_000
+            self._tell_full(now)
             raise self.refusal() from error
         if isinstance(error, OSError) and is_shortage(error):
             raise Internal(
@@ -539,7 +549,16 @@ class Shard:
             ) from error
         self._fail(f"rotation: {error}", error)
 
+    def _tell_full(self, now_ns: int) -> None:
+        """One line for a full disk, however many writes find it so."""
+        if self._told_at_ns is None or now_ns - self._told_at_ns >= TELL_AGAIN_NS:
+            self._told_at_ns = now_ns
+            refusal = str(self.refusal())
+            _log.warning("%s", refusal)
+
     def _fail(self, reason: str, cause: Exception | None = None) -> NoReturn:
+        if self.state is not ShardState.FAILED:
+            _log.error("log shard %d failed: %s", self.writer.shard, reason)
         self.state = ShardState.FAILED
         self._reason = reason
         raise self.refusal() from cause
