@@ -101,7 +101,7 @@ def test_the_wheel_brings_a_working_command_and_library(installed: Path, tmp_pat
     assert Path(where).is_relative_to(installed.parent)
     assert (seq, data) == ("1", "{'id': 1}\n")
     listed = run(installed / "topics", "ls", "--dir", "data", cwd=tmp_path)
-    assert listed.splitlines()[1].split() == ["orders", "1", "1", "1", "8"]
+    assert listed.splitlines()[1].split() == ["orders", "1", "1", "1", "8B"]
 
 
 def test_importing_the_client_loads_no_server_and_no_numbers(

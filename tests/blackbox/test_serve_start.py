@@ -166,6 +166,7 @@ def recovering(server_factory: ServerFactory, go: Path) -> ServerProcess:
     server = server_factory(env=env, start=False, data_dir=first.data_dir)
     server.launch()
     server.wait_bound()
+    wait_until(Path(f"{go}.reached").exists, server)
     return server
 
 

@@ -40,6 +40,7 @@ from topics.client._working import (
     worker_name,
 )
 from topics.client.keywords import WorkOptions
+from topics.client.signalled import set_from_handler
 from topics.errors import TopicsError
 from topics.values import Job
 
@@ -281,7 +282,7 @@ class Worker(Shown):
         def stop(number: int, frame: FrameType | None) -> None:
             # The second one gets what it would have got without us.
             restore()
-            self._stopping.set()
+            set_from_handler(self._stopping)
 
         before = {number: signal.signal(number, stop) for number in _SIGNALS}
 

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+from topics.client.signalled import set_from_handler
 from topics.errors import TopicsError
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def told_to_stop() -> Iterator[threading.Event]:
     def ask(number: int, _: object) -> None:
         if stopping.is_set() and number == signal.SIGINT:
             raise KeyboardInterrupt
-        stopping.set()
+        set_from_handler(stopping)
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
     try:

@@ -11,6 +11,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TypeAlias
 
 Hook: TypeAlias = Callable[[str], None]
@@ -72,7 +73,8 @@ def install_from_env(environ: Mapping[str, str]) -> None:
     """Arm what a test asks for by a variable.
 
     `TOPICS_CRASHPOINT=name:n`: SIGKILL this process on the n-th pass of that point.
-    `TOPICS_HOLDPOINT=name:path`: wait at that point until the path exists.
+    `TOPICS_HOLDPOINT=name:path`: wait at that point until the path exists; `path.reached` says
+    that somebody waits.
 
     Without `TOPICS_TEST_HOOKS=1` both are ignored, so that a stray setting cannot bring a
     production server down. A malformed value raises `ValueError`.
@@ -96,7 +98,10 @@ def install_from_env(environ: Mapping[str, str]) -> None:
 
 def _holding_hook(name: str, path: str) -> Hook:
     def hook(reached: str) -> None:
-        while reached == name and not os.path.exists(path):
+        if reached != name:
+            return
+        Path(f"{path}.reached").touch()
+        while not os.path.exists(path):
             time.sleep(0.01)
 
     return hook

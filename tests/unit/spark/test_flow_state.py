@@ -22,18 +22,19 @@ Env = dict[str, str]
 PATIENCE_S = 60.0
 
 RUNNER = """
-import os, signal, socket, sys, threading
+import os, signal, socket, sys, time
 from topics.spark.flows import state
 
-ending = threading.Event()
-signal.signal(signal.SIGTERM, lambda *_: ending.set() if sys.argv[1] == "kindly" else None)
+asked = []
+signal.signal(signal.SIGTERM, lambda *_: asked.append(1) if sys.argv[1] == "kindly" else None)
 with state.hold("totals") as holder:
     holder.write(state.State(
         name="totals", status="running", pid=os.getpid(), host=socket.gethostname(), file="f",
         checkpoint="c", sources=["orders"], target="topic totals", server="s", master="local",
         started=1.0))
     print("holds", flush=True)
-    ending.wait()
+    while not asked:
+        time.sleep(0.01)
     holder.update(status="stopped", ended=2.0)
 """
 
