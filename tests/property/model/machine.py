@@ -187,8 +187,8 @@ class EngineMachine(RuleBasedStateMachine):
             assert created.created
             self.begun(name)
             return
+        track.expire(self.now)  # it asks for the state first
         if cfg != track.now.cfg:
-            track.expire(self.now)
             track.next().configure(cfg)
         self.running.configure(name, **cfg.as_fields())
         if len(track.states) > 1:
