@@ -54,6 +54,7 @@ class Catalog:
         self.by_id: dict[int, Topic] = {}
         self.by_name: dict[str, Topic] = {}
         self.expiring: set[int] = set()  # ids of topics with a time to live
+        self.keyed: set[int] = set()  # ids of topics that remember idempotency keys
         self.routers = Routers()
         self.apps: dict[str, App] = {}
         self.next_topic_id = 1
@@ -88,6 +89,8 @@ class Catalog:
         self.next_topic_id = max(self.next_topic_id, topic.id + 1)
         self.bytes += topic.bytes
         self._note_ttl(topic)
+        if len(topic.keys):
+            self.keyed.add(topic.id)
         holder = self.by_name.get(topic.name)
         if holder is None or holder.id < topic.id:
             self.by_name[topic.name] = topic
@@ -120,6 +123,8 @@ class Catalog:
                     self.bytes += topic.bytes - before
                     if isinstance(fact, ConfigUpdated):
                         self._note_ttl(topic)
+                    elif isinstance(fact, KeyRemembered):
+                        self.keyed.add(topic.id)
 
     def _note_ttl(self, topic: Topic) -> None:
         if topic.config.ttl_ms:
@@ -138,6 +143,7 @@ class Catalog:
             return
         self.bytes -= topic.bytes
         self.expiring.discard(topic.id)
+        self.keyed.discard(topic.id)
         if self.by_name.get(topic.name) is topic:
             del self.by_name[topic.name]
             if self._names is not None:

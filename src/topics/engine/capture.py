@@ -14,7 +14,7 @@ import msgspec
 from topics.core.ages import Ages
 from topics.core.catalog import App
 from topics.core.facts import SeqSkipped
-from topics.core.keys import KeyEntry
+from topics.core.keys import KeyEntry, Slot, slots_of
 from topics.core.leases import Lease, LeaseBook
 from topics.core.routers import Router
 from topics.core.runs import KindRuns, RunSet
@@ -38,7 +38,7 @@ class Capture(msgspec.Struct):
     """One topic at one moment, and what has to reach its segments for that moment to hold."""
 
     topic: Topic
-    line: TopicLine  # segments and deleted runs not filled in yet
+    line: TopicLine  # segments, deleted runs and keys not filled in yet
     through: int  # seqs up to here leave the tail: all but those of an ephemeral life
     live: list[tuple[int, int]]  # ranges behind the last checkpoint that begin and end alive
     deleted: SeqSet  # which also tells the dead between them
@@ -46,13 +46,41 @@ class Capture(msgspec.Struct):
     flips: SeqSet  # deleted seqs whose delete bytes are due, as far as they are in segments
     drops: list[Segment]  # sealed segments without a live seq
     residents: list[Tail]
+    keys: CapturedKeys
 
 
-def capture(topic: Topic, *, lfn: int, running_ms: int) -> Capture:
+class CapturedKeys(msgspec.Struct):
+    """The idempotency keys of a topic at one moment, and which of them a snapshot holds."""
+
+    blocks: list[tuple[list[Slot], int, int]]
+    volatile: RunSet  # keys go with their records
+    now_ms: int
+    window_ms: int
+    aged: int
+
+    def __bool__(self) -> bool:
+        return bool(self.blocks)
+
+    def listed(self) -> Generator[None, None, list[tuple[str, int, int, int, int]]]:
+        """The keys inside their window, oldest first, in steps."""
+        found: dict[str, KeyEntry] = {}
+        for block in self.blocks:
+            for key, entry in slots_of([block]):
+                found.pop(key, None)
+                if entry.first_seq not in self.volatile and entry.is_inside(
+                    now_ms=self.now_ms, window_ms=self.window_ms, aged=self.aged
+                ):
+                    found[key] = entry
+            yield
+        return [(key, e.first_seq, e.count, e.head, e.ts) for key, e in found.items()]
+
+
+def capture(topic: Topic, *, lfn: int, running_ms: int, now_ms: int) -> Capture:
     """Note everything a checkpoint needs of a topic. Pure memory; takes over pending flips."""
     history = topic.history
     assert isinstance(history, SegmentHistory)
-    line = _line(topic, topic.volatile_spans(), lfn, running_ms)
+    volatile = topic.volatile_spans()
+    line = _line(topic, volatile, lfn, running_ms)
     start = max(history.last + 1, topic.earliest)
     through = topic.volatile_from - 1 if topic.volatile_from else topic.head
     flips, topic.unflipped = topic.unflipped, SeqSet()
@@ -70,7 +98,14 @@ def capture(topic: Topic, *, lfn: int, running_ms: int) -> Capture:
             for lo, hi in topic.volatile
             if hi > history.last and hi >= topic.earliest
         ],
+        keys=_captured_keys(topic, volatile, now_ms=now_ms, running_ms=running_ms),
     )
+
+
+def _captured_keys(topic: Topic, volatile: RunSet, *, now_ms: int, running_ms: int) -> CapturedKeys:
+    window_ms = topic.config.idempotency_window_ms
+    aged = topic.ages.through(running_ms - window_ms) if topic.is_ahead_of(now_ms) else 0
+    return CapturedKeys(topic.keys.blocks(), volatile, now_ms, window_ms, aged)
 
 
 def give_back(captured: Capture) -> None:
@@ -140,11 +175,7 @@ def _line(topic: Topic, volatile: RunSet, lfn: int, running_ms: int) -> TopicLin
         deleted_runs=[],
         exact_from=exact_from,
         cursors=[(name, seq, ts) for name, (seq, ts) in topic.cursors.items()],
-        keys=[
-            (k, e.first_seq, e.count, e.head, e.ts)
-            for k, e in topic.keys.items()
-            if e.first_seq not in volatile  # they go with their records
-        ],
+        keys=[],
         runs=list(runs),
         segs=[],
         dropped=[],

@@ -19,7 +19,7 @@ checkpoint. A replay of the snapshot comes to the drop in the log.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -71,7 +71,7 @@ MOST_OPEN = 64
 """Topics whose segments are open for writing at a time, with two files each."""
 ALL_BYTES = 1 << 62
 FEW_PIECES = 2
-"""Deletes that are kept in so few pieces are few enough to be listed at once."""
+"""What is kept in so few pieces is little enough to be listed at once."""
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -336,19 +336,21 @@ class Checkpointer:
     def _finished_lines(self, captures: list[Capture]) -> Op[list[TopicLine]]:
         """The lines with all that follows from the captures."""
         lines = yield from _each(captures, self._finished_line)
-        runs_since = 0
+        listed_since = 0
         for at, captured in enumerate(captures):
-            if captured.deleted.pieces > FEW_PIECES:
-                runs = yield from stepwise(listed(deleted_runs(captured)))
-            elif captured.deleted:
-                runs = list(deleted_runs(captured))
-            else:
+            if not captured.deleted and not captured.keys:
                 continue
-            lines[at] = msgspec.structs.replace(lines[at], deleted_runs=runs)
-            runs_since += len(runs)
-            if runs_since > STEP_RUNS:
+            runs = yield from _listed(
+                listed(deleted_runs(captured)), beside=captured.deleted.pieces > FEW_PIECES
+            )
+            keys = yield from _listed(
+                captured.keys.listed(), beside=len(captured.keys.blocks) > FEW_PIECES
+            )
+            lines[at] = msgspec.structs.replace(lines[at], deleted_runs=runs, keys=keys)
+            listed_since += len(runs) + len(keys)
+            if listed_since > STEP_RUNS:
                 yield PAUSE
-                runs_since = 0
+                listed_since = 0
         return lines
 
     def _finished_line(self, captured: Capture) -> TopicLine:
@@ -405,6 +407,18 @@ def _each(items: Sequence[T], do: Callable[[T], R]) -> Op[list[R]]:
         done += [do(item) for item in items[at : at + TOPICS_BETWEEN_PAUSES]]
         yield PAUSE
     return done
+
+
+def _listed(steps: Generator[None, None, list[T]], *, beside: bool) -> Op[list[T]]:
+    """A list that may be long: made in steps beside the loop, or at once."""
+    if beside:
+        return (yield from stepwise(steps))
+    while True:
+        try:
+            next(steps)
+        except StopIteration as finished:
+            found: list[T] = finished.value
+            return found
 
 
 def _logged(submission: Submission) -> Op[Submission]:

@@ -16,6 +16,7 @@ from topics.engine.effects import run
 from topics.engine.forwarding import Forwarder
 from topics.engine.history import SegmentHistory
 from topics.engine.kernel import Kernel
+from topics.engine.key_expiry import KeyExpiry
 from topics.engine.lifecycle import Lifecycle
 from topics.engine.paging import Pages
 from topics.engine.planning import Planner
@@ -58,6 +59,7 @@ class Engine:
         self.routing = Routing(kernel, self.lifecycle, self.forwarder)
         if not read_only:
             kernel.catch_up = self.forwarder.catch_up
+        KeyExpiry(kernel)
         self.cursors = Cursors(kernel)
         self.views = Views(kernel)
         self.put = self.lifecycle.put

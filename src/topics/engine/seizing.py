@@ -86,7 +86,8 @@ class Seizer:
         shard = kernel.committer.shard_of(topic_id)
         kernel.forget_ages(topic)
         lfn = kernel.applied.get(shard, 0)
-        seized.captures.append(capture(topic, lfn=lfn, running_ms=kernel.running_ms()))
+        now_ms, running_ms = kernel.clock.now_ms(), kernel.running_ms()
+        seized.captures.append(capture(topic, lfn=lfn, running_ms=running_ms, now_ms=now_ms))
 
     def _seize_others(self, seized: Seized) -> None:
         """Routers and apps, and the last frame about them, in one step."""

@@ -519,6 +519,7 @@ class Appender:
         topic.apply_appended(run)
         for key in keys:
             topic.keys.remember(key)
+            kernel.catalog.keyed.add(topic.id)
         kernel.catalog.bytes += topic.bytes - before
         kernel.dirty.add(topic.id)
         if not kernel.is_logged(topic):

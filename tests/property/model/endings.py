@@ -172,7 +172,7 @@ class MortalMachine(EngineMachine):
                 del self.tracks[name]
                 continue
             self.newest_id = track.topic_id = max(track.topic_id, topic.id)
-            self._resume(track, look(topic), how)
+            self._resume(track, self.look(topic), how)
         if image is not None:
             self._doubt_the_snapshot(image)
 

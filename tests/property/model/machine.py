@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar, cast
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from tests.property.model import choices
-from tests.property.model.observe import differences, look
+from tests.property.model.observe import Seen, differences, let_keys_expire, look
 from tests.property.model.oracle import Cfg, Draft, Model, Refused, Write
 from tests.property.model.reading import (
     Reading,
@@ -83,6 +83,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.clock = SlicingClock()
         self.tracks: dict[str, Track] = {}
         self.newest_id = 0
+        self.latest = 0  # the highest time that the clock has shown
         self.bomb: PowerCut | None = None
         self._small = small_world()
         self._small.__enter__()
@@ -156,10 +157,16 @@ class EngineMachine(RuleBasedStateMachine):
         catalog = self.running._engine.kernel.catalog
         assert set(catalog.by_name) == set(self.tracks)
         for name, track in self.tracks.items():
-            found = list(differences(look(catalog.by_name[name]), track.now))
+            seen = self.look(catalog.by_name[name])
+            let_keys_expire(track.now, seen)
+            found = list(differences(seen, track.now))
             assert not found, f"topic {name}: " + "; ".join(found)
             track.remember()
         assert catalog.bytes == sum(topic.bytes for topic in catalog)
+
+    def look(self, topic: Topic) -> Seen:
+        self.latest = max(self.latest, self.now)
+        return look(topic, self.latest)
 
     def made_durable(self, name: str) -> None:
         """A sync covered this topic's shard: with it everything logged there before."""
@@ -433,7 +440,7 @@ class EngineMachine(RuleBasedStateMachine):
     def checkpoint(self) -> None:
         self.running.checkpoint()
         if self.running._engine.upkeep is not None:
-            check_snapshot(self.running)
+            check_snapshot(self.running, max(self.latest, self.now))
 
     @rule()
     @step

@@ -41,9 +41,10 @@ class Seen:
     cursors: dict[str, tuple[int, int]]
     delete_version: int
     tags: dict[str, list[int]] | None  # None: not loaded
+    latest: int  # the highest time that any clock has shown
 
 
-def look(topic: Topic) -> Seen:
+def look(topic: Topic, latest: int = 0) -> Seen:
     config, ledger = topic.config, topic.ledger
     return Seen(
         cfg=Cfg(**{name: getattr(config, name) for name in Cfg.__dataclass_fields__}),
@@ -70,7 +71,16 @@ def look(topic: Topic) -> Seen:
         cursors=dict(topic.cursors),
         delete_version=topic.delete_version,
         tags=_tags(topic),
+        latest=latest,
     )
+
+
+def let_keys_expire(model: Model, seen: Seen) -> None:
+    """Keys outside their window leave when upkeep comes to them, whenever that is."""
+    for key, entry in list(model.keys.items()):
+        is_over = seen.latest - entry.ts > model.cfg.idempotency_window_ms
+        if is_over and key not in seen.keys:
+            del model.keys[key]
 
 
 def _fate(topic: Topic, seq: int) -> str:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tests.property.model.observe import Seen, differences
+from tests.property.model.observe import Seen, differences, let_keys_expire
 from tests.property.model.oracle import Fate, KeyEntry, Model
 
 How = frozenset[str]
@@ -115,6 +115,7 @@ class Track:
         """Keys of lost writes are gone; expired ones may be back for a while."""
         if state.cfg.durability == "ephemeral":
             state.keys.clear()
+        let_keys_expire(state, seen)
         for key, entry in list(state.keys.items()):
             is_blurred = entry.first in state.blurred and key not in seen.keys
             if is_blurred or state.fate.get(entry.first) == "crash":
