@@ -1,4 +1,4 @@
-"""Setting an event from a signal handler."""
+"""An event that a signal handler can set."""
 
 from __future__ import annotations
 
@@ -6,11 +6,22 @@ import _thread
 import threading
 
 
-def set_from_handler(event: threading.Event) -> None:
-    """Set `event` soon, on a thread of its own.
+class SignalledEvent(threading.Event):
+    """An event that a signal handler can set, also when the handler interrupted `wait`."""
 
-    The handler may have interrupted `event.wait()` on this very thread. Then this thread holds the
-    lock of the event, and `event.set()` here would wait for it for ever. `threading.Thread` has a
-    lock of the same kind, so the thread is started without it.
-    """
-    _thread.start_new_thread(event.set, ())
+    def __init__(self) -> None:
+        super().__init__()
+        self._is_asked = False
+
+    def is_set(self) -> bool:
+        return self._is_asked or super().is_set()
+
+    def set_from_handler(self) -> None:
+        """Set the event: `is_set` says so at once, a `wait` ends soon.
+
+        The handler may have interrupted `wait` on this very thread. Then this thread holds the
+        lock of the event, and `set` here would wait for that lock for ever, so another thread
+        calls it. `threading.Thread` has a lock of the same kind, so it does not start that thread.
+        """
+        self._is_asked = True
+        _thread.start_new_thread(self.set, ())

@@ -40,7 +40,7 @@ from topics.client._working import (
     worker_name,
 )
 from topics.client.keywords import WorkOptions
-from topics.client.signalled import set_from_handler
+from topics.client.signalled import SignalledEvent
 from topics.errors import TopicsError
 from topics.values import Job
 
@@ -81,7 +81,7 @@ class Worker(Shown):
         self._handler = handler
         self._on_error = on_error
         self._queue = log.queue(topic, node=self.node)
-        self._stopping = threading.Event()
+        self._stopping = SignalledEvent()
         self._state = threading.Condition()  # guards the leases and counters
         self._leases = Leases(self._options.lease_ms or 30_000)
         self._dead_letter: str | None = None
@@ -282,7 +282,7 @@ class Worker(Shown):
         def stop(number: int, frame: FrameType | None) -> None:
             # The second one gets what it would have got without us.
             restore()
-            set_from_handler(self._stopping)
+            self._stopping.set_from_handler()
 
         before = {number: signal.signal(number, stop) for number in _SIGNALS}
 

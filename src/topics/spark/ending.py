@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from topics.client.signalled import set_from_handler
+from topics.client.signalled import SignalledEvent
 from topics.errors import TopicsError
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class SparkDied(TopicsError):
 @contextmanager
 def told_to_stop() -> Iterator[threading.Event]:
     """An event that SIGTERM and SIGINT set; the second SIGINT ends everything at once."""
-    stopping = threading.Event()
+    stopping = SignalledEvent()
     if threading.current_thread() is not threading.main_thread():
         yield stopping  # Python hands signals to the main thread only
         return
@@ -63,7 +63,7 @@ def told_to_stop() -> Iterator[threading.Event]:
     def ask(number: int, _: object) -> None:
         if stopping.is_set() and number == signal.SIGINT:
             raise KeyboardInterrupt
-        set_from_handler(stopping)
+        stopping.set_from_handler()
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
     try:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-
-from topics.client.signalled import set_from_handler
+from topics.client.signalled import SignalledEvent
 
 
 def test_a_handler_that_interrupts_the_wait_does_not_wait_for_itself() -> None:
-    event = threading.Event()
+    event = SignalledEvent()
+    assert not event.is_set()
     with event._cond:  # type: ignore[attr-defined]  # what `event.wait()` holds when interrupted
-        set_from_handler(event)
+        event.set_from_handler()
+        assert event.is_set()
     assert event.wait(60)
