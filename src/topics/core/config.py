@@ -12,9 +12,9 @@ from typing import Any, Literal
 
 import msgspec
 
+from topics.core.durability import Durability
 from topics.errors import InvalidRequest, shortened
 
-Durability = Literal["ephemeral", "memory", "disk", "fsync"]
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,254}\Z")
 ROUTER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:>-]{0,254}\Z")
 U64 = (1 << 64) - 1

@@ -22,6 +22,7 @@ import msgspec
 from topics.core.ages import AHEAD_MS, Ages
 from topics.core.choosing import Chosen, chosen_at_once
 from topics.core.config import TopicConfig
+from topics.core.durability import CLASSES
 from topics.core.facts import Appended, CursorMoved, Deleted, Evicted, SeqSkipped
 from topics.core.keys import KeyWindow
 from topics.core.leases import LeaseBook
@@ -80,6 +81,7 @@ class Topic:
         "delete_below",
         "delete_version",
         "deleted",
+        "durability",
         "earliest",
         "epoch",
         "exact_from",
@@ -117,6 +119,7 @@ class Topic:
         self.name = name
         self.epoch = epoch
         self.config = config
+        self.durability = CLASSES[config.durability]
         self.head = SEQ_BASE - 1  # last published seq
         self.handed_out = SEQ_BASE - 1  # last seq given to a write, published or not
         self.pending = 0  # submissions on their way through the log
@@ -146,7 +149,7 @@ class Topic:
         self.history = NO_HISTORY
         self.weights = Weights()
         self.volatile = RunSet()  # records of a past ephemeral life: readable until restart
-        self.volatile_from = SEQ_BASE if config.durability == "ephemeral" else 0
+        self.volatile_from = 0 if self.durability.survives_restart else SEQ_BASE
         self.last_write_ts: int | None = None
         self.last_read_ts: int | None = None
         self.last_consumed: int | None = None
@@ -722,13 +725,14 @@ class Topic:
             self.cursors.pop(fact.name, None)
 
     def apply_config(self, config: TopicConfig) -> None:
-        was, self.config = self.config, config
-        if was.durability != config.durability:
-            if was.durability == "ephemeral":
+        self.config = config
+        was, self.durability = self.durability, CLASSES[config.durability]
+        if was is not self.durability:
+            if not was.survives_restart:
                 self.reserved = self.head  # its wide blocks are not for the classes that skip few
                 if self.head >= self.volatile_from:
                     self.volatile.add(self.volatile_from, self.head)
-            self.volatile_from = self.head + 1 if config.durability == "ephemeral" else 0
+            self.volatile_from = 0 if self.durability.survives_restart else self.head + 1
         if config.is_queue and self.leases is None:
             self.leases = LeaseBook()
         self.enforce_caps()

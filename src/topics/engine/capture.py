@@ -266,7 +266,7 @@ def restore(topic: Topic, line: TopicLine, active: ActiveSegment | None, *, sinc
         topic.keys.restore(key, KeyEntry(first, count, head, ts))
     topic.runs = KindRuns(line.runs)
     topic.tail = Tail(line.head + 1)
-    topic.volatile_from = line.head + 1 if topic.config.durability == "ephemeral" else 0
+    topic.volatile_from = 0 if topic.durability.survives_restart else line.head + 1
     if line.queue is not None and topic.leases is not None:
         _restore_queue(topic.leases, line.queue)
     topic.find_earliest(line.earliest)

@@ -156,7 +156,7 @@ class Deleter:
         self, topic: Topic, fact: Deleted, chosen: Chosen | None = None
     ) -> DeleteSubmission:
         kernel = self._kernel
-        durable = topic.config.durability == "fsync"
+        durable = topic.durability.needs_sync
         submission = DeleteSubmission(
             kernel.committer.shard_of(topic.id),
             encode(fact, durable=durable),
@@ -253,7 +253,7 @@ class Cursors:
             kernel.apply([fact])
             return fact
         kernel.require_room(topic.id, CONTROL_BYTES)  # who is refused here was never on its way
-        durable = topic.config.durability == "fsync"
+        durable = topic.durability.needs_sync
         key = topic.id, cursor
         self._under_way[key] = (self._under_way.get(key, (0, present))[0] + 1, present)
         try:

@@ -16,9 +16,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from topics.core.catalog import Catalog
+from topics.core.durability import EPHEMERAL_BLOCK
 from topics.core.facts import Forwarded, RouterCreated
 from topics.core.topic import Topic
-from topics.engine.heads import EPHEMERAL_BLOCK, ceiling_of
+from topics.engine.heads import ceiling_of
 from topics.engine.originals import Holds
 from topics.engine.passes import PASS_RECORDS
 from topics.engine.settings import RANGES
@@ -77,7 +78,7 @@ class Doubts:
         return not self._holds(part.generation, lost.behind + lost.frames, topic.id)
 
     def _most(self, topic: Topic, frames: int) -> int:
-        if topic.config.durability == "ephemeral":
+        if not topic.durability.survives_restart:
             return frames * _RESERVATION
         if topic.id in self._was_volatile:
             unknown = max(0, self._was_volatile[topic.id] - topic.head)

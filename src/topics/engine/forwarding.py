@@ -25,7 +25,6 @@ from topics.core.routers import Router
 from topics.core.topic import Topic
 from topics.engine.caps import due_to_caps
 from topics.engine.effects import Gate, Op
-from topics.engine.heads import RESERVING
 from topics.engine.kernel import CONTROL_BYTES, Kernel
 from topics.engine.passes import (
     PASS_BYTES,
@@ -168,7 +167,7 @@ class Forwarder:
             if stretch is None or not stretch.still_holds(source):
                 stretch = yield from self._stretch(router, source, stretch)
                 continue
-            durable = dest.config.durability == "fsync"
+            durable = dest.durability.needs_sync
             if durable and not self._kernel.is_synced(stretch.marks):
                 yield from self._kernel.sync_marks(stretch.marks)
                 continue
@@ -209,7 +208,7 @@ class Forwarder:
         return (source, dest) if catalog.routers.by_name.get(router.name) is router else None
 
     def _is_above_ceiling(self, dest: Topic, count: int) -> bool:
-        if self._kernel.in_memory or dest.config.durability not in RESERVING:
+        if self._kernel.in_memory or not dest.durability.reserves_seqs:
             return False
         return dest.handed_out + count > dest.reserved
 
@@ -288,7 +287,7 @@ class Forwarder:
         first = dest.handed_out + 1
         fact = plan.fact(router, ts=ts, dest_first=first)
         parts = list(plan.parts(dest, ts=ts, first=first))
-        durable = dest.config.durability == "fsync" and bool(plan.count)
+        durable = dest.durability.needs_sync and bool(plan.count)
         log_copies = self._must_log_copies(source, dest, plan)
         frames = head = encode(fact, durable=durable, cont=log_copies)
         if log_copies:
@@ -316,7 +315,7 @@ class Forwarder:
 
     def _must_log_copies(self, source: Topic, dest: Topic, plan: Plan) -> bool:
         """Whether replay could not find the originals: they were never logged."""
-        if dest.config.durability == "ephemeral" or not plan.copied or self._kernel.in_memory:
+        if not dest.durability.is_logged or not plan.copied or self._kernel.in_memory:
             return False
         first, last = plan.copied[0].seq, plan.copied[-1].seq
         if source.volatile_from and last >= source.volatile_from:

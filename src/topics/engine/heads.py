@@ -5,11 +5,6 @@ from __future__ import annotations
 from topics.core.facts import HeadReserved, SeqSkipped
 from topics.core.topic import Ledger, Topic
 
-RESERVING = ("disk", "ephemeral")
-"""Classes whose seqs are reserved ahead, so that none is given out twice after a crash."""
-EPHEMERAL_BLOCK = 65_536
-"""How many seqs a reservation of an ephemeral topic adds to those of the write that asks for it."""
-
 
 def ceiling_of(topic: Topic) -> int:
     """The highest seq that may have been given out, if the class reserves seqs ahead."""
@@ -24,9 +19,9 @@ def resume_head(
     The answer has to be logged before anything else. With `keeps_reserved` somebody else may yet
     use the seqs behind the head, and they stay free.
     """
-    klass = topic.config.durability
+    klass = topic.durability
     owed: SeqSkipped | HeadReserved | None = None
-    if klass == "ephemeral":
+    if not klass.survives_restart:
         if doubtful:
             topic.reserved = ceiling_of(topic) + doubtful
             owed = HeadReserved(topic.id, topic.last_ts, topic.reserved)
@@ -36,7 +31,7 @@ def resume_head(
     elif doubtful:
         # Whatever the class: what made it one that reserves may be among the lost.
         owed = _skip(topic, max(ceiling_of(topic), topic.head + doubtful), SeqSkipped.REPAIR)
-    elif klass == "disk" and topic.reserved > topic.head:
+    elif klass.announces_lost_tail and topic.reserved > topic.head:
         kind = SeqSkipped.UNASSIGNED if same_boot else SeqSkipped.POWER_LOSS
         owed = _skip(topic, topic.reserved, kind)
     topic.handed_out = topic.head

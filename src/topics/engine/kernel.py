@@ -139,7 +139,7 @@ class Kernel:
 
     def is_logged(self, topic: Topic) -> bool:
         """Whether the topic's records, deletes and cursors pass through the log."""
-        return self.segments is not None and topic.config.durability != "ephemeral"
+        return self.segments is not None and topic.durability.is_logged
 
     def give_memory_back(self, topic: Topic) -> None:
         """Let go of what memory holds of records that are gone.

@@ -205,7 +205,7 @@ class Lander:
         for topic in topics:
             facts = by_shard.setdefault(kernel.committer.shard_of(topic.id), [])
             ceiling = topic.handed_out + len(batches[topic.name])
-            if topic.config.durability == "disk" and ceiling > topic.reserved:
+            if topic.durability.reserves_seqs and ceiling > topic.reserved:
                 facts.append(HeadReserved(topic.id, max(now_ms, topic.last_ts), ceiling))
         submissions = [
             kernel.submit_to(
@@ -354,7 +354,7 @@ class Lander:
             piece.first_seq,
             piece.ts,
             piece.batch,
-            durable=topic.config.durability == "fsync",
+            durable=topic.durability.needs_sync,
         )
         submission = PieceSubmission(
             shard, frames, run.count, durable=durable, on_done=self._appended
@@ -401,7 +401,7 @@ def _encode_point(landing: Landing) -> bytes:
 
 
 def _refuse_ephemeral(topic: Topic) -> None:
-    if topic.config.durability == "ephemeral":
+    if not topic.durability.survives_restart:
         raise InvalidRequest(
             f"topic {topic.name!r} is ephemeral: it cannot take part in a commit that survives a "
             "crash; stage for another topic or change its durability"
@@ -409,7 +409,7 @@ def _refuse_ephemeral(topic: Topic) -> None:
 
 
 def _is_usable(topic: Topic, holder: Topic | None) -> bool:
-    return topic is holder and topic.config.durability != "ephemeral"
+    return topic is holder and topic.durability.survives_restart
 
 
 def _pieces(batch: RecordBatch) -> Iterator[tuple[int, RecordBatch]]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from topics.core.config import TopicConfig, check_topic_name, parse
+from topics.core.durability import CLASSES
 from topics.core.facts import (
     ConfigUpdated,
     Evicted,
@@ -18,14 +19,11 @@ from topics.core.facts import (
 )
 from topics.core.topic import SEQ_BASE, Topic
 from topics.engine.effects import Op, stepwise
-from topics.engine.heads import EPHEMERAL_BLOCK
 from topics.engine.kernel import CONTROL_BYTES, FactSubmission, Kernel
 from topics.errors import Throttled, TopicExistsIncompatible, TopicNotEmpty
 from topics.storage.crashpoints import crashpoint
 from topics.storage.segments.drop import retire_topics
 from topics.values import Created, Dropped
-
-FIRST_CEILING = {"disk": 256, "ephemeral": EPHEMERAL_BLOCK}
 
 
 class Lifecycle:
@@ -74,9 +72,9 @@ class Lifecycle:
         facts: list[Fact] = [
             TopicCreated(topic_id, now_ms, name, config.to_json(), topic_id, SEQ_BASE)
         ]
-        ceiling = FIRST_CEILING.get(config.durability)
-        if ceiling:
-            facts.append(HeadReserved(topic_id, now_ms, ceiling))
+        klass = CLASSES[config.durability]
+        if klass.reserves_seqs:
+            facts.append(HeadReserved(topic_id, now_ms, klass.first_block))
         if kernel.in_memory:
             kernel.apply(facts)
             return catalog.by_id[topic_id]
@@ -111,7 +109,7 @@ class Lifecycle:
             # The facts tell how far the topic is and what its caps take, for a place in the log
             # behind what is on its way.
             yield from kernel.all_applied(topic)
-            if config.durability == "fsync" != topic.config.durability:
+            if CLASSES[config.durability].needs_sync and not topic.durability.needs_sync:
                 yield from kernel.sync_marks(kernel.marks_of(topic))
             facts = self._update_facts(topic, config)
             if kernel.in_memory:
@@ -134,16 +132,16 @@ class Lifecycle:
         ts = max(self._kernel.clock.now_ms(), topic.last_ts)
         floor = topic.cap_floor(config)
         facts: list[Fact] = [Evicted(topic.id, ts, floor, topic.earliest, topic.ttl_hi)]
-        before, after = topic.config.durability, config.durability
-        if before == "ephemeral" != after and topic.head >= SEQ_BASE:
+        before, after = topic.durability, CLASSES[config.durability]
+        if after.survives_restart and not before.survives_restart and topic.head >= SEQ_BASE:
             # The log does not know how far an ephemeral life came, nor one that ended in a crash
             # before it: from the first seq on, replay skips what it has no record of.
             facts.append(SeqSkipped(topic.id, ts, SEQ_BASE, topic.head, SeqSkipped.POWER_LOSS))
         facts.append(
             ConfigUpdated(topic.id, ts, topic.name, config.to_json(), topic.epoch, SEQ_BASE)
         )
-        if before != after and after in FIRST_CEILING:
-            facts.append(HeadReserved(topic.id, ts, topic.handed_out + FIRST_CEILING[after]))
+        if after is not before and after.reserves_seqs:
+            facts.append(HeadReserved(topic.id, ts, topic.handed_out + after.first_block))
         return facts
 
     def drop(self, name: str, *, if_empty: bool = False) -> Op[Dropped]:

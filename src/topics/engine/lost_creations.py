@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
-from topics.core.config import Durability, TopicConfig, parse_json
+from topics.core.config import TopicConfig, parse_json
+from topics.core.durability import CLASSES, Durability
 from topics.core.facts import (
     Appended,
     CheckpointMarked,
@@ -109,7 +110,7 @@ def _creation(topic_id: int, name: str, trace: _Trace) -> TopicCreated:
     config = TopicConfig(
         type="queue" if trace.is_queue else "log",
         durability=durability,
-        durable=durability == "fsync",
+        durable=CLASSES[durability].needs_sync,
     )
     return TopicCreated(topic_id, trace.ts, name, config.to_json(), topic_id, SEQ_BASE)
 

@@ -296,7 +296,7 @@ class Copier:
         return self._keep(topic, first, max(fact.ts, topic.last_ts), batch, hops=0)
 
     def _keep(self, topic: Topic, seq: int, ts: int, batch: RecordBatch, *, hops: int) -> Appended:
-        durable = topic.config.durability == "fsync"
+        durable = topic.durability.needs_sync
         frames, run = encode_append(topic.id, seq, ts, batch, durable=durable, hops=hops)
         source_id, offset = self._arenas.keep(topic.id, frames, run.last_seq)
         run.base = (source_id << 32) + offset

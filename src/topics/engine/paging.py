@@ -74,7 +74,7 @@ class _Moment:
         self.start = start
         self.head = topic.head
         self.earliest = topic.earliest
-        volatile = topic.config.durability == "memory"
+        volatile = topic.durability.may_reuse_seqs
         match = query.match
         self._facts = (
             key.decode("latin-1"),

@@ -163,7 +163,7 @@ class Plan(msgspec.Struct):
         batch = self.batch
         if batch is None:
             return
-        durable = dest.config.durability == "fsync"
+        durable = dest.durability.needs_sync
         start = 0
         for hops, group in groupby(self.copied, key=lambda original: original.hops):
             end = start + sum(1 for _ in group)

@@ -380,7 +380,7 @@ def _reconcile(found: Found, replay: Replay, clock: Clock) -> None:
         )
         if owed is not None:
             found.owed.append(owed)
-        if owed is not None or topic.config.durability == "ephemeral":
+        if owed is not None or not topic.durability.survives_restart:
             found.changed.topics.add(topic.id)
         _check_segments(found, topic, history)
         if _resume_leases(topic):

@@ -124,7 +124,7 @@ class Replay:
         A topic that was made durable since must not get it back with the next start.
         """
         for topic in self._catalog:
-            if topic.config.durability == "ephemeral":
+            if not topic.durability.survives_restart:
                 restart_ephemeral(topic)
             elif not topic.config.leases_durable and topic.forget_leases():
                 self.changed.add(topic.id)
@@ -242,7 +242,7 @@ class Replay:
             return
         if topic_id in self._dropped:
             return
-        is_volatile = topic.config.durability == "ephemeral"
+        is_volatile = not topic.durability.survives_restart
         match fact:
             case HeadReserved() if is_volatile:
                 self.doubts.settle(topic_id, *place)
@@ -266,7 +266,7 @@ class Replay:
             if topic is None or topic_id in self._dropped:
                 continue
             self.doubts.settle(topic_id, generation)
-            if topic.config.durability != "ephemeral" and head > topic.head:
+            if topic.durability.survives_restart and head > topic.head:
                 self.changed.add(topic_id)
                 self._gap(topic, head + 1)
 
@@ -284,7 +284,7 @@ class Replay:
         self.repaired.append(lost)
 
     def _forward(self, topic: Topic, fact: Forwarded, generation: int) -> None:
-        if topic.config.durability == "ephemeral":
+        if not topic.durability.survives_restart:
             return  # its copies died with the process; only the router's place counts
         count = sum(run[1] for run in fact.runs)
         last = fact.dest_first + count - 1
@@ -334,7 +334,7 @@ class Replay:
             if topic.reserved != head:
                 self.changed.add(topic_id)
             topic.reserved = head
-            if topic.config.durability == "ephemeral":
+            if not topic.durability.survives_restart:
                 topic.apply_skipped(
                     SeqSkipped(topic_id, closed.ts, SEQ_BASE, head, SeqSkipped.POWER_LOSS)
                 )
@@ -342,7 +342,7 @@ class Replay:
 
 def _reached(topic: Topic) -> int:
     """The head of the run just replayed; of an ephemeral topic the log knows only a ceiling."""
-    return ceiling_of(topic) if topic.config.durability == "ephemeral" else topic.head
+    return topic.head if topic.durability.survives_restart else ceiling_of(topic)
 
 
 def _without_front(run: Appended, count: int) -> Appended:

@@ -20,7 +20,6 @@ from topics.engine.arenas import Arenas
 from topics.engine.caps import due_to_caps
 from topics.engine.drafts import ANY_SIZE
 from topics.engine.effects import Op, Sleep
-from topics.engine.heads import EPHEMERAL_BLOCK, RESERVING
 from topics.engine.kernel import CONTROL_BYTES, FactSubmission, Kernel
 from topics.engine.leads import leads_of, remembered_of
 from topics.engine.lifecycle import Lifecycle
@@ -312,7 +311,7 @@ class Appender:
         """Whether seqs up to `last` have to be reserved durably before they are given out."""
         if last <= topic.reserved or self._kernel.in_memory:
             return False
-        return topic.config.durability in RESERVING
+        return topic.durability.reserves_seqs
 
     def _has_room(self, topic: Topic, batch: RecordBatch) -> bool:
         kernel = self._kernel
@@ -401,8 +400,8 @@ class Appender:
             raise under_way.error
 
     def _begin_reserving(self, topic: Topic, last: int) -> Submission:
-        klass = topic.config.durability
-        block = EPHEMERAL_BLOCK if klass == "ephemeral" else self._block(topic)
+        klass = topic.durability
+        block = self._block(topic) if klass.survives_restart else klass.first_block
         fact = HeadReserved(topic.id, max(self._kernel.clock.now_ms(), topic.last_ts), last + block)
         submission = self._kernel.submit(
             [fact], topic_id=topic.id, durable=True, then=self._reserved
@@ -425,7 +424,7 @@ class Appender:
     def _reserve_ahead(self, topic: Topic) -> None:
         """Half of what was reserved is used: ask for more before somebody has to wait for it."""
         del self._half_used[topic.id]
-        is_wanted = topic.config.durability in RESERVING and topic.id not in self._reserving
+        is_wanted = topic.durability.reserves_seqs and topic.id not in self._reserving
         if is_wanted and self._kernel.has_room(topic.id, CONTROL_BYTES):
             self._begin_reserving(topic, topic.handed_out)
 
@@ -457,7 +456,7 @@ class Appender:
         ts = topic.last_ts = max(now_ms, topic.last_ts)
         first, count = topic.handed_out + 1, len(batch.datas)
         last = topic.handed_out + count
-        durable, is_logged = topic.config.durability == "fsync", kernel.is_logged(topic)
+        durable, is_logged = topic.durability.needs_sync, kernel.is_logged(topic)
         leads: Mapping[int, bytes] = NO_LEADS
         remembered: Sequence[KeyRemembered] = ()
         if keys:

@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from unittest import mock
 
+import msgspec
+
+from topics.core.durability import CLASSES, Durability
 from topics.embedded.log import Log
 from topics.embedded.view import View
 from topics.engine.engine import Engine, memory_engine
@@ -34,16 +37,20 @@ def small_world() -> Iterator[None]:
     Snapshots are in parts, however small they are, and a chain of parts is short.
     """
     changed: dict[str, object] = {
-        "lifecycle.FIRST_CEILING": {"disk": DISK_BLOCK, "ephemeral": EPHEMERAL_BLOCK},
         "writing.RESERVE_BLOCK": DISK_BLOCK,
         "writing.MAX_RESERVE_BLOCK": MAX_DISK_BLOCK,
-        "writing.EPHEMERAL_BLOCK": EPHEMERAL_BLOCK,
         "opening.WalSettings": partial(WalSettings, file_bytes=LOG_FILE_BYTES),
         "snapshots.SMALL_BYTES": 0,
         "snapshots.MOST_PARTS": MOST_PARTS,
         "snapshots.PARTS_SHARE": 100,
     }
+    blocks: dict[Durability, int] = {"disk": DISK_BLOCK, "ephemeral": EPHEMERAL_BLOCK}
+    classes = {
+        name: msgspec.structs.replace(CLASSES[name], first_block=block)
+        for name, block in blocks.items()
+    }
     with ExitStack() as stack:
+        stack.enter_context(mock.patch.dict(CLASSES, classes))
         for name, value in changed.items():
             stack.enter_context(mock.patch(f"topics.engine.{name}", value))
         yield

@@ -8,12 +8,12 @@ import pytest
 
 from topics.core.catalog import Catalog
 from topics.core.config import parse
+from topics.core.durability import EPHEMERAL_BLOCK
 from topics.core.facts import Fact, Forwarded, RouterCreated
 from topics.core.routers import Router
 from topics.core.tail import NoHistory
 from topics.core.topic import Topic
 from topics.engine.doubts import Doubts
-from topics.engine.heads import EPHEMERAL_BLOCK
 from topics.engine.passes import PASS_RECORDS
 from topics.storage import layout
 from topics.storage.wal.scan import GenerationScan, Lost
