@@ -135,11 +135,11 @@ def _wal(service: Service) -> tuple[WalMetrics, list[int]]:
         wal.bytes_written += stats.bytes_written
         wal.rotations += stats.rotations
         wal.queue_depth += committer.in_flight(shard)
+        wal.queue_depth_peak += committer.most_in_flight(shard)
         wal.fsync_micros_total += stats.sync_ns // 1000
         wal.read_only |= committer.state(shard) is not ShardState.OPEN
         buckets = [a + b for a, b in zip(buckets, stats.sync_buckets, strict=True)]
     wal.fsync_count = wal.fsyncs
-    wal.queue_depth_peak = max(service.queue_depth_peak, wal.queue_depth)
     wal.submit_full_total = service.engine.kernel.refused_for_room
     return wal, buckets
 
@@ -156,6 +156,10 @@ def as_json(numbers: Numbers) -> bytes:
 
 
 # Prometheus text
+#
+# Written by hand. The classes of `prometheus_client` take 30 times as long for the same text (1000
+# topics, four families: 13.8 ms against 0.46 ms, 2026-11-18) on the loop, and 88 ms to import. The
+# tests read the text with the parser of `prometheus_client`.
 
 
 def as_text(numbers: Numbers) -> bytes:
@@ -184,7 +188,11 @@ def _lines(numbers: Numbers) -> Iterator[str]:
             int(numbers.truncated),
         ),
         ("topics_wal_queue_depth", "Submissions waiting for the log.", wal.queue_depth),
-        ("topics_wal_queue_depth_peak", "Most that ever waited.", wal.queue_depth_peak),
+        (
+            "topics_wal_queue_depth_peak",
+            "Most that ever waited, summed over the shards.",
+            wal.queue_depth_peak,
+        ),
         ("topics_wal_read_only", "Whether a log shard cannot write.", int(wal.read_only)),
         ("topics_pressure", "Load from 0 to 1.", shape.pressure),
     ]

@@ -71,7 +71,6 @@ class Service:
     inflight: dict[KeyId, int] = field(default_factory=dict)
     streams: int = 0
     streams_per_key: dict[KeyId, int] = field(default_factory=dict)
-    queue_depth_peak: int = 0
     delivery: Delivery | None = None
     queues: Queues | None = None
     work: Floor | None = None

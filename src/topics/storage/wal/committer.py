@@ -36,6 +36,10 @@ class Committer(Protocol):
         """How many submissions of the shard are not answered yet."""
         ...
 
+    def most_in_flight(self, shard: int) -> int:
+        """How many submissions of the shard ever waited for their answer at the same time."""
+        ...
+
     def state(self, shard: int) -> ShardState:
         """Whether the shard takes writes."""
         ...

@@ -124,6 +124,7 @@ class _Lane:
         self.dead: Internal | None = None
         self.submitted = 0  # owner
         self.answered = 0  # owner
+        self.most_waiting = 0  # owner: at the same time, ever
         self.handed = 0  # owner: submissions left to the thread to write
         self.taken = 0  # thread: those of them that left the queue
         self.wrote = 0  # thread: those of them that were written, or never will be
@@ -159,7 +160,7 @@ class _Lane:
         is_alone = self.submitted == self.answered
         self.submitted += 1
         if not at_once or self.handed != self.wrote or not self._write_at_once(submission):
-            self._open.append(submission)
+            self._wait(submission)
             self.handed += 1
             self.handed_bytes += len(submission.frames)
             self.put(submission)
@@ -173,9 +174,13 @@ class _Lane:
             self.refusing = error
         submission.settled = error is not None or not submission.durable
         has_leader = bool(self._open)
-        self._open.append(submission)
+        self._wait(submission)
         if not submission.settled or not has_leader:
             self.put(submission)  # for a sync, or at least to come back from there
+
+    def _wait(self, submission: Submission) -> None:
+        self._open.append(submission)
+        self.most_waiting = max(self.most_waiting, len(self._open))
 
     def release(self) -> list[Submission]:
         """Answer whatever is settled and has nobody before it; returns what was answered.
@@ -478,6 +483,9 @@ class GroupedCommitter:
     def in_flight(self, shard: int) -> int:
         lane = self._lanes[shard]
         return lane.submitted - lane.answered
+
+    def most_in_flight(self, shard: int) -> int:
+        return self._lanes[shard].most_waiting
 
     def state(self, shard: int) -> ShardState:
         return self._lanes[shard].shard.state

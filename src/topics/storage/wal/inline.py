@@ -64,6 +64,8 @@ class InlineCommitter:
         del shard
         return 0
 
+    most_in_flight = in_flight
+
     def state(self, shard: int) -> ShardState:
         return self._shards[shard].state
 

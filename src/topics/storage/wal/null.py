@@ -29,6 +29,8 @@ class NullCommitter:
         del shard
         return 0
 
+    most_in_flight = in_flight
+
     def state(self, shard: int) -> ShardState:
         del shard
         return ShardState.OPEN

@@ -285,7 +285,7 @@ def test_ws06_a_stalled_sync_fills_the_queue_and_then_it_drains() -> None:
                 waiting.append(owner.submit(b"1"))
             assert len(waiting) == 4
             assert owner.committer.fill(0) == 1.0
-            assert owner.committer.in_flight(0) == 5
+            assert owner.committer.in_flight(0) == owner.committer.most_in_flight(0) == 5
         owner.settle(held, *waiting)
         assert owner.committer.room(0, 100)
         assert owner.committer.fill(0) == 0.0
