@@ -297,11 +297,8 @@ class TopicNotFound(TopicsError):
 
     code = "topic_not_found"
 
-    def __init__(self, topic: str) -> None:
-        super().__init__(
-            f'topic "{topic}" does not exist; create it or write to it first',
-            detail={"topic": topic},
-        )
+    def __init__(self, topic: str, *, so: str = "create it or write to it first") -> None:
+        super().__init__(f'topic "{topic}" does not exist; {so}', detail={"topic": topic})
 
 
 class RouterNotFound(TopicsError):

@@ -117,6 +117,11 @@ def counted(number: int, thing: str) -> str:
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
+def counted_and(number: int, thing: str, one: str, several: str) -> str:
+    """`1 record was`, `2 records were`."""
+    return f"{counted(number, thing)} {one if number == 1 else several}"
+
+
 def seqs(first: int | None, last: int | None) -> str:
     """`seq 1`, `seq 1 to 3`."""
     return f"seq {first}" if first == last else f"seq {first} to {last}"

@@ -143,13 +143,14 @@ def _tell_losses(story: Story, log: AnyLog, state: TopicState, ledger: Audit) ->
             command=f"topics explain '{topic}#{gap.gap_from}'",
         )
     if ledger.lost_crash and not ledger.gaps:
-        lost = out.counted(ledger.lost_crash, "record")
-        story.add(8, f"Up to {lost} were lost when the process died.")
+        lost = out.counted_and(ledger.lost_crash, "record", "was", "were")
+        story.add(8, f"At most {lost} lost when the process died.")
     if ledger.skipped:
+        skipped = out.counted_and(ledger.skipped, "seq", "was", "were")
         story.add(
             0,
-            f"Its seqs jump: {ledger.skipped} were set aside when the process died and never given "
-            "to a record. No record is missing there.",
+            f"Its seqs jump: {skipped} set aside when the process died and never given to a "
+            "record. No record is missing there.",
         )
     if not ledger.adds_up:
         story.add(10, "Its ledger does not add up: a bug.", command=f"topics audit {topic} --json")
@@ -241,7 +242,7 @@ def _tell_jobs(story: Story, log: AnyLog, state: TopicState) -> None:
 
 
 def _ready(jobs: int) -> str:
-    return f"{out.counted(jobs, 'job')} {'is' if jobs == 1 else 'are'} ready"
+    return f"{out.counted_and(jobs, 'job', 'is', 'are')} ready"
 
 
 def _tell_cursor(story: Story, cursor: CursorState) -> None:
@@ -274,7 +275,7 @@ def of_cursor(log: AnyLog, topic: str, name: str) -> Story:
         lost = page.tombstone
         story.add(
             9,
-            f"Its next read begins with a loss: seq {lost.gap_from} to {lost.gap_to} is gone "
+            f"Its next read begins with a loss: {out.seqs(lost.gap_from, lost.gap_to)} is gone "
             f"({why(log, topic, lost)}).",
             since_ms=cursor.updated_ts,
             command=f"topics cursor set {topic} {name} {lost.gap_to}",
@@ -295,8 +296,8 @@ def of_cursor(log: AnyLog, topic: str, name: str) -> Story:
     if empty := cursor.lag_seqs - cursor.lag_records:
         story.add(
             0,
-            f"The head is {cursor.lag_seqs} seqs away; {empty} of them hold no record any more, or "
-            "never did.",
+            f"The head is {out.counted(cursor.lag_seqs, 'seq')} away; {empty} of these seqs "
+            f"{'holds' if empty == 1 else 'hold'} no record any more, or never did.",
         )
     return story
 
@@ -329,14 +330,14 @@ def _of_live(state: TopicState, seq: int, record: Record | None) -> Story:
     story = Story(f"{topic}#{seq}", f"Seq {seq} of {topic} is there.")
     if record is not None and record.seq == seq:
         tag = "" if record.tag is None else f", tag {record.tag}"
-        what = f"It has {len(record.raw)} bytes of data{tag}."
+        what = f"It has {out.counted(len(record.raw), 'byte')} of data{tag}."
         story.add(1, what, since_ms=record.ts, word="written")
     if state.queue is not None:
         counts = state.queue
         waiting = "may be at work" if counts.in_flight else "waits: no worker holds any job"
         story.add(
             2,
-            f"As a job it {waiting}; {counts.ready} are ready, {counts.in_flight} at work.",
+            f"As a job it {waiting}; {_ready(counts.ready)}, {counts.in_flight} at work.",
             command=f"topics queue stats {topic}",
         )
     else:
@@ -362,22 +363,24 @@ def _of_dead(log: AnyLog, state: TopicState, seq: int, run: Hole) -> Story:
     story = Story(
         f"{topic}#{seq}", f"Seq {seq} of {topic} is gone: {_KINDS.get(run.kind, run.kind)}."
     )
-    after = _first_after(log, topic, run.to_seq)
-    since = state.last_write_ts if after is None else after.ts
     if run.to_seq > run.from_seq:
-        story.add(1, f"So is everything from seq {run.from_seq} to {run.to_seq}.")
+        gone = out.seqs(run.from_seq, run.to_seq).capitalize()
+        story.add(1, f"{gone} is gone for the same reason.")
     commands = {
         "cap": f"topics cursor ls {topic}",
         "ttl": f"topics cursor ls {topic}",
         "source_trim": "topics router ls",
     }
-    story.add(
-        2,
-        "Whatever it held was written no later than what follows it.",
-        since_ms=since,
-        word="by",
-        command=commands.get(run.kind, f"topics audit {topic}"),
-    )
+    command = commands.get(run.kind, f"topics audit {topic}")
+    after = _first_after(log, topic, run.to_seq)
+    if run.kind == "skipped":
+        story.add(2, "No record ever had this seq.", command=command)
+    elif after is not None:
+        what = f"It was written no later than seq {after.seq}, the next record."
+        story.add(2, what, since_ms=after.ts, word="written", command=command)
+    else:
+        what = "No record follows that would tell when it was written."
+        story.add(2, what, since_ms=state.last_write_ts, word="last write", command=command)
     return story
 
 

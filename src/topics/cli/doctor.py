@@ -32,11 +32,12 @@ def doctor(where: Where, *, as_json: bool) -> int:
     if as_json:
         out.print_json({"ok": good, "checks": [asdict(check) for check in checks]})
     else:
+        width = max(len(check.name) for check in checks) + 2
         for check in checks:
             mark, colour = _MARKS[check.state]
-            print(f"{out.style(mark, colour)}  {check.name:<12}{out.safe(check.found)}")
+            print(f"{out.style(mark, colour)}  {check.name:<{width}}{out.safe(check.found)}")
             if check.remedy:
-                print(f"{'':<16}-> {out.safe(check.remedy)}")
+                print(f"{'':<{width + 4}}-> {out.safe(check.remedy)}")
     return OK if good else NO
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from topics.wire.settings import TopicSettings
 
 _settings = settings_argument()
+NOTHING_DROPPED = "nothing was dropped"
 QUEUE_SETTINGS = ("lease_ms", "claim_jitter_ms", "max_deliveries", "dead_letter", "leases_durable")
 
 
@@ -65,7 +66,7 @@ def _state_facts(state: TopicState) -> dict[str, object]:
         "head": state.head_seq,
         "earliest": state.earliest_seq,
         "records": state.count,
-        "bytes": f"{state.bytes} ({out.size(state.bytes)})",
+        "size": out.size(state.bytes),
         "last write": out.moment(state.last_write_ts),
         "last read": out.moment(state.last_read_ts),
     }
@@ -110,7 +111,7 @@ def create(
     if as_json:
         out.print_json(made.to_dict())
     else:
-        print(f"{'created' if made.created else 'there already is'} {topic}")
+        print(f"created {topic}" if made.created else f"{topic} exists already, nothing changed")
     return OK
 
 
@@ -190,17 +191,22 @@ def _loss(topic: str, loss: Eviction) -> str:
 def drop(where: Where, *, topic: str, if_empty: bool, yes: bool, as_json: bool) -> int:
     """Remove TOPIC with all its records, cursors and the routers that touch it."""
     with where.writing() as log:
-        state = log.state(topic, touch=False)
+        try:
+            state = log.state(topic, touch=False)
+        except TopicNotFound as error:
+            raise TopicNotFound(topic, so=NOTHING_DROPPED) from error
         records = out.counted(state.count, "record")
         question = f"Drop {topic} with {records} on {where.target()}? This cannot be undone."
         if not ask(question, yes=yes):
             return NO
         gone = log.drop(topic, if_empty=if_empty)
         if not gone.deleted:
-            raise TopicNotFound(topic)  # somebody else was first
+            raise TopicNotFound(topic, so=NOTHING_DROPPED)  # somebody else was first
     if as_json:
         out.print_json(gone.to_dict())
     else:
-        routers = f" and routers {', '.join(gone.routers_removed)}" if gone.routers_removed else ""
+        removed = gone.routers_removed
+        word = "router" if len(removed) == 1 else "routers"
+        routers = f" and {word} {', '.join(removed)}" if removed else ""
         print(f"dropped {topic}{out.safe(routers)}")
     return OK

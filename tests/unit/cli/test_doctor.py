@@ -11,7 +11,7 @@ import pytest
 from tests.unit.cli.runner import Answer, topics
 
 import topics as library
-from topics.cli import _checks
+from topics.cli import _checks, doctor
 from topics.client.targets import DEFAULT_URL
 from topics.errors import Forbidden, NotReady, ShuttingDown, TopicsError, Unauthorized
 from topics.spark import java
@@ -194,3 +194,14 @@ def test_a_directory_that_everybody_can_write_to_is_a_problem(tmp_path: Path) ->
     data.chmod(0o755)
     names = [check["name"] for check in topics("doctor", "--dir", data, "--json").json["checks"]]
     assert "rights" not in names
+
+
+def test_what_is_found_stands_in_one_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    checks = [
+        _checks.Check("disk", _checks.GOOD, "free"),
+        _checks.Check("a check with a long name", _checks.BAD, "wrong", "mend it"),
+    ]
+    monkeypatch.setattr(doctor, "_examine", lambda where: iter(checks))
+    shown = topics("doctor").out.splitlines()
+    marks = zip(shown, ("free", "wrong", "->"), strict=True)
+    assert len({line.index(mark) for line, mark in marks}) == 1

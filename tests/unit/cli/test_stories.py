@@ -20,6 +20,7 @@ from topics.values import (
     QueueCounts,
     Record,
     RouterState,
+    Tombstone,
     TopicState,
     TopicSummary,
 )
@@ -39,7 +40,9 @@ class PretendedLog:
         self.routers_there: list[RouterState] = given.get("routers", [])
         self.cursors_there: list[CursorState] = given.get("cursors", [])
         self.kind = given.get("kind")
+        self.lost: Tombstone | None = None
         self.next = Record(9, given.get("ts", 5000), None, None, b"1", given.get("meta"))
+        self.records = [self.next]
 
     def state(self, topic: str, *, touch: bool = True) -> TopicState:
         kind: Literal["log", "queue"] = "log" if self.counts is None else "queue"
@@ -73,7 +76,7 @@ class PretendedLog:
         return self.routers_there
 
     def read(self, topic: str, **options: Any) -> Page:  # noqa: ANN401 - whatever is asked
-        return Page(topic, [self.next], 9, 10, 5, True)
+        return Page(topic, self.records, 9, 10, 5, True, self.lost)
 
     def topics(self, *, prefix: str = "") -> list[TopicSummary]:
         return [TopicSummary("dead", 9, 9, 1, 1, False, 0)]
@@ -103,7 +106,7 @@ def test_a_gap_outweighs_everything_else() -> None:
 
 def test_a_volatile_topic_tells_of_what_a_restart_dropped() -> None:
     words, command = told(PretendedLog(ledger={"lost_crash": 6, "deleted": 0}))
-    assert words == "Up to 6 records were lost when the process died."
+    assert words == "At most 6 records were lost when the process died."
     assert command == ""
 
 
@@ -176,11 +179,28 @@ def test_a_slow_cursor_is_named_before_an_eviction() -> None:
 
 def test_a_jump_in_seqs_is_no_loss_and_no_lag() -> None:
     words, _ = told(PretendedLog(ledger={"skipped": 2095}))
-    assert "Its seqs jump: 2095 were set aside when the process died" in words
+    assert "Its seqs jump: 2095 seqs were set aside when the process died" in words
     cursor = CursorState("orders", "billing", 2, 100, 10, 0, 8, 0.0, False)
     pretended: Any = PretendedLog(cursors=[cursor])
     words = " ".join(map(str, _stories.of_cursor(pretended, "orders", "billing").findings))
-    assert "The head is 8 seqs away; 8 of them hold no record any more, or never did." in words
+    assert (
+        "The head is 8 seqs away; 8 of these seqs hold no record any more, or never did." in words
+    )
+
+
+def test_a_story_of_one_counts_one() -> None:
+    words, _ = told(PretendedLog(ledger={"skipped": 1, "lost_crash": 1, "deleted": 5}))
+    assert "1 seq was set aside when the process died and never given to a record." in words
+    assert "At most 1 record was lost when the process died." in words
+    words, _ = told(PretendedLog(queue=QueueCounts(1, 0, 0)), "orders#9")
+    assert "It has 1 byte of data." in words
+    assert "1 job is ready, 0 at work." in words
+    cursor = CursorState("orders", "billing", 9, 100, 10, 0, 1, 0.0, False)
+    pretended: Any = PretendedLog(cursors=[cursor])
+    pretended.lost = Tombstone(9, 9, "cap", 10, 10)
+    words = " ".join(map(str, _stories.of_cursor(pretended, "orders", "billing").findings))
+    assert "Its next read begins with a loss: seq 9 is gone" in words
+    assert "The head is 1 seq away; 1 of these seqs holds no record any more" in words
 
 
 @pytest.mark.parametrize(
@@ -195,8 +215,18 @@ def test_a_jump_in_seqs_is_no_loss_and_no_lag() -> None:
 )
 def test_every_way_to_lose_a_record_has_its_advice(kind: str, command: str) -> None:
     words, advised = told(PretendedLog(kind=kind), "orders#3")
-    assert "So is everything from seq 2 to 4." in words
+    assert "Seq 2 to 4 is gone for the same reason." in words
+    written = "It was written no later than seq 9, the next record. (written 1970-01-01T00:00:05"
+    assert (written in words) == (kind != "skipped")
+    assert ("No record ever had this seq." in words) == (kind == "skipped")
     assert advised == command
+
+
+def test_the_end_of_a_topic_that_is_gone_is_told_by_the_last_write() -> None:
+    log = PretendedLog(kind="deleted")
+    log.records = []
+    words, _ = told(log, "orders#3")
+    assert "No record follows that would tell when it was written. (last write 1970-" in words
 
 
 def test_a_ledger_that_does_not_add_up_fails_the_audit(
