@@ -50,6 +50,10 @@ class Track:
     def sync(self) -> None:
         self.acked = self.durable = len(self.states) - 1
 
+    def sync_all_but_newest(self) -> None:
+        """The newest state is that of an operation which the engine has not begun."""
+        self.acked = self.durable = len(self.states) - 2
+
     def remember(self) -> None:
         """Keep what may come back once more although it was let go: expired keys, old cursors."""
         for key, entry in self.now.keys.items():
