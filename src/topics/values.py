@@ -273,7 +273,7 @@ class Page(Value, frozen=True):
 
 
 class QueueCounts(Value, frozen=True, gc=False):
-    """How many jobs of a queue wait, are leased, and were moved away as dead."""
+    """How many jobs of a queue wait, are leased, and died since the log was opened."""
 
     ready: int
     in_flight: int

@@ -294,7 +294,7 @@ def test_jobs_are_claimed_finished_and_given_back(cli: Cli, jobs: str) -> None:
     back = cli("queue", "nack", jobs, 2, "--node", "w", "--delay", "1h", "--json").json
     assert (back["nacked"], back["ready"], back["in_flight"]) == (1, 1, 0)
     assert cli("queue", "stats", jobs, "--json").json["delayed"] == 1
-    assert "delayed        1\n" in cli("queue", "stats", jobs).out
+    assert "delayed       1\n" in cli("queue", "stats", jobs).out
     shown = cli("queue", "claim", jobs, "--node", "w", "--lease", "1m").out
     assert shown.startswith("3@lease_")
     assert shown.endswith('delivery 1  [t]  "3"\n')
@@ -313,6 +313,11 @@ def test_dead_letters_are_shown_and_brought_back(cli: Cli, jobs: str) -> None:
     assert letter.split()[:3] == [f"{jobs}.dead#1", "1", "1"]
     (found,) = cli("queue", "dead", jobs, "--json").json_lines
     assert (found["dead_letter"], found["data"]) == (f"{jobs}.dead", "1")
+    # Each of these opens the directory anew: the count holds through a restart.
+    for command in (("queue", "stats", jobs), ("describe", jobs)):
+        assert f"dead letters 1 in {jobs}.dead" in " ".join(cli(*command).out.split())
+    assert cli("queue", "stats", jobs, "--json").json["dead_letters"] == 1
+    assert f"1 job failed too often: {jobs}.dead holds it." in cli("explain", jobs).out
     moved = cli("queue", "redrive", jobs, "--json").json
     assert moved == {"topic": jobs, "from": f"{jobs}.dead", "moved": 1, "more": False}
     assert cli("queue", "redrive", jobs).out == f"put 0 jobs back into {jobs} from {jobs}.dead\n"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from topics.cli import _output as out
 from topics.cli._records import why
-from topics.cli.queue import cause_of_death, dead_letters, records_after
+from topics.cli.queue import Dead, cause_of_death, dead_letters, records_after
 from topics.core.ages import AHEAD_MS
 from topics.values import Audit, CursorState, Hole, Record, TopicState
 from topics.wire import letters
@@ -230,15 +230,15 @@ def _tell_jobs(story: Story, log: AnyLog, state: TopicState) -> None:
             since_ms=since,
             command=f"topics queue stats {topic}",
         )
-    if counts.dead_lettered:
-        letters_in = state.config["dead_letter"]
-        died = out.counted(counts.dead_lettered, "job")
-        went = f"{died} failed too often since the log was opened"
-        if letters_in is not None and any(True for _ in dead_letters(log, topic, letters_in)):
-            command = f"topics queue dead {topic}"
-            story.add(5, f"{went}; {letters_in} holds some.", command=command)
-        else:
-            story.add(1, f"{went}, and none of them is among the dead letters any more.")
+    dead = Dead.of(log, state)
+    if dead.oldest is not None:
+        them = "it" if dead.count == 1 else "them"
+        story.add(
+            5,
+            f"{dead.jobs} failed too often: {dead.letters_in} holds {them}.",
+            since_ms=dead.oldest.ts,
+            command=f"topics queue dead {topic}",
+        )
 
 
 def _ready(jobs: int) -> str:

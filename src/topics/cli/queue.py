@@ -6,6 +6,8 @@ import re
 import socket
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from topics.cli._options import AnyLog
 
 PAGE_RECORDS = 1000
+MOST_COUNTED = 10_000
+"""How many dead letters are counted; each has to be read."""
 _JOB = re.compile(r"(\d+)(?:@lease_([0-9a-f]+))?")
 
 
@@ -83,6 +87,7 @@ def stats(where: Where, *, topic: str, as_json: bool) -> int:
     with where.reading() as log:
         state = queue_state(log, topic)
         oldest = next(records_after(log, topic, 0), None)
+        dead = Dead.of(log, state)
     assert state.queue is not None
     facts: dict[str, object] = {
         "topic": topic,
@@ -91,14 +96,16 @@ def stats(where: Where, *, topic: str, as_json: bool) -> int:
         "delayed": state.count - state.queue.ready - state.queue.in_flight,
         "dead_lettered": state.queue.dead_lettered,
         "dead_letter": state.config["dead_letter"],
+        "dead_letters": dead.count,
         "oldest_seq": None if oldest is None else oldest.seq,
     }
     age = None if oldest is None else time.time() - oldest.ts / 1000
     if as_json:
         out.print_json({**facts, "oldest_seconds": age})
     else:
+        del facts["dead_lettered"], facts["dead_letter"]
+        facts["dead_letters"] = str(dead)
         facts["oldest age"] = None if age is None else out.span(max(0.0, age))
-        facts["dead_lettered"] = f"{state.queue.dead_lettered} since the log was opened"
         out.print_facts({name.replace("_", " "): value for name, value in facts.items()})
     return OK
 
@@ -281,6 +288,40 @@ def dead_letters(log: AnyLog, topic: str, letters_in: str) -> Iterator[Record]:
             meta = letter.meta
             if isinstance(meta, dict) and meta.get(letters.FROM) == topic:
                 yield letter
+
+
+@dataclass(frozen=True)
+class Dead:
+    """The dead letters of a queue that there are now.
+
+    The log holds them, so that this count outlives a restart; `dead_lettered` of a queue's state
+    begins anew then.
+    """
+
+    letters_in: str | None
+    count: int
+    oldest: Record | None
+
+    @classmethod
+    def of(cls, log: AnyLog, state: TopicState) -> Dead:
+        letters_in = state.config["dead_letter"]
+        if letters_in is None:
+            return cls(None, 0, None)
+        found = dead_letters(log, state.topic, letters_in)
+        oldest = next(found, None)
+        rest = sum(1 for _ in islice(found, MOST_COUNTED - 1))
+        return cls(letters_in, rest + (oldest is not None), oldest)
+
+    @property
+    def jobs(self) -> str:
+        jobs = out.counted(self.count, "job")
+        return jobs if self.count < MOST_COUNTED else f"{jobs} or more"
+
+    def __str__(self) -> str:
+        if self.letters_in is None:
+            return "-"
+        more = " or more" if self.count >= MOST_COUNTED else ""
+        return f"{self.count}{more} in {self.letters_in}"
 
 
 def cause_of_death(letter: Record) -> str:

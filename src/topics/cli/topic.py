@@ -11,6 +11,7 @@ from topics.cli import _output as out
 from topics.cli._exit import NO, OK
 from topics.cli._options import Where, as_json_option, ask, on_a_log, topic_argument, yes_option
 from topics.cli._types import setting_defaults, settings_argument
+from topics.cli.queue import Dead
 from topics.errors import TopicExists, TopicNotFound
 from topics.values import Created, Eviction, TopicState
 
@@ -50,16 +51,17 @@ def describe(where: Where, *, topic: str, as_json: bool) -> int:
     """Show the state of TOPIC: how far it is, what it holds, how it is set up."""
     with where.reading() as log:
         state = log.state(topic, touch=False)
+        dead = Dead.of(log, state)
     if as_json:
         out.print_json(state.to_dict())
     else:
-        out.print_facts(_state_facts(state))
+        out.print_facts(_state_facts(state, dead))
         print()
         _print_settings(state.config)
     return OK
 
 
-def _state_facts(state: TopicState) -> dict[str, object]:
+def _state_facts(state: TopicState, dead: Dead) -> dict[str, object]:
     facts: dict[str, object] = {
         "topic": state.topic,
         "type": state.type,
@@ -75,7 +77,7 @@ def _state_facts(state: TopicState) -> dict[str, object]:
             "ready": state.queue.ready,
             "in flight": state.queue.in_flight,
             "delayed": state.count - state.queue.ready - state.queue.in_flight,
-            "dead-lettered": f"{state.queue.dead_lettered} since the log was opened",
+            "dead letters": str(dead),
         }
     return facts
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import pytest
 from tests.unit.cli.runner import topics
 
-from topics.cli import _stories
+from topics.cli import _stories, queue
 from topics.cli._types import setting_defaults
 from topics.embedded.view import View
 from topics.values import (
@@ -158,15 +158,28 @@ def test_a_name_cannot_add_to_the_command_that_is_advised() -> None:
 
 def test_a_busy_queue_counts_its_jobs_and_those_given_up() -> None:
     given: dict[str, Any] = {"queue": QueueCounts(1, 2, 7), "config": {"dead_letter": "dead"}}
-    words, command = told(PretendedLog(**given, meta=DEAD_LETTER))
+    log = PretendedLog(**given, meta=DEAD_LETTER)
+    log.records *= 3
+    words, command = told(log)
     assert "1 job is ready, 2 at work, 1 held back." in words
-    assert "7 jobs failed too often since the log was opened; dead holds some." in words
+    assert "3 jobs failed too often: dead holds them." in words
     assert command == "topics queue dead orders"
+
+
+def test_dead_letters_are_told_after_a_restart_and_counted_only_so_far(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given: dict[str, Any] = {"queue": QueueCounts(1, 2, 0), "config": {"dead_letter": "dead"}}
+    log = PretendedLog(**given, meta=DEAD_LETTER)
+    assert "1 job failed too often: dead holds it. (since 1970-01-01T00:00:05" in told(log)[0]
+    log.records *= 3
+    monkeypatch.setattr(queue, "MOST_COUNTED", 2)
+    assert "2 jobs or more failed too often: dead holds them." in told(log)[0]
 
 
 def test_dead_letters_that_were_put_back_are_not_looked_for() -> None:
     words, command = told(PretendedLog(queue=QueueCounts(1, 2, 7), config={"dead_letter": "dead"}))
-    assert "none of them is among the dead letters any more" in words
+    assert "failed too often" not in words
     assert command == "topics queue stats orders"
 
 
