@@ -91,11 +91,16 @@ def test_a_change_that_would_remove_records_asks_first(cli: Cli, name: str) -> N
         refused = " ".join(cli("config", name, setting, ok=2).err.split())
         assert f"{loss} of {name}" in refused
         assert "--yes" in refused
-    cli("config", name, "ttl_ms=1h")
+    assert cli("config", name, "ttl_ms=1h").out == "ttl_ms: 0 -> 3600000 (1h 0m)\n"
+    assert cli("config", name, "ttl_ms=1h").out == f"{name} has these settings already\n"
     cli("config", name, "cap_records=3", "cap_bytes=1MiB")
     cli("config", name, "cap_records=2", "discard=reject")
-    cli("config", name, "discard=old", "cap_records=2", "--yes")
-    assert cli("describe", name, "--json").json["count"] == 2
+    said = cli("config", name, "discard=old", "cap_records=2", "--yes").out
+    assert said == "discard: reject -> old\nevicted 1 record (3 B)\n"
+    told = cli("config", name, "cap_records=1", "--yes", "--json").json
+    assert told["changes"] == {"cap_records": {"was": 2, "now": 1}}
+    assert told["evicted"] == {"records": 1, "bytes": 3}
+    assert cli("describe", name, "--json").json["count"] == 1
 
 
 def test_dropping_names_what_goes_and_refuses_without_an_answer(cli: Cli, name: str) -> None:

@@ -13,7 +13,7 @@ from topics.cli._options import Where, as_json_option, ask, on_a_log, topic_argu
 from topics.cli._types import setting_defaults, settings_argument
 from topics.cli.queue import Dead
 from topics.errors import TopicExists, TopicNotFound
-from topics.values import Created, Eviction, TopicState
+from topics.values import Configured, Created, Eviction, TopicState
 
 if TYPE_CHECKING:
     from topics.wire.settings import TopicSettings
@@ -132,18 +132,36 @@ def config(where: Where, *, topic: str, settings: dict[str, Any], yes: bool, as_
     if not settings:
         with where.reading() as log:
             now = dict(log.state(topic, touch=False).config)
-    else:
-        with where.writing() as log:
-            changes = cast("TopicSettings", settings)
-            loss = log.configure(topic, dry_run=True, **changes).evicted
-            if loss.records and not ask(_loss(topic, loss), yes=yes):
-                return NO
-            now = dict(log.configure(topic, **changes).config)
+        if as_json:
+            out.print_json({"topic": topic, "config": now})
+        else:
+            _print_settings(now)
+        return OK
+    with where.writing() as log:
+        changes = cast("TopicSettings", settings)
+        loss = log.configure(topic, dry_run=True, **changes).evicted
+        if loss.records and not ask(_loss(topic, loss), yes=yes):
+            return NO
+        done = log.configure(topic, **changes)
     if as_json:
-        out.print_json({"topic": topic, "config": now})
+        out.print_json(done.to_dict())
     else:
-        _print_settings(now)
+        _print_changes(done)
     return OK
+
+
+def _print_changes(done: Configured) -> None:
+    for name, (was, now) in done.changes.items():
+        if name == "durable":
+            continue  # says what `durability` says
+        before, after = (out.safe(_plain(value) or "none") for value in (was, now))
+        words = _in_words(name, now)
+        print(f"{name}: {before} -> {after}" + (f" ({words})" if words else ""))
+    if not done.changes:
+        print(f"{done.topic} has these settings already")
+    if done.evicted.records:
+        records = out.counted(done.evicted.records, "record")
+        print(f"evicted {records} ({out.size(done.evicted.bytes)})")
 
 
 def _short_size(count: int) -> str:
