@@ -13,6 +13,7 @@
         LogFailed       a log shard stopped writing until restart
       NotReady  ShuttingDown
       Unreachable       no server answered; nobody can say more
+        Untrusted       TLS failed; trying again does not help
       RefusedToOpen     the directory cannot be opened safely; nothing was changed
         DirectoryLocked another process has it open
       InvalidSetting    a server setting makes no sense; nothing was started
@@ -603,14 +604,25 @@ class Unreachable(TopicsError):
 
     code = "unreachable"
 
+    remedy = "Check that the server runs and that the address is right"
+
     def __init__(self, url: str, *, reason: str, sent: bool = False) -> None:
         outcome = "the call may have been carried out" if sent else "the call was not carried out"
-        super().__init__(
-            f"no answer from {url}: {reason}; {outcome}. Check that the server runs and that "
-            "the address is right"
-        )
+        super().__init__(f"no answer from {url}: {reason}; {outcome}. {self.remedy}")
         self.url = url
         self.sent = sent
+
+
+class Untrusted(Unreachable):
+    """TLS failed: the certificate is not trusted, or the port does not speak TLS.
+
+    The same connection fails again, so a call is not repeated after this error.
+    """
+
+    remedy = (
+        "Check that the address is right and that the port speaks TLS; if an authority of your own "
+        "made the certificate, name the file with its certificates (ca_file; in Spark caFile)"
+    )
 
 
 # Opening and holding a data directory

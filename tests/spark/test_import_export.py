@@ -66,7 +66,9 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def small_epochs(source: Path, topic: str, server: Server) -> ImportTask:
-    return ImportTask(str(source), topic, server.url, epoch_bytes=12_000, unit_bytes=4000)
+    return ImportTask(
+        str(source), topic, Target(url=server.url), epoch_bytes=12_000, unit_bytes=4000
+    )
 
 
 def test_an_interrupted_import_goes_on_with_the_next_epoch_and_every_row_is_there_once(

@@ -24,6 +24,7 @@ from tests.blackbox.conftest import ServerProcess
 import topics
 from topics.bench.spark import main as bench
 from topics.cli import _app as cli
+from topics.client.targets import Target
 from topics.spark.lake.arriving import staged_stem
 from topics.spark.lake.errors import ForeignTable, SyncFailed
 from topics.spark.lake.place import Place
@@ -78,7 +79,7 @@ class Topic:
         return seq
 
     def task(self, place: Place, **options: Any) -> SyncTask:  # noqa: ANN401 - fields of the task
-        return SyncTask(self.name, place, self.server.url, **{"once": True, **options})
+        return SyncTask(self.name, place, Target(url=self.server.url), **{"once": True, **options})
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from tests.blackbox.conftest import ServerFactory, ServerProcess
 from tests.spark.proxy import Proxy
 
+from topics.client.targets import Target
 from topics.errors import Forbidden, StaleEpoch, Unauthorized, Unreachable
 from topics.spark.bulk.importing import ImportTask, find
 from topics.spark.bulk.inputs import Plan
@@ -47,7 +48,7 @@ def connect() -> Iterator[Connect]:
         def make(
             url: str, app: str = "app", *, retry_s: float = PATIENCE_S, token: str | None = None
         ) -> Stages:
-            return opened.enter_context(Stages(url, token, app, retry_s=retry_s))
+            return opened.enter_context(Stages(Target(url=url, token=token), app, retry_s=retry_s))
 
         yield make
 
@@ -93,7 +94,7 @@ def test_a_bad_key_is_refused_at_once(server_factory: ServerFactory, connect: Co
     assert connect(server.url, token="good").is_open(0)
     with pytest.raises(Forbidden, match="belongs to another API key"):
         connect(server.url, token="limited").is_open(0)
-    task = ImportTask("files", "mine." + "t" * 100, server.url, "limited")
+    task = ImportTask("files", "mine." + "t" * 100, Target(url=server.url, token="limited"))
     app, last = find(task, Plan("files", (), "fingerprint"))
     assert (app[:6], last) == ("mine.t", None)
 

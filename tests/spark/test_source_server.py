@@ -5,17 +5,24 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from tests.blackbox.conftest import ServerFactory, ServerProcess
+from tests.blackbox.test_serve_tls import make_certificate
 from tests.spark.servers import Server, start
 from tests.unit.spark.source_rows import account, batch, batch_rows, rows, stream
 
-from topics.errors import TopicNotFound, Unauthorized, Unreachable
-from topics.spark import path_reader
+from topics.client.targets import Target
+from topics.errors import TopicNotFound, Unauthorized, Unreachable, Untrusted
+from topics.spark import path_reader, sink_options
+from topics.spark.chunks import RowEncoder, chunks
+from topics.spark.errors import InvalidOption
 from topics.spark.http_reader import ServerLog
 from topics.spark.log import Head
+from topics.spark.stages import Stages
 
 PATIENT = {"retrySeconds": "300"}
 
@@ -125,9 +132,30 @@ def test_a_missing_topic_is_named(shared: Server) -> None:
         batch({"url": shared.url, "subscribe": "nowhere"}).partitions()
 
 
+def test_source_and_sink_trust_the_authority_that_ca_file_names(
+    server_factory: ServerFactory, tmp_path: Path
+) -> None:
+    make_certificate(tmp_path, serial=1)
+    trusted = str(tmp_path / "cert.pem")
+    env = {"TOPICS_TLS_CERT": trusted, "TOPICS_TLS_KEY": str(tmp_path / "key.pem")}
+    server = {"url": server_factory(env=env).url}
+    sink = sink_options.parse({**server, "caFile": trusted}, streaming=True)
+    with Stages(sink.target, "app", retry_s=60.0) as stages:
+        row = pa.record_batch({"topic": ["orders"], "data": ["1"]})
+        (chunk,) = chunks([row], RowEncoder(0, None, as_text=False))
+        stages.keep(0, 0, 1, chunk.body)
+        stages.commit(0, [(0, 1)])
+    options = {**server, "subscribe": "orders", "caFile": trusted}
+    assert [found["data"] for found in batch_rows(options)] == ["1"]
+    with pytest.raises(Untrusted, match=r"(?i)certificate"):  # an hour of tries is not begun
+        batch({**server, "subscribe": "orders", "retrySeconds": "3600"}).partitions()
+    with pytest.raises(InvalidOption, match="ca_file must be a PEM file"):
+        batch(options | {"caFile": str(tmp_path / "none")})
+
+
 def test_a_wait_ends_with_the_next_record(shared: Server, topic: str) -> None:
     shared.append(topic, 3)
-    log = ServerLog(shared.url, None, retry_s=0)
+    log = ServerLog(Target(url=shared.url), retry_s=0)
     head = log.head(topic)
     assert head is not None
     writing = threading.Timer(0.2, lambda: shared.append(topic, 1))

@@ -41,6 +41,7 @@ from topics.errors import (
     Unauthorized,
     Unreachable,
     UnsupportedMediaType,
+    Untrusted,
     error_for,
     from_wire,
 )
@@ -154,6 +155,7 @@ EXAMPLES: list[tuple[TopicsError, str, dict[str, object] | None]] = [
     (ShuttingDown(), "shutting_down", None),
     (Unreachable("http://h:1", reason="connection refused"), "unreachable", None),
     (Unreachable("http://h:1", reason="time-out", sent=True), "unreachable", None),
+    (Untrusted("https://h:1", reason="self-signed certificate"), "unreachable", None),
     (
         RefusedToOpen("wal_corrupt", message="frame is rotten", file="wal/1", offset=64),
         "refused",

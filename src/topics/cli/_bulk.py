@@ -26,13 +26,13 @@ def existing(directory: str) -> str:
     return where
 
 
-def server_of(target: Target) -> str:
-    """The address of a server, for jobs that need one."""
+def server_of(target: Target) -> Target:
+    """A target that is a server, for jobs that need one."""
     if target.url is None:
         raise click.UsageError(
             f"this job writes through a server, and {target} is a directory; use --url"
         )
-    return target.url
+    return target
 
 
 def print_audit(found: Audited) -> None:

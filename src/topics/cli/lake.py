@@ -82,13 +82,11 @@ def sync(
     from topics.spark.lake.place import Place  # noqa: PLC0415
     from topics.spark.lake.syncing import Sync, SyncTask  # noqa: PLC0415
 
-    target = where.target()
     place = Place.of(table)
     task = SyncTask(
         topic=topic,
         place=place,
-        url=_server(target),
-        token=target.token,
+        target=_server(where.target()),
         once=once,
         reconcile=reconcile,
         trigger=trigger,
@@ -192,12 +190,12 @@ def maintain(
     return NO if made.found else OK
 
 
-def _server(target: Target) -> str:
+def _server(target: Target) -> Target:
     if target.url is None:
         raise click.UsageError(
             "a lake sync needs a server, which knows what was deleted; name one with --url"
         )
-    return target.url
+    return target
 
 
 @contextmanager
@@ -211,7 +209,7 @@ def _origin(where: Where, place: Place) -> Iterator[Origin | None]:
     if target.url is None or table.settings.get(ORIGIN) != target.url:
         yield None
         return
-    with Origin(target.url, table.topic, token=target.token, retry_s=_QUICKLY_S) as origin:
+    with Origin(target, table.topic, retry_s=_QUICKLY_S) as origin:
         yield origin
 
 

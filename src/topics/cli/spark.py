@@ -93,7 +93,7 @@ def import_(where: Where, *, source: str, topic: str, name: str, master: str, as
     from topics.spark.jobs import job_session  # noqa: PLC0415
 
     target = where.target()
-    task = ImportTask(source, topic, server_of(target), target.token, name)
+    task = ImportTask(source, topic, server_of(target), name)
     cut = task.plan()
     with job_session(f"import {topic}", master, _say) as session:
         done = import_files(

@@ -28,6 +28,7 @@ class Call(NamedTuple, Generic[T]):
     parse: Callable[[bytes], T]
     body: bytes | None = None
     query: Mapping[str, str] | None = None
+    headers: Mapping[str, str] | None = None
     idempotent: bool | None = None
     longer: float = 0.0
     """Seconds that the server may hold the answer back, on top of the usual patience."""

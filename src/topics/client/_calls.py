@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
+from urllib.parse import quote, urlencode
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
@@ -41,6 +42,7 @@ V = TypeVar("V")
 
 MOST_WAIT_S = 25.0
 """How long one waiting read is held back by the server; longer waits are made of several."""
+ARROW_STREAM = "application/vnd.apache.arrow.stream"
 REPEAT_WRITES_S = 30.0
 """How long a write is repeated. Topics remember keys for two minutes unless told otherwise, and a
 repeat must arrive well before its key is forgotten."""
@@ -305,6 +307,12 @@ def read(
     return Call(
         "POST", topic_path(topic, "diff"), _parse_page, encode(asked), idempotent=True, longer=held
     )
+
+
+def read_arrow(topic: str, query: Sequence[tuple[str, str]]) -> Call[bytes]:
+    """A page of records as an Arrow stream; its metadata says which seqs it covers."""
+    path = f"{topic_path(topic, 'records')}?{urlencode(query, quote_via=quote)}"
+    return Call("GET", path, lambda body: body, headers={"Accept": ARROW_STREAM})
 
 
 def filters(node: str | Sequence[str], match: str | Sequence[str] | None) -> dict[str, Any]:

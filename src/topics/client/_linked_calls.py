@@ -16,7 +16,7 @@ from topics.client._call import (
     router_path,
     topic_path,
 )
-from topics.client._calls import rendered
+from topics.client._calls import ARROW_STREAM, rendered
 from topics.client._names import quoted
 from topics.values import CommittedRange, CursorState, RouterState, StageCommit, Staged
 from topics.wire.drafts import columns_of, split_topics
@@ -39,9 +39,24 @@ def stage(
     app: str, epoch: int, part: int, rows: Iterable[Mapping[str, Any]], attempt: int
 ) -> Call[Staged]:
     names, drafts = split_topics(rows)
-    path = f"/v0/stages/{quoted(app)}/{epoch}/{part}/{attempt}"
     body = b'{"records":%b}' % rendered(columns_of(drafts, None), names)
-    return Call("POST", path, _staged, body, idempotent=True)
+    return Call("POST", _stage_path(app, epoch, part, attempt), _staged, body, idempotent=True)
+
+
+def stage_arrow(app: str, epoch: int, part: int, rows: bytes, attempt: int) -> Call[Staged]:
+    """The same for rows that are an Arrow stream already."""
+    return Call(
+        "POST",
+        _stage_path(app, epoch, part, attempt),
+        _staged,
+        rows,
+        headers={"Content-Type": ARROW_STREAM},
+        idempotent=True,
+    )
+
+
+def _stage_path(app: str, epoch: int, part: int, attempt: int) -> str:
+    return f"/v0/stages/{quoted(app)}/{epoch}/{part}/{attempt}"
 
 
 def commit(app: str, epoch: int, parts: Sequence[tuple[int, int]]) -> Call[StageCommit]:

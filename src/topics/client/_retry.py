@@ -3,6 +3,7 @@
 A repeat must be safe first: nothing was carried out (the connection failed before the whole
 request had left; the server said 429 or 503), or carrying it out twice is the same as once. Then
 it must be polite: exponential backoff with full jitter, never sooner than the server asked for.
+A failed TLS handshake is not repeated: a certificate that is not trusted stays so.
 """
 
 from __future__ import annotations
@@ -11,7 +12,14 @@ import math
 import random
 from collections.abc import Callable
 
-from topics.errors import NotReady, ShuttingDown, Throttled, TopicsError, Unreachable
+from topics.errors import (
+    NotReady,
+    ShuttingDown,
+    Throttled,
+    TopicsError,
+    Unreachable,
+    Untrusted,
+)
 
 FIRST_S = 0.1
 MOST_S = 5.0
@@ -32,7 +40,7 @@ def is_safe(error: TopicsError, *, idempotent: bool) -> bool:
     if isinstance(error, _LEFT_NO_TRACE):
         return True
     if isinstance(error, Unreachable):
-        return idempotent or not error.sent
+        return not isinstance(error, Untrusted) and (idempotent or not error.sent)
     return idempotent and error.code in _GATEWAY_CODES
 
 
@@ -46,13 +54,13 @@ class Attempts:
 
     def __init__(
         self,
-        retries: int,
+        retries: float,
         *,
         idempotent: bool,
         until: float = math.inf,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        self._left = retries
+        self._left: float = retries
         self._until = until
         self._idempotent = idempotent
         self._tries = 0
@@ -66,10 +74,12 @@ class Attempts:
             raise error
         self._left -= 1
         self._tries += 1
-        wait = pause(self._tries, error, retry_after=retry_after, chance=self._chance)
-        if now + wait > self._until:
+        left = self._until - now
+        if left <= 0 or _asked(error, retry_after) > left:
             raise error
-        return wait
+        # Jitter alone does not end the tries early: the last try is at `until`.
+        wait = pause(self._tries, error, retry_after=retry_after, chance=self._chance)
+        return min(wait, left)
 
 
 def pause(
@@ -80,7 +90,11 @@ def pause(
     chance: Callable[[], float] = random.random,
 ) -> float:
     """What the server asks for, if it asks, plus jitter so that not all come back at once."""
-    asked = retry_after or 0.0
+    return _asked(error, retry_after) + backoff(tries, chance=chance)
+
+
+def _asked(error: TopicsError, retry_after: float | None) -> float:
+    """Seconds that the server asks the client to wait."""
     if isinstance(error, Throttled) and error.detail and "retry_after_ms" in error.detail:
-        asked = error.retry_after_ms / 1000
-    return asked + backoff(tries, chance=chance)
+        return error.retry_after_ms / 1000
+    return retry_after or 0.0

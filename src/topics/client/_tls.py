@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from topics.errors import InvalidRequest
+from topics.errors import InvalidRequest, Unreachable, Untrusted
 
 if TYPE_CHECKING:
     import ssl
@@ -22,3 +22,18 @@ def tls_context(ca_file: str | None) -> ssl.SSLContext:
         ) from error
     context.set_alpn_protocols(["http/1.1"])
     return context
+
+
+def cannot_connect(url: str, error: OSError, *, is_tls: bool) -> Unreachable:
+    """The error of a connection that could not be made."""
+    if isinstance(error, TimeoutError):
+        return Unreachable(url, reason="it took too long")
+    reason = error.strerror or str(error) or type(error).__name__
+    return (Untrusted if is_tls and _is_final(error) else Unreachable)(url, reason=reason)
+
+
+def _is_final(error: OSError) -> bool:
+    """Whether TLS itself failed. A server that ends during the handshake may come back."""
+    import ssl  # noqa: PLC0415 - as above
+
+    return isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError)

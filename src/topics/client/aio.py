@@ -381,6 +381,7 @@ class AsyncRemoteLog(AwaitingLog):
             call.method,
             call.path,
             body=call.body,
+            headers=call.headers,
             query=call.query,
             idempotent=call.idempotent,
             timeout=self._http.timeout + call.longer,

@@ -23,7 +23,7 @@ from topics.client._http import (
     retry_after,
 )
 from topics.client._retry import DEFAULT_RETRIES, IDEMPOTENT_METHODS, Attempts
-from topics.client._tls import tls_context
+from topics.client._tls import cannot_connect, tls_context
 from topics.errors import Closed, Unreachable
 
 if TYPE_CHECKING:
@@ -217,8 +217,7 @@ async def connect(target: Target, tls: ssl.SSLContext | None, patience: float) -
                 server_hostname=target.host if tls else None,
             )
     except OSError as error:
-        said = "it took too long" if isinstance(error, TimeoutError) else error.strerror
-        raise Unreachable(target.url, reason=said or str(error)) from error
+        raise cannot_connect(target.url, error, is_tls=tls is not None) from error
     if transport.get_extra_info("sockname") == transport.get_extra_info("peername"):
         connection.close()
         raise Unreachable(target.url, reason=TALKS_TO_ITSELF)

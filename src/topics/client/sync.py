@@ -72,7 +72,7 @@ class RemoteLog(BlockingLog):
         *,
         token: str | None = None,
         timeout: float = 30.0,
-        retries: int = DEFAULT_RETRIES,
+        retries: float = DEFAULT_RETRIES,
         heartbeat: float = 5.0,
         ca_file: str | None = None,
         connections: int = MAX_CONNECTIONS,
@@ -381,16 +381,19 @@ class RemoteLog(BlockingLog):
         return nullcontext()  # a server knows no lock that a client could take
 
     def _run(self, call: Call[T]) -> T:
-        answer = self._http.request(
+        return call.read(self._answer(call), url=self.url)
+
+    def _answer(self, call: Call[T]) -> bytes:
+        return self._http.request(
             call.method,
             call.path,
             body=call.body,
+            headers=call.headers,
             query=call.query,
             idempotent=call.idempotent,
             timeout=self._http.timeout + call.longer,
             within=call.within,
-        )
-        return call.read(answer.body, url=self.url)
+        ).body
 
     def _all(self, page: Callable[[str | None], Call[Listed[T]]]) -> list[T]:
         found, cursor = self._run(page(None))

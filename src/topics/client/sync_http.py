@@ -30,7 +30,7 @@ from topics.client._http import (
     retry_after,
 )
 from topics.client._retry import DEFAULT_RETRIES, IDEMPOTENT_METHODS, Attempts
-from topics.client._tls import tls_context
+from topics.client._tls import cannot_connect, tls_context
 from topics.errors import Closed, Unreachable
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Http:
         *,
         token: str | None = None,
         timeout: float = 30.0,
-        retries: int = DEFAULT_RETRIES,
+        retries: float = DEFAULT_RETRIES,
         ca_file: str | None = None,
         connections: int = MAX_CONNECTIONS,
     ) -> None:
@@ -278,7 +278,7 @@ class Connection:
         try:
             sock = socket.create_connection((target.host, target.port), timeout=patience)
         except OSError as error:
-            raise Unreachable(self.url, reason=_said(error)) from error
+            raise cannot_connect(self.url, error, is_tls=False) from error
         try:
             if sock.getsockname() == sock.getpeername():
                 raise ConnectionRefusedError(TALKS_TO_ITSELF)
@@ -286,7 +286,7 @@ class Connection:
             sock = tls.wrap_socket(sock, server_hostname=target.host) if tls else sock
         except OSError as error:
             sock.close()
-            raise Unreachable(self.url, reason=_said(error)) from error
+            raise cannot_connect(self.url, error, is_tls=tls is not None) from error
         self.socket = sock
         self.is_idle = False
         self._has_sent = True

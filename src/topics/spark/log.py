@@ -8,26 +8,22 @@ Both are made on the machine that uses them; what travels to executors is a `Whe
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol
+
+import msgspec
 
 from topics.client.targets import Target
-from topics.errors import NotReady, ShuttingDown, Throttled, TopicsError, Unreachable
-from topics.spark.coverage import Page, Run
+from topics.spark.coverage import Page
 from topics.spark.options import NO_FILTER, Filter
+from topics.values import Holes, ReadPlan
 
-T = TypeVar("T")
-PASSING: Final = (Unreachable, NotReady, ShuttingDown, Throttled)
-"""Errors that go away by themselves: the server starts, ends or has too much to do."""
 PAGE_BYTES: Final = 16 << 20
 PAGE_BATCHES: Final = 4
 """Batches of a page: enough for the round trip not to matter, few enough to be held in memory."""
 UNREADABLE_RECORDS: Final = 1000
 """How many damaged records may be found in one page, each at the cost of reading it again."""
-_FIRST_PAUSE_S: Final = 0.05
-_LONGEST_PAUSE_S: Final = 2.0
 COUNT_BYTES: Final = 1 << 30
 """For a plan whose ranges are only counted: the fewer of them the better."""
 
@@ -36,32 +32,6 @@ class Head(NamedTuple):
     """Where a topic ends: `next_seq` is the first seq that is not there yet."""
 
     epoch: int
-    next_seq: int
-
-
-class PlannedRange(NamedTuple):
-    """Seqs for one reader, ends included, and what they hold."""
-
-    first: int
-    last: int
-    records: int
-    nbytes: int
-
-
-class Plan(NamedTuple):
-    """A range cut for parallel readers. It begins at the evict floor if that lies inside."""
-
-    epoch: int
-    delete_version: int
-    evict_floor: int
-    ranges: Sequence[PlannedRange]
-
-
-class DeadRuns(NamedTuple):
-    """The runs without a record up to `next_seq`, the first seq that was not looked at."""
-
-    epoch: int
-    runs: Sequence[Run]
     next_seq: int
 
 
@@ -90,11 +60,11 @@ class TopicLog(Protocol):
     def head(self, topic: str) -> Head | None:
         """The end of a topic."""
 
-    def plan(self, topic: str, first: int, last: int, target_bytes: int) -> Plan:
+    def plan(self, topic: str, first: int, last: int, target_bytes: int) -> ReadPlan:
         """Cut a range into pieces of about `target_bytes`."""
 
-    def dead_runs(self, topic: str, first: int, last: int) -> DeadRuns:
-        """The runs of a range that hold no record."""
+    def dead_runs(self, topic: str, first: int, last: int) -> Holes:
+        """The runs of a range that hold no record, up to `next_from_seq`."""
 
     def first_at(self, topic: str, moment_ms: int) -> int:
         """The first seq at or after a time; what may be lost from then on is included."""
@@ -127,29 +97,17 @@ class Where:
             return shared_log(self.target.path, self.cold_dir)
         from topics.spark.http_reader import ServerLog  # noqa: PLC0415
 
-        assert self.target.url is not None
-        return ServerLog(self.target.url, self.target.token, retry_s=self.retry_s)
+        return ServerLog(self.target, retry_s=self.retry_s)
 
 
-def patiently(call: Callable[[], T], *, seconds: float) -> T:
-    """Repeat a call while its error may pass, for so long; then raise the last one."""
-    end = time.monotonic() + seconds
-    pause = _FIRST_PAUSE_S
-    while True:
-        try:
-            return call()
-        except PASSING as error:
-            left = end - time.monotonic()
-            if left <= 0:
-                raise _given_up(error, seconds) from error
-            time.sleep(min(pause, left))
-            pause = min(pause * 2, _LONGEST_PAUSE_S)
-
-
-def _given_up(error: TopicsError, seconds: float) -> TopicsError:
-    """The error again, saying that it was not for want of trying."""
-    error.args = (f"{error} (tried for {seconds:g} s; retrySeconds sets how long)", *error.args[1:])
-    return error
+def whole_plan(ask: Callable[[int], ReadPlan], first: int, last: int) -> ReadPlan:
+    """The plan of a range; `ask` gives as much of the plan from a seq on as fits into an answer."""
+    plan = ask(first)
+    ranges = [*plan.ranges]
+    while plan.next_from_seq <= min(last, plan.head_seq):
+        plan = ask(plan.next_from_seq)
+        ranges += plan.ranges
+    return msgspec.structs.replace(plan, ranges=ranges)
 
 
 def live_records(log: TopicLog, topic: str, first: int, last: int) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from topics.errors import TopicNotFound
-from topics.spark.coverage import DELETES, LOSSES, Run
+from topics.spark.coverage import DELETES, LOSSES
 from topics.spark.errors import InvalidOption
 from topics.spark.log import Head, TopicLog
 from topics.spark.options import FIRST_SEQ, ReadOptions
@@ -124,10 +124,9 @@ class Gaps(NamedTuple):
     def restart_rows(self) -> int:
         return int(self.lost)
 
-    def rows(self, run: Run) -> int:
-        if run.kind in LOSSES:
-            return int(self.lost)
-        return int(self.deleted) if run.kind == DELETES else 0
+    def rows(self, kind: str) -> int:
+        """How many rows a run of this kind becomes."""
+        return int(self.lost) if kind in LOSSES else int(self.deleted and kind == DELETES)
 
 
 def last_by_rows(
@@ -140,16 +139,17 @@ def last_by_rows(
     (at, last), used = span, 0
     while at <= last:
         found = log.dead_runs(topic, at, last)
-        for run in (*found.runs, Run(found.next_seq, found.next_seq - 1, "end")):
-            records = run.first - at
+        runs = [(run.from_seq, run.to_seq, gaps.rows(run.kind)) for run in found.runs]
+        for first, end, rows in (*runs, (found.next_from_seq, found.next_from_seq - 1, 0)):
+            records = first - at
             if used + records >= room:
                 return at + (room - used) - 1, room
             used += records
-            if used + gaps.rows(run) > room:
-                return run.first - 1, used
-            used += gaps.rows(run)
-            at = run.last + 1
-        if found.next_seq > last or not found.runs:
+            if used + rows > room:
+                return first - 1, used
+            used += rows
+            at = end + 1
+        if found.next_from_seq > last or not found.runs:
             break
     return last, used
 
@@ -160,7 +160,7 @@ def _last_by_bytes(log: TopicLog, topic: str, span: tuple[int, int], room: int) 
     plan = log.plan(topic, first, last, max(room // 8, MIN_PIECE_BYTES))
     used, end = 0, first - 1
     for found in plan.ranges:
-        if used and used + found.nbytes > room:
+        if used and used + found.bytes > room:
             return end, used
-        used, end = used + found.nbytes, found.last
+        used, end = used + found.bytes, found.to_seq
     return last, used

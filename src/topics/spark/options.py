@@ -17,7 +17,9 @@ from difflib import get_close_matches
 from typing import Final, Literal, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from topics.client.targets import Target, resolve
+import msgspec
+
+from topics.client.targets import Target, checked_ca_file, resolve
 from topics.errors import TopicsError
 from topics.spark.errors import InvalidOption
 from topics.spark.times import duration_ms, moment_ms, size_bytes
@@ -29,6 +31,7 @@ OnLoss = Literal["rows", "fail", "skip"]
 READ_OPTIONS: Final = (
     "url",
     "token",
+    "caFile",
     "path",
     "subscribe",
     "subscribePattern",
@@ -221,6 +224,28 @@ class Given:
             raise InvalidOption(f"{name} takes a number of seconds; got {text!r}")
         return seconds
 
+    def target(self, path: str | None = None) -> Target:
+        """The log that `url`, `token` and `caFile` name, or the data directory `path`."""
+        ca_file = self.get("caFile", str)
+        try:
+            target = resolve(url=self.get("url", str), dir=path, token=self.get("token", str))
+            if ca_file is None:
+                return target
+            return msgspec.structs.replace(target, ca_file=checked_ca_file(ca_file))
+        except TopicsError as error:
+            raise InvalidOption(str(error)) from error
+
+
+def options_of(target: Target) -> dict[str, str]:
+    """The options that name a log, as `Given.target` reads them."""
+    named = {
+        "path": target.path,
+        "url": target.url,
+        "token": target.token,
+        "caFile": target.ca_file,
+    }
+    return {name: text for name, text in named.items() if text is not None}
+
 
 def _refuse(given: Given, names: Iterable[str], why: str) -> None:
     for name in names:
@@ -237,10 +262,7 @@ def _target(given: Given) -> Target:
         )
     if path is not None and url is not None:
         raise InvalidOption("read from a server (url) or from a data directory (path), not both")
-    try:
-        return resolve(url=url, dir=path, token=given.get("token", str))
-    except TopicsError as error:
-        raise InvalidOption(str(error)) from error
+    return given.target(path)
 
 
 def _local(path: str) -> str:

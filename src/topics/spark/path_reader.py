@@ -34,15 +34,14 @@ from topics.spark.log import (
     PAGE_BATCHES,
     PAGE_BYTES,
     UNREADABLE_RECORDS,
-    DeadRuns,
     Head,
     PageQuery,
-    Plan,
-    PlannedRange,
+    whole_plan,
 )
 from topics.storage.frame_arrow import record_batch
 from topics.storage.frame_columns import Frames, Positions
 from topics.storage.fs import RealFs
+from topics.values import Holes, ReadPlan
 from topics.wire.predicates import parse_match
 
 T = TypeVar("T")
@@ -98,24 +97,18 @@ class DirectoryLog:
             )
         return Head(state.epoch, state.head_seq + 1)
 
-    def plan(self, topic: str, first: int, last: int, target_bytes: int) -> Plan:
-        def one(first: int) -> Plan:
-            plan = run(
-                self._engine.plan(topic, from_seq=first, to_seq=last, target_bytes=target_bytes)
+    def plan(self, topic: str, first: int, last: int, target_bytes: int) -> ReadPlan:
+        def ask(at: int) -> ReadPlan:
+            return run(
+                self._engine.plan(topic, from_seq=at, to_seq=last, target_bytes=target_bytes)
             )
-            ranges = [PlannedRange(r.from_seq, r.to_seq, r.records, r.bytes) for r in plan.ranges]
-            if plan.next_from_seq <= min(last, plan.head_seq):
-                ranges += one(plan.next_from_seq).ranges
-            return Plan(plan.epoch, plan.delete_version, plan.evict_floor, ranges)
 
-        return self._again(partial(one, first))
+        return self._again(lambda: whole_plan(ask, first, last))
 
-    def dead_runs(self, topic: str, first: int, last: int) -> DeadRuns:
-        holes = self._again(
+    def dead_runs(self, topic: str, first: int, last: int) -> Holes:
+        return self._again(
             lambda: run(self._engine.views.holes(topic, from_seq=first, to_seq=last))
         )
-        runs = [Run(hole.from_seq, hole.to_seq, hole.kind) for hole in holes.runs]
-        return DeadRuns(holes.epoch, runs, holes.next_from_seq)
 
     def first_at(self, topic: str, moment_ms: int) -> int:
         return self._again(lambda: self._engine.kernel.topic(topic).start_of(moment_ms) + 1)

@@ -17,9 +17,10 @@ from pyspark.sql.datasource import InputPartition
 from topics.errors import TopicNotFound
 from topics.spark.coverage import DELETES, LOSSES, Page, Run, check
 from topics.spark.errors import CoverageBroken, RecordsLost
-from topics.spark.log import PAGE_BATCHES, PageQuery, PlannedRange, TopicLog
+from topics.spark.log import PAGE_BATCHES, PageQuery, TopicLog
 from topics.spark.options import Filter, OnLoss, ReadOptions
 from topics.spark.schema import DELETED, LOST, GapRow, Projection
+from topics.values import PlannedRange
 
 PIECE_BYTES: Final = 64 << 20
 """What a task reads unless told otherwise: to start one costs Spark as much as ten megabytes."""
@@ -62,12 +63,12 @@ def cut(log: TopicLog, whole: Piece, options: ReadOptions) -> list[Piece]:
         if plan.epoch != epoch:
             return [whole]  # made anew since: the reader will say so
         if options.min_partitions is not None and len(plan.ranges) < options.min_partitions:
-            total = sum(found.nbytes for found in plan.ranges)
+            total = sum(found.bytes for found in plan.ranges)
             target = max(total // options.min_partitions, MIN_PIECE_BYTES)
             plan = log.plan(topic, first, last, target)
     except TopicNotFound:
         return [whole]
-    ends = [found.last for found in _bounded(plan.ranges, options.max_records_per_partition)]
+    ends = list(_ends(plan.ranges, options.max_records_per_partition))
     if options.min_partitions is not None:
         ends = _at_least(options.min_partitions, first, last, ends)
     # What lies below the floor, or behind a head that has shrunk, belongs to a neighbour.
@@ -78,14 +79,12 @@ def cut(log: TopicLog, whole: Piece, options: ReadOptions) -> list[Piece]:
     ]
 
 
-def _bounded(ranges: Sequence[PlannedRange], most: int | None) -> Iterator[PlannedRange]:
-    """Ranges of at most so many seqs, and so of at most so many records."""
+def _ends(ranges: Sequence[PlannedRange], most: int | None) -> Iterator[int]:
+    """The last seqs of pieces of at most so many seqs, and so of at most so many records."""
     for found in ranges:
-        at = found.first
-        while most is not None and found.last - at + 1 > most:
-            yield PlannedRange(at, at + most - 1, 0, 0)
-            at += most
-        yield PlannedRange(at, found.last, 0, 0)
+        if most is not None:
+            yield from range(found.from_seq + most - 1, found.to_seq, most)
+        yield found.to_seq
 
 
 def _at_least(count: int, first: int, last: int, ends: list[int]) -> list[int]:

@@ -210,4 +210,4 @@ def _abort(options: SinkOptions, messages: Sequence[WriterCommitMessage | None])
 
 
 def _stages(options: SinkOptions, app: str) -> Stages:
-    return Stages(options.url, options.token, app, retry_s=options.retry_s)
+    return Stages(options.target, app, retry_s=options.retry_s)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
-from topics.client.targets import Target, resolve
+from topics.client.targets import Target
 from topics.core.config import check_topic_name
 from topics.errors import TopicsError
 from topics.spark.errors import InvalidOption
@@ -15,6 +15,7 @@ from topics.spark.options import DEFAULT_RETRY_S, Given, check_names
 WRITE_OPTIONS: Final = (
     "url",
     "token",
+    "caFile",
     "topic",
     "dataFormat",
     "txnAppId",
@@ -32,8 +33,7 @@ class SinkOptions:
     apps that begin with one of them.
     """
 
-    url: str
-    token: str | None = field(repr=False)  # tracebacks and logs are read by others
+    target: Target
     topic: str | None
     as_text: bool
     app: str | None
@@ -47,14 +47,11 @@ def parse(options: Mapping[str, str], *, streaming: bool) -> SinkOptions:
     check_names(options, WRITE_OPTIONS, what='writing to format("topics")')
     given = Given(options)
     app, version = _transaction(given, streaming=streaming)
-    target = _target(given)
     data_format = (given.get("dataFormat", str) or "json").lower()
     if data_format not in ("json", "text"):
         raise InvalidOption(f"dataFormat is json or text; got {data_format!r}")
-    assert target.url is not None
     return SinkOptions(
-        url=target.url,
-        token=target.token,
+        target=_target(given),
         topic=_topic(given),
         as_text=data_format == "text",
         app=app,
@@ -71,10 +68,7 @@ def _target(given: Given) -> Target:
             "a write goes through a server (option url), not to a path. If "
             f"{path!r} is a topic, use .option('topic', {path!r})"
         )
-    try:
-        target = resolve(url=given.get("url", str), token=given.get("token", str))
-    except TopicsError as error:
-        raise InvalidOption(str(error)) from error
+    target = given.target()
     if target.url is None:
         raise InvalidOption(
             f"a write goes through a server, and {target.source} is a data directory: set the "

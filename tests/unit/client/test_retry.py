@@ -10,6 +10,7 @@ from topics.errors import (
     TopicsError,
     Unauthorized,
     Unreachable,
+    Untrusted,
     from_wire,
 )
 
@@ -27,6 +28,7 @@ BUSY = Throttled("max_topics", maximum=1, retry_after_ms=700)
         (BUSY, False, True),
         (NotReady(replay_progress=0.5), False, True),
         (ShuttingDown(), False, True),
+        (Untrusted("https://h", reason="self-signed certificate"), True, False),
         (from_wire("http_502", "gateway"), True, True),
         (from_wire("http_502", "gateway"), False, False),
         (Internal(), True, False),
@@ -71,3 +73,10 @@ def test_tries_are_bounded_in_number_and_in_time() -> None:
     late.wait_after(LOST, now=9.0)
     with pytest.raises(Unreachable):
         late.wait_after(LOST, now=10.5)
+
+
+def test_the_last_try_is_at_the_end_of_the_time_unless_the_server_asks_for_longer() -> None:
+    late = Attempts(9, idempotent=True, until=10.0, chance=lambda: 1.0)
+    assert late.wait_after(LOST, now=9.99) == pytest.approx(0.01)
+    with pytest.raises(Throttled):
+        late.wait_after(BUSY, now=9.5)

@@ -10,13 +10,15 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.dataset as ds
 
+from topics.client.targets import Target
 from topics.core.runs import RunSet
 from topics.errors import TopicNotFound
 from topics.spark.lake.arriving import Arrived, staged_stem, write_rows
 from topics.spark.lake.epochs import EpochCommit, Landed
-from topics.spark.lake.origin import Dead, Origin
+from topics.spark.lake.origin import Origin
 from topics.spark.lake.place import Place
 from topics.spark.lake.table import LakeTable
+from topics.values import Hole, HoleKind, Holes, TopicState
 
 TOPIC = "orders"
 CUSTOMER = "cust-0007"
@@ -40,13 +42,13 @@ class FakeTopic(Origin):
     """A topic of `head` records; every tenth belongs to the customer."""
 
     def __init__(self, head: int, *, epoch: int = 17) -> None:
-        self.url = "http://127.0.0.1:1"
+        self.target = Target(url="http://127.0.0.1:1")
         self.topic = TOPIC
         self.head = head
         self.epoch = epoch
         self.delete_version = 0
         self.exact_from = 1
-        self.dead: list[tuple[int, int, str]] = []
+        self.dead: list[tuple[int, int, HoleKind]] = []
         self.deleted = RunSet()
         self.positions: dict[str, int] = {}
         self.is_there = True
@@ -66,22 +68,39 @@ class FakeTopic(Origin):
         self.delete_version += 1
         return seqs
 
-    def state(self) -> dict[str, object]:
+    def state(self) -> TopicState:
         if not self.is_there:
             raise TopicNotFound(self.topic)
-        return {"epoch": self.epoch, "delete_version": self.delete_version, "head_seq": self.head}
+        return TopicState(
+            topic=self.topic,
+            type="log",
+            head_seq=self.head,
+            earliest_seq=1,
+            count=self.head,
+            bytes=0,
+            config={},
+            effective_priority=0,
+            last_write_ts=None,
+            last_read_ts=None,
+            epoch=self.epoch,
+            delete_version=self.delete_version,
+        )
 
-    def holes(self, first: int, last: int) -> Iterator[Dead]:
+    def holes(self, first: int, last: int) -> Iterator[Holes]:
         if not self.is_there:
             return
         self.asked.append((first, last))
-        runs = [(lo, hi, "deleted") for lo, hi in self.deleted.between(first, last)]
+        runs: list[tuple[int, int, HoleKind]] = [
+            (lo, hi, "deleted") for lo, hi in self.deleted.between(first, last)
+        ]
         runs += [
             (max(lo, first), min(hi, last), kind)
             for lo, hi, kind in self.dead
             if lo <= last and hi >= first
         ]
-        yield Dead(self.epoch, self.delete_version, sorted(runs), last + 1, self.exact_from)
+        dead = [Hole(*run) for run in sorted(runs)]
+        version, exact_from = self.delete_version, self.exact_from
+        yield Holes(self.topic, self.epoch, version, dead, last + 1, exact_from)
 
     def set_cursor(self, name: str, seq: int) -> None:
         self.positions[name] = seq
@@ -135,7 +154,7 @@ class Query:
         self.id = str(uuid.uuid4())
 
     def stage(self, version: int, *parts: Sequence[pa.RecordBatch]) -> list[Arrived]:
-        LakeTable.of_topic(self.place, self.topic.topic, origin=self.topic.url)
+        LakeTable.of_topic(self.place, self.topic.topic, origin=str(self.topic.target))
         return [
             write_rows(
                 self.place,

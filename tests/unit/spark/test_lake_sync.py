@@ -15,6 +15,7 @@ from topics.errors import Unreachable
 from topics.spark.errors import InvalidOption
 from topics.spark.lake.sink import COLUMNS, LakeSink, LakeWriter, Message
 from topics.spark.lake.syncing import SyncTask, epoch_of, start_options
+from topics.values import TopicState
 
 
 @pytest.fixture
@@ -22,7 +23,7 @@ def task(tmp_path: Path) -> SyncTask:
     """Of a table with ten records."""
     topic, place = FakeTopic(10), lake(tmp_path)
     Query(place, topic).records(0, 1, 10)
-    return SyncTask(TOPIC, place, topic.url, checkpoint=str(tmp_path / "checkpoint"))
+    return SyncTask(TOPIC, place, topic.target, checkpoint=str(tmp_path / "checkpoint"))
 
 
 def test_a_new_query_begins_behind_the_table(task: SyncTask) -> None:
@@ -53,36 +54,36 @@ def a_report(latest: object) -> dict[str, Any]:
     return {"batchId": 3, "numInputRows": 10, "batchDuration": 2000, "sources": [source]}
 
 
-def ends_at_30() -> dict[str, Any]:
-    return {"epoch": 17, "head_seq": 30}
+class OutOfReach(FakeTopic):
+    def state(self) -> TopicState:
+        raise Unreachable("http://127.0.0.1:1", reason="nobody there")
 
 
-def unreachable() -> dict[str, Any]:
-    raise Unreachable("http://127.0.0.1:1", reason="nobody there")
+OUT_OF_REACH = OutOfReach(30)
 
 
 @pytest.mark.parametrize("latest", [{TOPIC: [17, 16]}, json.dumps({TOPIC: [17, 16]})])
 def test_an_epoch_tells_its_rate_and_its_lag_as_spark_saw_it(latest: object) -> None:
-    line = epoch_of(a_report(latest), TOPIC, unreachable).line()
+    line = epoch_of(a_report(latest), OUT_OF_REACH).line()
     assert line == "epoch 3  10 rows  5/s  2.0 s  lag 5"
 
 
 def test_an_epoch_counts_only_seqs_that_hold_a_record_as_lag() -> None:
     report = a_report({TOPIC: [17, 16]})
-    assert epoch_of(report, TOPIC, unreachable, lambda topic, first, last: 1).lag == 1
+    assert epoch_of(report, OUT_OF_REACH, lambda topic, first, last: 1).lag == 1
 
 
 @pytest.mark.parametrize("latest", ["null", None])
 def test_of_a_repeated_epoch_the_log_tells_the_lag_which_spark_does_not(latest: object) -> None:
-    assert epoch_of(a_report(latest), TOPIC, ends_at_30).lag == 20
-    assert epoch_of(a_report(latest), TOPIC, unreachable).line().endswith("lag unknown")
+    assert epoch_of(a_report(latest), FakeTopic(30)).lag == 20
+    assert epoch_of(a_report(latest), OUT_OF_REACH).line().endswith("lag unknown")
 
 
 # How long a commit waits for its topic
 
 
 def sink(task: SyncTask, **options: str) -> LakeWriter:
-    given = {"topic": TOPIC, "url": task.url, "path": task.place.path, **options}
+    given = {"topic": TOPIC, "url": str(task.target), "path": task.place.path, **options}
     schema = StructType([StructField(name, StringType()) for name in COLUMNS])
     return LakeSink(given).streamWriter(schema, overwrite=False)
 

@@ -49,7 +49,7 @@ A_STRUCT = columns(a=NUMBER)
 
 def test_a_write_is_json_without_a_transaction_unless_told_otherwise() -> None:
     options = asked(topic="orders", token="secret")
-    assert (options.topic, options.token, options.as_text, options.app) == (
+    assert (options.topic, options.target.token, options.as_text, options.app) == (
         "orders",
         "secret",
         False,
@@ -63,7 +63,7 @@ def test_the_default_target_is_that_of_the_command_line(monkeypatch: pytest.Monk
     monkeypatch.setenv("TOPICS_URL", "http://elsewhere:4000")
     monkeypatch.setenv("TOPICS_TOKEN", "key")
     options = parse({}, streaming=True)
-    assert (options.url, options.token) == ("http://elsewhere:4000", "key")
+    assert (options.target.url, options.target.token) == ("http://elsewhere:4000", "key")
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import pytest
 from pyspark import TaskContext
 from pyspark.sql.types import StringType, StructField, StructType
 
+from topics.client.targets import Target
 from topics.errors import InvalidRequest, StaleEpoch, TopicsError
 from topics.spark import sink
 from topics.spark.encode import Unencodable
@@ -47,7 +48,7 @@ class FakeStages:
 
     server: Server
 
-    def __init__(self, url: str, token: str | None, app: str, *, retry_s: float) -> None:
+    def __init__(self, target: Target, app: str, *, retry_s: float) -> None:
         self.app = app
 
     def keep(self, epoch: int, part: int, attempt: int, rows: bytes) -> bool:

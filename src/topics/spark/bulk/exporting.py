@@ -32,7 +32,7 @@ from topics.spark.lake.arriving import rows_and_gaps
 from topics.spark.lake.columns import ROWS
 from topics.spark.lake.parquet import FileWriter, sync_directory
 from topics.spark.log import Where
-from topics.spark.options import DEFAULT_RETRY_S, parse
+from topics.spark.options import DEFAULT_RETRY_S, options_of, parse
 from topics.spark.ranges import Piece, PieceReader, cut
 from topics.spark.schema import COLUMNS, Projection
 from topics.wire.rendering import EVERYTHING, Row, render_records
@@ -207,9 +207,7 @@ def plan_export(task: ExportTask) -> ToDo:
 
 
 def _options(task: ExportTask) -> dict[str, str]:
-    target = task.target
-    place = {"path": target.path} if target.path else {"url": target.url, "token": target.token}
-    return {"subscribe": task.topic} | {name: text for name, text in place.items() if text}
+    return {"subscribe": task.topic, **options_of(task.target)}
 
 
 # Writing

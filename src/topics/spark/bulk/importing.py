@@ -21,10 +21,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from topics.client.targets import Target
 from topics.errors import Forbidden, TopicsError
 from topics.spark.bulk.inputs import EPOCH_BYTES, UNIT_BYTES, Plan, Unit, batches_of, plan
 from topics.spark.flows.explaining import explain
-from topics.spark.options import DEFAULT_RETRY_S
+from topics.spark.options import DEFAULT_RETRY_S, options_of
 from topics.spark.sink import BatchWriter, Staged
 from topics.spark.sink_options import parse
 from topics.spark.stages import Stages
@@ -55,8 +56,7 @@ class ImportTask:
 
     source: str
     topic: str
-    url: str
-    token: str | None = None
+    target: Target
     name: str = ""
     epoch_bytes: int = EPOCH_BYTES
     unit_bytes: int = UNIT_BYTES
@@ -145,15 +145,13 @@ def find(task: ImportTask, cut: Plan) -> tuple[str, int | None]:
 
 
 def _last_epoch(task: ImportTask, app: str) -> int | None:
-    with Stages(task.url, task.token, app, retry_s=DEFAULT_RETRY_S) as stages:
+    with Stages(task.target, app, retry_s=DEFAULT_RETRY_S) as stages:
         return stages.last_epoch()
 
 
 def _write(spark: SparkSession, task: ImportTask, cut: Plan, number: int, app: str) -> Step:
     began = time.monotonic()
-    options = {"url": task.url, "topic": task.topic, "txnAppId": app, "txnVersion": str(number)}
-    if task.token is not None:
-        options["token"] = task.token
+    options = options_of(task.target) | {"topic": task.topic}
     writer = BatchWriter(parse(options, streaming=False), app, number, is_open=True)
     units = cut.epochs[number]
     try:
@@ -191,8 +189,8 @@ def _remember(task: ImportTask, cut: Plan, env: Mapping[str, str]) -> None:
     os.makedirs(os.path.dirname(path), exist_ok=True)
     scratch = f"{path}.{os.getpid()}"
     with open(scratch, "w", encoding="utf-8") as file:
-        facts = {"source": cut.source, "topic": task.topic, "url": task.url, "name": task.name}
-        json.dump({**facts, "fingerprint": cut.fingerprint}, file)
+        facts = {"source": cut.source, "topic": task.topic, "name": task.name}
+        json.dump({**facts, "url": task.target.url, "fingerprint": cut.fingerprint}, file)
     os.replace(scratch, path)
 
 
@@ -200,6 +198,6 @@ def _memory(task: ImportTask, cut: Plan, env: Mapping[str, str]) -> str:
     home = env.get("XDG_STATE_HOME") or os.path.join(
         env.get("HOME") or os.path.expanduser("~"), ".local", "state"
     )
-    what = json.dumps([cut.source, task.topic, task.url, task.name])
+    what = json.dumps([cut.source, task.topic, task.target.url, task.name])
     name = hashlib.sha256(what.encode()).hexdigest()[:_ID_LENGTH]
     return os.path.join(home, "topics", "imports", f"{name}.json")

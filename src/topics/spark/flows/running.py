@@ -31,7 +31,7 @@ from topics.spark.flows.progress import Count, FindHead, Progress, nobody_knows
 from topics.spark.flows.reading import Function, load_module
 from topics.spark.flows.views import as_records, create_views, first_line
 from topics.spark.log import Head, TopicLog, Where, live_records
-from topics.spark.options import parse
+from topics.spark.options import options_of, parse
 from topics.spark.quiet import chatter_to
 from topics.spark.slow_starts import again_if_too_slow
 from topics.spark.starting import require_pyspark, session
@@ -119,15 +119,12 @@ def run_query(
 
 def server_options(flow: Flow, target: Target) -> dict[str, str]:
     """The options that name the log, for sources and sink."""
-    if target.path is not None:
-        if not isinstance(flow.target, ToTable):
-            raise InvalidRequest(
-                f"{flow.name} writes to a topic, and for that it needs a server; "
-                "name one with --url, or write to a table"
-            )
-        return {"path": target.path}
-    assert target.url is not None
-    return {"url": target.url} | ({} if target.token is None else {"token": target.token})
+    if target.path is not None and not isinstance(flow.target, ToTable):
+        raise InvalidRequest(
+            f"{flow.name} writes to a topic, and for that it needs a server; "
+            "name one with --url, or write to a table"
+        )
+    return options_of(target)
 
 
 def require_topics(flow: Flow, options: Mapping[str, str]) -> None:

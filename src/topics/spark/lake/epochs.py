@@ -125,7 +125,8 @@ class EpochCommit:
             known = KeySet()
             for page in self._origin.holes(first, last):
                 if page.epoch == epoch:
-                    known.add_runs(epoch, [r[:2] for r in page.runs if r[2] == NEVER_RECORDS])
+                    never = [run for run in page.runs if run.kind == NEVER_RECORDS]
+                    known.add_runs(epoch, [(run.from_seq, run.to_seq) for run in never])
             absent = list(known.runs(epoch).gaps_between(first, last))
             if absent and self._is_current(epoch):
                 raise RangesDoNotJoin(

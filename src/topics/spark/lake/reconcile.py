@@ -19,10 +19,11 @@ from typing import Final
 
 from topics.errors import TopicNotFound
 from topics.spark.lake.erasing import erase
-from topics.spark.lake.origin import Dead, Origin
+from topics.spark.lake.origin import Origin
 from topics.spark.lake.place import Place
 from topics.spark.lake.seqs import KeySet, Run
 from topics.spark.lake.table import LakeTable, deletes_app
+from topics.values import Holes
 
 DELETED: Final = "deleted"
 
@@ -48,10 +49,10 @@ def carry_deletes(
     except TopicNotFound:
         return Carried(0, None)  # what a dropped topic had, the table keeps
     table = LakeTable.open(place)
-    epoch, app = state["epoch"], deletes_app(origin.topic, state["epoch"])
+    epoch, app = state.epoch, deletes_app(origin.topic, state.epoch)
     end = table.position(origin.topic, epoch)
     recorded = table.transaction(app) or 0
-    has_moved = state["delete_version"] != recorded
+    has_moved = state.delete_version != recorded
     if has_moved or everything:
         span = (1, end)
     if span is None or not end:
@@ -65,7 +66,7 @@ def carry_deletes(
     return Carried(erased.rows, version if transactions else recorded)
 
 
-def doomed_by(pages: list[Dead]) -> KeySet:
+def doomed_by(pages: list[Holes]) -> KeySet:
     """What a mirror has to let go: what was deleted, and whatever might have been.
 
     A topic remembers a bounded number of deleted runs. Below `exact_from` a seq that counts as
@@ -73,8 +74,8 @@ def doomed_by(pages: list[Dead]) -> KeySet:
     """
     doomed = KeySet()
     for page in pages:
-        for first, last, kind in page.runs:
-            end = last if kind == DELETED else min(last, page.exact_from - 1)
-            if first <= end:
-                doomed.add(page.epoch, first, end)
+        for run in page.runs:
+            end = run.to_seq if run.kind == DELETED else min(run.to_seq, page.exact_from - 1)
+            if run.from_seq <= end:
+                doomed.add(page.epoch, run.from_seq, end)
     return doomed

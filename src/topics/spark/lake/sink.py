@@ -51,7 +51,7 @@ COLUMNS: Final = (
     "data",
     "meta",
 )
-_OPTIONS: Final = ("topic", "url", "token", "path", "cursor", "retrySeconds")
+_OPTIONS: Final = ("topic", "url", "token", "caFile", "path", "cursor", "retrySeconds")
 
 
 class LakeSink(DataSource):
@@ -92,6 +92,7 @@ class LakeWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = dict(options)
         self._place = Place.of(options["path"])
+        self._target = Given(options).target()
         self._retry_s = Given(options).seconds("retrySeconds", RETRY_S)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
@@ -138,9 +139,7 @@ class LakeWriter(DataSourceStreamArrowWriter):
                     remove_files(self._place.path, names)
 
     def _origin(self) -> Origin:
-        options = self._options
-        token = options.get("token")
-        return Origin(options["url"], options["topic"], token=token, retry_s=self._retry_s)
+        return Origin(self._target, self._options["topic"], retry_s=self._retry_s)
 
     def make_table(self) -> None:
         """Make the table if it is not there; refuse one of another topic."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from topics.client.targets import Target
 from topics.errors import TopicNotFound, TopicsError
 from topics.spark.checkpoints import has_read
 from topics.spark.flows.explaining import explain
@@ -29,6 +30,7 @@ from topics.spark.lake.reconcile import carry_deletes
 from topics.spark.lake.sink import FORMAT, LakeSink
 from topics.spark.lake.table import CHECKPOINT, LakeTable
 from topics.spark.log import Head
+from topics.spark.options import options_of
 from topics.spark.slow_starts import again_if_too_slow
 
 if TYPE_CHECKING:
@@ -54,8 +56,7 @@ class SyncTask:
 
     topic: str
     place: Place
-    url: str
-    token: str | None = None
+    target: Target
     once: bool = False
     reconcile: bool = False
     trigger: str = TRIGGER
@@ -66,7 +67,7 @@ class SyncTask:
         return self.checkpoint or self.place.checkpoint
 
     def origin(self) -> Origin:
-        return Origin(self.url, self.topic, token=self.token)
+        return Origin(self.target, self.topic)
 
     def require_topic(self) -> None:
         """Raise `TopicNotFound` if there is nothing to sync: to ask that needs no Spark."""
@@ -143,7 +144,7 @@ class Sync:
                 if task.reconcile and not task.once:
                     self._reconcile(origin, everything=True)
                 failed = again_if_too_slow(
-                    lambda: self._watch(self._start(spark, state["epoch"]), origin, stopping),
+                    lambda: self._watch(self._start(spark, state.epoch), origin, stopping),
                     self._notice,
                 )
                 if failed is not None:
@@ -155,7 +156,7 @@ class Sync:
             epochs=self._epochs,
             rows=self._rows,
             deleted=self._deleted,
-            position=table.position(task.topic, state["epoch"]),
+            position=table.position(task.topic, state.epoch),
             table_version=table.version,
             seconds=time.monotonic() - began,
         )
@@ -163,7 +164,7 @@ class Sync:
     def _prepare(self) -> None:
         task = self._task
         with committing(task.place):
-            table = LakeTable.of_topic(task.place, task.topic, origin=task.url)
+            table = LakeTable.of_topic(task.place, task.topic, origin=str(task.target))
             table.remember(CHECKPOINT, task.checkpoint_dir)
             gone = remove_before_sync(task.place)
         if gone:
@@ -172,7 +173,7 @@ class Sync:
     def _start(self, spark: SparkSession, epoch: int) -> StreamingQuery:
         task = self._task
         spark.dataSource.register(LakeSink)
-        server = {"url": task.url} | ({} if task.token is None else {"token": task.token})
+        server = options_of(task.target)
         rows = (
             spark.readStream.format("topics")
             .schema(_COLUMNS)
@@ -230,7 +231,7 @@ class Sync:
             return
         for each in query.recentProgress:
             if each["batchId"] > self._last and "addBatch" in each["durationMs"]:
-                epoch = epoch_of(each, self._task.topic, origin.state, partial(_count, origin))
+                epoch = epoch_of(each, origin, partial(_count, origin))
                 self._last = epoch.epoch
                 self._epochs += 1
                 self._rows += epoch.rows
@@ -239,7 +240,7 @@ class Sync:
     def _reconcile(self, origin: Origin, *, everything: bool = False) -> None:
         """Carry deletes over, unless nothing was deleted since the last look."""
         try:
-            version = origin.state()["delete_version"]
+            version = origin.state().delete_version
         except TopicNotFound:
             return  # the source warns of it
         if version == self._seen_deletes and not everything:
@@ -252,13 +253,7 @@ class Sync:
             self._notice(f"{carried.rows:,} deleted records left the table")
 
 
-State = Callable[[], Mapping[str, Any]]
-"""Asks the log for the state of the topic."""
-
-
-def epoch_of(
-    progress: Mapping[str, Any], topic: str, state: State, count: Count = every_seq
-) -> Epoch:
+def epoch_of(progress: Mapping[str, Any], origin: Origin, count: Count = every_seq) -> Epoch:
     """Read Spark's report of an epoch; the log is asked for what the report does not say."""
     rows, duration_ms = progress["numInputRows"], progress.get("batchDuration") or 0
     return Epoch(
@@ -266,7 +261,7 @@ def epoch_of(
         rows=rows,
         rows_per_second=1000 * rows / duration_ms if duration_ms else 0.0,
         seconds=duration_ms / 1000,
-        lag=lag_of(progress, lambda _: _end(state), count).get(topic),
+        lag=lag_of(progress, lambda _: _head(origin), count).get(origin.topic),
     )
 
 
@@ -277,9 +272,9 @@ def _count(origin: Origin, topic: str, first: int, last: int) -> int:
         return every_seq(topic, first, last)  # dropped, or out of reach: the query itself will tell
 
 
-def _end(state: State) -> Head | None:
+def _head(origin: Origin) -> Head | None:
     try:
-        found = state()
+        found = origin.state()
     except TopicsError:
         return None  # dropped, or out of reach: the query itself will tell
-    return Head(int(found["epoch"]), int(found["head_seq"]) + 1)
+    return Head(found.epoch, found.head_seq + 1)
