@@ -22,6 +22,7 @@ from click.shell_completion import CompletionItem
 from topics import __version__
 from topics.cli._exit import INTERRUPTED, OK, code_for
 from topics.cli._extras import missing
+from topics.cli._groups import Group
 from topics.cli._options import given_before, with_log_options
 from topics.cli._output import safe
 from topics.errors import RefusedToOpen, TopicsError, Unauthorized
@@ -71,32 +72,7 @@ COMMANDS: Mapping[str, Place] = {
 }
 
 
-ALIASES = {"list": "ls"}
-"""Other names for a command."""
-MEANT = {
-    "append": "produce",
-    "cat": "read",
-    "consume": "read",
-    "follow": "tail",
-    "get": "read",
-    "info": "describe",
-    "new": "create",
-    "publish": "produce",
-    "remove": "drop",
-    "rm": "drop",
-    "send": "produce",
-    "server": "serve",
-    "set": "config",
-    "show": "describe",
-    "start": "serve",
-    "status": "describe",
-    "subscribe": "watch",
-    "write": "produce",
-}
-"""Names from elsewhere, and the command to look at. Not aliases: they promise other things."""
-
-
-class Commands(click.Group):
+class Commands(Group):
     """A group that imports its commands late and ends quietly when nobody reads on."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -112,12 +88,9 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        name = ALIASES.get(args[0], args[0])
-        if name not in COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
-            ctx.fail(f"There is no command {name!r}{_meant(name)}")
-        found, command, rest = super().resolve_command(ctx, [name, *args[1:]])
-        if command is not None:
-            _require_taken(ctx, command, [name, *rest])
+        found, command, rest = super().resolve_command(ctx, args)
+        if command is not None and found is not None:
+            _require_taken(ctx, command, [found, *rest])
         return found, command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -149,14 +122,6 @@ class Commands(click.Group):
                 raise
             raise lacking from error
         return answer
-
-
-def _meant(name: str) -> str:
-    """The end of a sentence about a command that there is not."""
-    from difflib import get_close_matches  # noqa: PLC0415 - slow to import
-
-    near = [MEANT[name]] if name in MEANT else get_close_matches(name, COMMANDS, n=1)
-    return f"; did you mean {near[0]}?" if near else "; `topics --help` lists them."
 
 
 def _require_taken(ctx: click.Context, command: click.Command, words: list[str]) -> None:

@@ -7,6 +7,8 @@ from importlib import import_module
 
 import click
 
+from topics.cli._groups import Group
+
 BENCHES = {
     "engine": ("topics.bench.engine", "The log inside this process."),
     "queues": ("topics.bench.queues", "Claiming and acking jobs, over HTTP and embedded."),
@@ -17,7 +19,7 @@ BENCHES = {
 }
 
 
-@click.group()
+@click.group(cls=Group)
 def bench() -> None:
     """Measure speed and memory beside raw numbers; `topics bench engine --help` tells more."""
 

@@ -9,6 +9,7 @@ import click
 from topics.cli import _output as out
 from topics.cli._completing import complete_context
 from topics.cli._exit import NO, OK
+from topics.cli._groups import Group
 from topics.cli._options import as_json_option, ask, yes_option
 from topics.client import targets
 from topics.client.targets import Context, Contexts
@@ -16,7 +17,7 @@ from topics.client.targets import Context, Contexts
 _name = click.argument("name", shell_complete=complete_context)
 
 
-@click.group()
+@click.group(cls=Group)
 def context() -> None:
     """Keep names for the logs you work with; `topics ls --context prod` uses one."""
 

@@ -7,6 +7,7 @@ import click
 from topics.cli import _output as out
 from topics.cli._completing import complete_topic
 from topics.cli._exit import NO, OK
+from topics.cli._groups import Group
 from topics.cli._options import Where, as_json_option, ask, on_a_log, topic_argument, yes_option
 from topics.cli._types import SEQ
 from topics.errors import NotFound
@@ -15,7 +16,7 @@ from topics.values import CursorState
 _name = click.argument("name")
 
 
-@click.group()
+@click.group(cls=Group)
 def cursor() -> None:
     """Look at and move the named cursors of consumers."""
 

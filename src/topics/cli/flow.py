@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from topics.cli._exit import NO, OK
+from topics.cli._groups import Group
 from topics.cli._options import Where, as_json_option, master_option, on_a_log
 from topics.cli._output import safe, safe_json
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from topics.spark.flows.state import State
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
 def flow() -> None:
     """Topics in, SQL or Python, a topic or a table out: exactly once, on Spark."""
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from topics.cli._exit import NO, OK
+from topics.cli._groups import Group
 from topics.cli._options import Where, as_json_option, ask, master_option, on_a_log, yes_option
 from topics.cli._output import print_json, print_json_line, safe, size
 
@@ -36,7 +37,7 @@ def _interval(_: click.Context, parameter: click.Parameter, text: str) -> str:
         raise click.UsageError(str(error)) from error
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
 def lake() -> None:
     """Keep a topic as a Delta table; carry deletes into it; erase, and prove it.
 

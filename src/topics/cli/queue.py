@@ -15,6 +15,7 @@ import msgspec
 
 from topics.cli import _output as out
 from topics.cli._exit import NO, OK
+from topics.cli._groups import Group
 from topics.cli._options import Decorator, Where, as_json_option, on_a_log, topic_argument
 from topics.cli._types import checked_seq, time_option
 from topics.errors import InvalidRequest, NotAQueue
@@ -73,7 +74,7 @@ def _job(text: str) -> Job | int:
     return Job(seq, int(found[2], 16), deadline_ms=0, ts=0, deliveries=0, raw=b"null")
 
 
-@click.group()
+@click.group(cls=Group)
 def queue() -> None:
     """Look at the jobs of a queue, hand some out, bring failed ones back."""
 

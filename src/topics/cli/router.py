@@ -6,6 +6,7 @@ import click
 
 from topics.cli import _output as out
 from topics.cli._exit import NO, OK
+from topics.cli._groups import Group
 from topics.cli._options import Where, as_json_option, ask, on_a_log, yes_option
 from topics.errors import RouterNotFound
 from topics.values import RouterState
@@ -13,7 +14,7 @@ from topics.values import RouterState
 _name = click.argument("name")
 
 
-@click.group()
+@click.group(cls=Group)
 def router() -> None:
     """Copy what is appended to one topic to another."""
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from topics.cli._exit import NO, OK
+from topics.cli._groups import Group
 from topics.cli._options import Where, as_json_option, master_option, on_a_log
 from topics.cli._output import print_facts, print_json, print_json_line, safe, style
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from topics.spark.bulk.importing import Step
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
 def spark() -> None:
     """Check Spark on this machine, and run bulk jobs over topics with it."""
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import click
 import pytest
 from tests.unit.cli.runner import topics
 
-from topics.cli._app import ALIASES, COMMANDS, MEANT
+from topics.cli._app import COMMANDS, app
+from topics.cli._groups import MEANT, Group
 
 
 def test_options_that_name_a_log_may_stand_before_the_command(tmp_path: Path) -> None:
@@ -49,6 +51,28 @@ def test_a_command_that_is_misspelt_gets_the_one_that_was_meant(word: str, meant
     assert f"There is no command '{word}'; did you mean {meant}?" in answer.err
 
 
+@pytest.mark.parametrize(
+    ("group", "word", "meant"),
+    [
+        ("router", "drop", "rm"),
+        ("router", "create", "put"),
+        ("cursor", "delete", "rm"),
+        ("cursor", "mvoe", None),
+        ("context", "remove", "rm"),
+        ("queue", "stat", "stats"),
+        ("queue", "finish", "ack"),
+        ("flow", "satus", "status"),
+    ],
+)
+def test_a_misspelt_command_of_a_group_gets_the_one_that_was_meant(
+    group: str, word: str, meant: str | None
+) -> None:
+    answer = topics(group, word, "t")
+    assert answer.code == 2
+    hint = f"did you mean {group} {meant}?" if meant else f"`topics {group} --help` lists them."
+    assert f"There is no command '{group} {word}'; {hint}" in " ".join(answer.err.split())
+
+
 def test_a_command_that_resembles_none_gets_the_list() -> None:
     assert "`topics --help` lists them" in topics("zzzzzz").err
     assert topics("--zzzzzz").code == 2
@@ -57,5 +81,15 @@ def test_a_command_that_resembles_none_gets_the_list() -> None:
 def test_list_is_ls(tmp_path: Path) -> None:
     topics("create", "t", "--dir", tmp_path)
     assert topics("list", "--dir", tmp_path).out == topics("ls", "--dir", tmp_path).out
-    assert {*ALIASES.values(), *MEANT.values()} <= COMMANDS.keys()
-    assert not COMMANDS.keys() & (ALIASES.keys() | MEANT.keys())
+    assert topics("cursor", "list", "--dir", tmp_path).code == 0
+
+
+def test_every_group_knows_what_was_meant() -> None:
+    context = click.Context(app)
+    commands = [app.get_command(context, name) for name in COMMANDS]
+    groups = [app, *(each for each in commands if isinstance(each, click.Group))]
+    assert len(groups) > 5
+    assert [group.name for group in groups if not isinstance(group, Group)] == []
+    known = {name for group in groups for name in group.list_commands(context)}
+    assert {meant for each in MEANT.values() for meant in each} <= known
+    assert not COMMANDS.keys() & MEANT.keys() - {"drop", "create", "delete", "describe"}
