@@ -1,7 +1,7 @@
 """Pages of the documentation that are made from the code while the site is built.
 
 `[openapi]` in a page becomes the list of HTTP calls, `[commands]` every command's help, `[errors]`
-every error code: nobody can forget to bring them up to date.
+every error code, `[settings]` every setting of a topic: nobody can forget to bring them up to date.
 """
 
 import json
@@ -14,6 +14,7 @@ import topics
 from topics import errors
 from topics.cli._app import app
 from topics.client._retry import is_passing
+from topics.topic_settings import DEFAULTS, known
 from topics.wire import examples, openapi
 from topics.wire.statuses import STATUS
 
@@ -26,9 +27,19 @@ def on_page_markdown(markdown: str, **_: object) -> str:
         markdown = markdown.replace("[openapi]", "\n".join(http_calls()))
     if "[errors]" in markdown:
         markdown = markdown.replace("[errors]", "\n".join(error_codes()))
+    if "[settings]" in markdown:
+        markdown = markdown.replace("[settings]", "\n".join(topic_settings()))
     if "[commands]" in markdown:
         markdown = markdown.replace("[commands]", "\n".join(commands(app, ["topics"])))
     return markdown
+
+
+def topic_settings() -> Iterator[str]:
+    """One row a setting: its default and what it does."""
+    yield "| Setting | Default | Meaning |\n|---|---|---|"
+    for name, setting in known().items():
+        of_queues = "queue: " if setting.is_for_queues else ""
+        yield f"| `{name}` | {json.dumps(DEFAULTS[name])} | {of_queues}{setting.help} |"
 
 
 def error_codes() -> Iterator[str]:

@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from topics.embedded.log import Log
     from topics.embedded.opening import LogSettings
     from topics.embedded.queues import Queue
-    from topics.wire.settings import TopicSettings
+    from topics.topic_settings import TopicSettings
 
 __version__ = "0.1.0.dev0"
 
@@ -140,7 +140,7 @@ _LATER = {
     "Reject": "client.worker",
     "RemoteLog": "client.sync",
     "RemoteQueue": "client.sync",
-    "TopicSettings": "wire.settings",
+    "TopicSettings": "topic_settings",
     "Worker": "client.worker",
     "WorkerOptions": "client.keywords",
 }

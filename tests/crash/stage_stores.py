@@ -11,8 +11,8 @@ from topics.embedded import Log
 from topics.storage import layout
 from topics.storage.fs import Fs
 from topics.testing import SimDisk
+from topics.topic_settings import Durability
 from topics.values import Record, StageCommit
-from topics.wire.words import Durability
 
 SHARDS = 3
 TOPICS: dict[str, Durability] = {

@@ -10,8 +10,8 @@ from topics.engine.opening import Opening, open_engine, open_view
 from topics.engine.settings import EngineSettings
 from topics.storage.fs import Fs
 from topics.testing import ManualClock, SimDisk
+from topics.topic_settings import Durability
 from topics.values import Record, Tombstone
-from topics.wire.words import Durability
 
 DATA_DIR = "/data"
 SPARE = 64

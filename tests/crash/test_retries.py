@@ -9,8 +9,8 @@ from tests.crash.stores import CLASSES, opened
 
 from topics.embedded import Log
 from topics.testing import CrashMode, FaultFs, ManualClock, PowerOff, SimDisk
+from topics.topic_settings import Durability
 from topics.values import Record
-from topics.wire.words import Durability
 
 MODES: list[CrashMode | None] = [None, "none", "prefix", "subset"]
 """How the program ends: by its own death, or with the machine's."""

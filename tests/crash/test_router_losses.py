@@ -10,8 +10,8 @@ from tests.crash.stores import opened
 
 from topics.embedded import Log
 from topics.testing import CrashMode, FaultFs, ManualClock, PowerOff, SimDisk
+from topics.topic_settings import Durability
 from topics.values import Record, Tombstone
-from topics.wire.words import Durability
 
 MODES: list[CrashMode | None] = [None, "none", "prefix"]
 

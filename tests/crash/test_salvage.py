@@ -22,7 +22,7 @@ from topics.storage.frames import Frame, FrameType
 from topics.storage.wal.files import HEADER_SIZE
 from topics.storage.wal.follow import intact_frames
 from topics.testing import FaultFs, PowerOff, SimDisk
-from topics.wire.words import Durability
+from topics.topic_settings import Durability
 
 CLASSES: tuple[Durability, ...] = ("fsync", "disk", "memory")
 ABOUT_SEQS = {

@@ -35,8 +35,8 @@ from topics.engine.settings import EngineSettings
 from topics.queue import Claimed, Queues
 from topics.storage.wal.settings import WalSettings
 from topics.testing import FaultFs, ManualClock, PowerOff, SimDisk
+from topics.topic_settings import Durability
 from topics.values import Acked, Job
-from topics.wire.words import Durability
 
 QUEUE, LETTERS = "jobs", "letters"
 PATH = "/data"

@@ -25,8 +25,8 @@ from topics.engine.settings import EngineSettings
 from topics.errors import RouterCycle, TopicExistsIncompatible, TopicFull
 from topics.storage.wal.settings import WalSettings
 from topics.testing import CrashMode, FaultFs, ManualClock, PowerOff, SimDisk
+from topics.topic_settings import Durability
 from topics.values import Record, Tombstone
-from topics.wire.words import Durability
 
 ROOT = "t0"
 MAX_TOPICS = 7

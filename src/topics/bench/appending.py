@@ -12,7 +12,7 @@ import topics
 from topics.bench import raw
 from topics.bench.bench import RECORD_BYTES, Bench, payload, stored
 from topics.bench.measure import Goal, Result, Sample, at_least, at_most, durations, rate
-from topics.wire.words import Durability
+from topics.topic_settings import Durability
 
 FRAME_BYTES = RECORD_BYTES + 50
 DISK_SYNC_S = 0.01

@@ -6,12 +6,12 @@ import re
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import click
 from click.shell_completion import CompletionItem
 
-from topics.wire.numbers import U64_MAX
+from topics.topic_settings import U64_MAX
 
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _UNITS_BYTES = {
@@ -25,11 +25,6 @@ _UNITS_BYTES = {
 }
 DAY_MS = _UNITS_MS["d"]
 _DAYS_AGO = {"today": 0, "yesterday": 1}
-CHOICES = {
-    "type": ("log", "queue"),
-    "discard": ("old", "reject"),
-    "durability": ("ephemeral", "memory", "disk", "fsync"),
-}
 _AMOUNT = re.compile(r"(\d+)\s*([A-Za-z]*)")
 
 
@@ -131,7 +126,7 @@ def complete_setting(
     if not equals:
         return [CompletionItem(f"{known}=") for known in defaults if known.startswith(name)]
     switch = ("true", "false") if isinstance(defaults.get(name), bool) else ()
-    values = CHOICES.get(name, switch)
+    values = setting_choices().get(name, switch)
     return [CompletionItem(f"{name}={value}") for value in values if value.startswith(begun)]
 
 
@@ -152,8 +147,9 @@ def _setting(text: str) -> tuple[str, object]:
 
 def _parsed(name: str, text: str, *, is_switch: bool) -> object:
     """The value; None when it is not one of the kind that setting takes."""
-    if name in CHOICES:
-        return text if text in CHOICES[name] else None
+    choices = setting_choices().get(name)
+    if choices is not None:
+        return text if text in choices else None
     if name == "dead_letter":
         return text
     if is_switch:
@@ -167,9 +163,17 @@ def _parsed(name: str, text: str, *, is_switch: bool) -> object:
 
 def setting_defaults() -> dict[str, Any]:
     """Every setting of a topic with its default."""
-    from topics.core.config import TopicConfig  # noqa: PLC0415 - help does without
+    from topics.topic_settings import DEFAULTS  # noqa: PLC0415 - help does without
 
-    return TopicConfig().to_dict()
+    return dict(DEFAULTS)
+
+
+def setting_choices() -> dict[str, tuple[str, ...]]:
+    """The values of those settings that take one of a few words."""
+    from topics.topic_settings import types  # noqa: PLC0415 - help does without
+
+    kinds = {name: kind.__origin__ for name, kind in types().items()}
+    return {name: get_args(kind) for name, kind in kinds.items() if get_origin(kind) is Literal}
 
 
 def span_ms(text: str) -> int | None:
@@ -198,8 +202,9 @@ def _unknown(name: str, known: list[str]) -> str:
 
 
 def _example(name: str, default: object) -> str:
-    if name in CHOICES:
-        return f"choose one of {', '.join(CHOICES[name])}"
+    choices = setting_choices().get(name)
+    if choices is not None:
+        return f"choose one of {', '.join(choices)}"
     if isinstance(default, bool):
         return "write true or false"
     if name.endswith("_ms"):

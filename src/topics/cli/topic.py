@@ -16,11 +16,10 @@ from topics.errors import TopicExists, TopicNotFound
 from topics.values import Configured, Created, Eviction, TopicState
 
 if TYPE_CHECKING:
-    from topics.wire.settings import TopicSettings
+    from topics.topic_settings import TopicSettings
 
 _settings = settings_argument()
 NOTHING_DROPPED = "nothing was dropped"
-QUEUE_SETTINGS = ("lease_ms", "claim_jitter_ms", "max_deliveries", "dead_letter", "leases_durable")
 
 
 @click.command()
@@ -171,8 +170,11 @@ def _short_size(count: int) -> str:
 
 def _print_settings(config: Mapping[str, object]) -> None:
     """What `topics config` can set. `durable` says what `durability` says."""
+    from topics.topic_settings import known  # noqa: PLC0415 - help does without
+
     defaults = setting_defaults()
-    idle = {"durable", *(() if config["type"] == "queue" else QUEUE_SETTINGS)}
+    of_queues = {name for name, setting in known().items() if setting.is_for_queues}
+    idle = {"durable"} | (of_queues if config["type"] != "queue" else set())
     shown = {name: value for name, value in config.items() if name not in idle}
     width = max(map(len, shown)) + 2
     for name, value in shown.items():

@@ -10,8 +10,8 @@ from topics.client._configuring import Steps, configuring, creating
 from topics.client._scanning import Scan
 from topics.client._showing import Shown
 from topics.errors import TopicsError
+from topics.topic_settings import TopicSettings
 from topics.values import Configured, Created, Record, Tombstone
-from topics.wire.settings import TopicSettings
 
 if TYPE_CHECKING:
     from topics.client.aio import AsyncRemoteLog

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 
 from topics.client._showing import Shown
 from topics.errors import TopicsError
+from topics.topic_settings import TopicSettings
 from topics.values import Configured, Created, Record, Tombstone
-from topics.wire.settings import TopicSettings
 
 if TYPE_CHECKING:
     from topics.client._configuring import Steps

@@ -15,6 +15,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from topics.client._call import Call, Listed, new_key, page_query, reader, topic_path
 from topics.errors import InvalidRequest
+from topics.topic_settings import known_settings
 from topics.values import (
     Ack,
     Audit,
@@ -35,7 +36,6 @@ from topics.values import (
 )
 from topics.wire.drafts import Columns, Records, columns_of
 from topics.wire.jsonbytes import encode
-from topics.wire.settings import known_settings
 
 T = TypeVar("T")
 V = TypeVar("V")

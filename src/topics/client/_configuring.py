@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from topics.errors import TopicExists, TopicExistsIncompatible, TopicNotFound
+from topics.topic_settings import known_settings
 from topics.values import (
     Change,
     Config,
@@ -25,7 +26,6 @@ from topics.values import (
     ReadPlan,
     TopicState,
 )
-from topics.wire.settings import known_settings
 
 T = TypeVar("T")
 Steps = Generator[Callable[[Any], Any], Any, T]

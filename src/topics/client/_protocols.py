@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from topics.events import Event
+from topics.topic_settings import TopicSettings
 from topics.values import Ack, Acked, CursorState, Extended, Job, Nacked, Page, TopicState
 from topics.wire.drafts import Records
-from topics.wire.settings import TopicSettings
 
 
 class AnyQueue(Protocol):

@@ -49,7 +49,7 @@ from topics.wire.drafts import Records
 
 if TYPE_CHECKING:
     from topics.client._aio_stream import Transport
-    from topics.wire.settings import TopicSettings
+    from topics.topic_settings import TopicSettings
 
 T = TypeVar("T")
 DEFAULT_LIMIT = 256

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from topics.client._batching import OnDelivery
     from topics.client._position import Start
     from topics.client._working import OnError
-    from topics.wire.settings import TopicSettings
+    from topics.topic_settings import TopicSettings
 
 
 class ClientSettings(TypedDict, total=False):

@@ -32,8 +32,8 @@ from topics.client._protocols import AnyLog
 from topics.client._showing import Shown
 from topics.client.keywords import BatchOptions
 from topics.errors import Closed, Throttled, TopicNotFound, TopicsError
+from topics.topic_settings import TopicSettings
 from topics.values import Ack
-from topics.wire.settings import TopicSettings
 
 __all__ = ["Delivery", "Producer"]
 

@@ -12,7 +12,7 @@ from itertools import islice, takewhile
 
 import msgspec
 
-from topics.core.config import TopicConfig, parse_json
+from topics.core.config import parse_json
 from topics.core.facts import (
     Appended,
     ConfigUpdated,
@@ -33,6 +33,7 @@ from topics.core.facts import (
 from topics.core.routers import Routers
 from topics.core.tail import History
 from topics.core.topic import Topic
+from topics.topic_settings import TopicConfig
 
 
 class App(msgspec.Struct):

@@ -9,11 +9,11 @@ fsync      yes        yes         no             yes               no: nothing c
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 
-Durability = Literal["ephemeral", "memory", "disk", "fsync"]
+from topics.topic_settings import Durability
 
 
 class DurabilityClass(msgspec.Struct, frozen=True, gc=False, kw_only=True):

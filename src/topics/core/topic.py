@@ -21,7 +21,6 @@ import msgspec
 
 from topics.core.ages import AHEAD_MS, Ages
 from topics.core.choosing import Chosen, chosen_at_once
-from topics.core.config import TopicConfig
 from topics.core.durability import CLASSES
 from topics.core.facts import Appended, CursorMoved, Deleted, Evicted, SeqSkipped
 from topics.core.keys import KeyWindow
@@ -32,6 +31,7 @@ from topics.core.tags import TagIndex
 from topics.core.tail import FRAME_OVERHEAD, History, NoHistory, Tail
 from topics.core.weights import Weights
 from topics.errors import RecordTooLarge, TopicFull
+from topics.topic_settings import TopicConfig
 
 SEQ_BASE = 1
 MAX_DELETED_RUNS = 100_000

@@ -31,7 +31,7 @@ from topics.delivery.synced import SyncedHeads
 from topics.delivery.turns import Timers
 from topics.engine.engine import Engine
 from topics.errors import TopicsError
-from topics.wire.numbers import U64_MAX
+from topics.topic_settings import U64_MAX
 from topics.wire.sse import ThrottleReason
 
 _log = logging.getLogger("topics.delivery")

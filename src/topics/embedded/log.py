@@ -26,6 +26,7 @@ from topics.engine.engine import Engine
 from topics.engine.reading import DEFAULT_BUDGET, DEFAULT_LIMIT, Query
 from topics.engine.routing import RouterSpec
 from topics.errors import Closed, ForkedChild, InvalidRequest, ReadOnly
+from topics.topic_settings import U64_MAX, known_settings
 from topics.values import (
     Ack,
     Audit,
@@ -44,14 +45,12 @@ from topics.values import (
     TopicState,
     TopicSummary,
 )
-from topics.wire.numbers import U64_MAX
-from topics.wire.settings import known_settings
 
 if TYPE_CHECKING:
     from topics.embedded.queues import Queue
     from topics.events import Event
     from topics.queue import Queues
-    from topics.wire.settings import TopicSettings
+    from topics.topic_settings import TopicSettings
 
 T = TypeVar("T")
 SLICE_MS = 5

@@ -17,9 +17,9 @@ from topics.errors import Internal, InvalidRequest, NotFound, Throttled
 from topics.storage.crashpoints import crashpoint
 from topics.storage.frames import encode
 from topics.storage.wal.submission import Submission
+from topics.topic_settings import U64_MAX
 from topics.values import CursorState, DeleteResult
 from topics.wire import predicates
-from topics.wire.numbers import U64_MAX
 
 MAX_CURSORS = 1000
 

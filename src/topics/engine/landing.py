@@ -22,7 +22,6 @@ from itertools import chain
 import msgspec
 
 from topics.core.batch import RecordBatch
-from topics.core.config import TopicConfig
 from topics.core.facts import (
     Appended,
     CheckpointMarked,
@@ -42,6 +41,7 @@ from topics.storage.crashpoints import crashpoint
 from topics.storage.frames import encode, encode_append
 from topics.storage.wal.shard import ShardState
 from topics.storage.wal.submission import Submission
+from topics.topic_settings import TopicConfig
 
 PIECE_BYTES = 4 << 20
 """About how many bytes of records go into the log at once."""

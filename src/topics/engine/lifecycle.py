@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from topics.core.config import TopicConfig, check_topic_name, parse
+from topics.core.config import check_topic_name, parse
 from topics.core.durability import CLASSES
 from topics.core.facts import (
     ConfigUpdated,
@@ -23,6 +23,7 @@ from topics.engine.kernel import CONTROL_BYTES, FactSubmission, Kernel
 from topics.errors import Throttled, TopicExistsIncompatible, TopicNotEmpty
 from topics.storage.crashpoints import crashpoint
 from topics.storage.segments.drop import retire_topics
+from topics.topic_settings import TopicConfig
 from topics.values import Created, Dropped
 
 

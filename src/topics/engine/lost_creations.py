@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
-from topics.core.config import TopicConfig, parse_json
-from topics.core.durability import CLASSES, Durability
+from topics.core.config import parse_json
+from topics.core.durability import CLASSES
 from topics.core.facts import (
     Appended,
     CheckpointMarked,
@@ -35,6 +35,7 @@ from topics.core.facts import (
 from topics.core.topic import SEQ_BASE
 from topics.storage.frame_header import FLAG_DURABLE
 from topics.storage.wal.scan import GenerationScan
+from topics.topic_settings import Durability, TopicConfig
 
 
 class Recreated(msgspec.Struct, frozen=True):

@@ -26,7 +26,6 @@ from typing import NamedTuple
 import msgspec
 
 from topics.core.catalog import App
-from topics.core.config import U64
 from topics.engine.arenas import Arenas
 from topics.engine.effects import PAUSE, Gate, Io, Op
 from topics.engine.kernel import Kernel
@@ -38,6 +37,7 @@ from topics.engine.stage_room import Room, Taken
 from topics.engine.stage_rows import STEP_ROWS, StageRows, StageSize
 from topics.errors import Forbidden, Internal, InvalidRequest, NotFound, StaleEpoch, TopicsError
 from topics.storage.stages import Stage, StageInfo, StageKey, by_topic, disk_bytes
+from topics.topic_settings import U64_MAX
 from topics.values import StageCommit, Staged
 
 APP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}\Z")
@@ -425,7 +425,7 @@ def _key(app: str, epoch: int, part: int, attempt: int) -> StageKey:
         )
     for what, number in (("epoch", epoch), ("part", part), ("attempt", attempt)):
         if not _is_u64(number):
-            raise InvalidRequest(f"{what} must be an integer from 0 to {U64}, got {number!r}")
+            raise InvalidRequest(f"{what} must be an integer from 0 to {U64_MAX}, got {number!r}")
     return StageKey(app, epoch, part, attempt)
 
 
@@ -448,7 +448,7 @@ def _allow(app: str, topics: Iterable[str], caller: Caller) -> None:
 
 
 def _is_u64(number: object) -> bool:
-    return isinstance(number, int) and not isinstance(number, bool) and 0 <= number <= U64
+    return isinstance(number, int) and not isinstance(number, bool) and 0 <= number <= U64_MAX
 
 
 def _name(key: StageKey) -> str:

@@ -18,10 +18,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import accumulate, chain, islice, pairwise
 
-from topics.core.config import TopicConfig
 from topics.core.leases import Lease, LeaseBook
 from topics.core.topic import Topic
 from topics.engine.leasing import Presence
+from topics.topic_settings import TopicConfig
 
 CLAIM_BYTES = 8 << 20
 """What a claim gets at the most, as a page of a read, unless its first job is larger."""

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 import msgspec
 
 from topics.errors import InvalidRequest
+from topics.topic_settings import U64_MAX
 from topics.wire.jsonbytes import compact
-from topics.wire.numbers import U64, U64_MAX
+from topics.wire.numbers import U64
 
 _STANDARD_ALPHABET = bytes.maketrans(b"-_", b"+/")
 _URL_ALPHABET = bytes.maketrans(b"+/", b"-_")

@@ -191,7 +191,13 @@ def _choices_at(place: str, kind: inspect.Type) -> Iterator[tuple[str, tuple[str
 
 
 def _alternatives(kind: inspect.Type) -> tuple[inspect.Type, ...]:
-    return tuple(kind.types) if isinstance(kind, inspect.UnionType) else (kind,)
+    match kind:
+        case inspect.Metadata(type=described):
+            return _alternatives(described)
+        case inspect.UnionType(types=kinds):
+            return tuple(kinds)
+        case _:
+            return (kind,)
 
 
 def _tags(structs: Sequence[type[msgspec.Struct]]) -> Iterator[tuple[str, tuple[str, ...]]]:

@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from topics.wire.numbers import U32_MAX, U64_MAX
+from topics.topic_settings import U64_MAX
+from topics.wire.numbers import U32_MAX
 
 Method = Literal["GET", "PUT", "POST", "DELETE"]
 Scope = Literal["read", "write", "delete", "admin"]

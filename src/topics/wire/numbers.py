@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import msgspec
 import msgspec.inspect
 
-U64_MAX = (1 << 64) - 1
+from topics.topic_settings import U64_MAX
+
 U32_MAX = (1 << 32) - 1
 
 U64 = Annotated[
@@ -17,10 +18,6 @@ U64 = Annotated[
     msgspec.Meta(ge=0, extra_json_schema={"maximum": U64_MAX, "format": "uint64"}),
 ]
 U32 = Annotated[int, msgspec.Meta(ge=0, le=U32_MAX, extra_json_schema={"format": "uint32"})]
-I32 = Annotated[
-    int,
-    msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1, extra_json_schema={"format": "int32"}),
-]
 
 
 class Body(msgspec.Struct, omit_defaults=True, kw_only=True):

@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
+from topics.topic_settings import U64_MAX
 from topics.wire import requests, shapes
 from topics.wire.endpoint_parts import Endpoint, Parameter, Reply, Shape
 from topics.wire.endpoints import (
@@ -25,7 +26,6 @@ from topics.wire.endpoints import (
     METRICS_TEXT,
 )
 from topics.wire.examples import EXAMPLES, Example
-from topics.wire.numbers import U64_MAX
 from topics.wire.statuses import STATUS
 
 Json = dict[str, Any]

@@ -8,7 +8,8 @@ something, so there it must parse.
 from urllib.parse import parse_qsl
 
 from topics.errors import InvalidRequest
-from topics.wire.numbers import U32_MAX, U64_MAX
+from topics.topic_settings import U64_MAX
+from topics.wire.numbers import U32_MAX
 
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 _MAX_DIGITS = 20

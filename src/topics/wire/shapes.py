@@ -7,14 +7,15 @@ Fields that may be absent are `UNSET`; those that may be null say so.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from msgspec import UNSET, Struct, UnsetType, field
+from msgspec import UNSET, Struct, UnsetType, defstruct, field
 
+from topics.topic_settings import TopicConfig, TopicType, types
 from topics.values import CursorState, HoleKind, QueueCounts, TombstoneReason, TopicSummary
 from topics.wire.numbers import U64
 from topics.wire.predicates import Triple
-from topics.wire.words import Discard, Durability, Guarantee, TopicType
+from topics.wire.words import Guarantee
 
 
 class Performance(Struct, omit_defaults=True):
@@ -45,26 +46,11 @@ class ErrorBody(Struct):
 # Topics
 
 
-class Config(Struct):
-    """A topic's configuration, resolved: every field is there."""
-
-    type: TopicType
-    ttl_ms: U64
-    cap_records: U64
-    cap_bytes: U64
-    discard: Discard
-    durable: bool
-    durability: Durability
-    priority: int | None
-    auto_priority: bool
-    auto_create: bool
-    idempotency_window_ms: U64
-    dedupe_node: bool
-    lease_ms: U64
-    claim_jitter_ms: U64
-    max_deliveries: U64
-    dead_letter: str | None
-    leases_durable: bool
+if TYPE_CHECKING:
+    Config = TopicConfig
+else:
+    Config = defstruct("Config", list(types().items()), module=__name__)
+    Config.__doc__ = "A topic's configuration, resolved: every field is there."
 
 
 class TopicConfigured(Struct):

@@ -2,8 +2,5 @@
 
 from typing import Literal
 
-TopicType = Literal["log", "queue"]
-Discard = Literal["old", "reject"]
-Durability = Literal["ephemeral", "memory", "disk", "fsync"]
 Guarantee = Literal["at_least_once", "exactly_once"]
 Consistency = Literal["eventual", "strong"]

@@ -36,8 +36,8 @@ from topics.engine.settings import EngineSettings
 from topics.errors import TopicsError
 from topics.storage import crashpoints, layout
 from topics.testing import ManualClock, PowerOff
+from topics.topic_settings import TopicSettings
 from topics.values import Ack
-from topics.wire.settings import TopicSettings
 
 P = ParamSpec("P")
 M = TypeVar("M", bound="EngineMachine")

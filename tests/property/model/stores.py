@@ -13,7 +13,7 @@ from unittest import mock
 
 import msgspec
 
-from topics.core.durability import CLASSES, Durability
+from topics.core.durability import CLASSES
 from topics.embedded.log import Log
 from topics.embedded.view import View
 from topics.engine.engine import Engine, memory_engine
@@ -22,6 +22,7 @@ from topics.engine.settings import EngineSettings
 from topics.storage.fs import Fs, RealFs
 from topics.storage.wal.settings import WalSettings
 from topics.testing import CrashMode, FaultFs, ManualClock, NameMode, SimDisk
+from topics.topic_settings import Durability
 
 DISK_BLOCK = 4
 MAX_DISK_BLOCK = 16

@@ -1,7 +1,6 @@
 """Everything the log knows, kept by id; names belong to the youngest."""
 
 from topics.core.catalog import Catalog
-from topics.core.config import TopicConfig
 from topics.core.facts import (
     ConfigUpdated,
     Deleted,
@@ -12,6 +11,7 @@ from topics.core.facts import (
     TopicDropped,
 )
 from topics.core.tail import NoHistory
+from topics.topic_settings import TopicConfig
 
 
 def catalog() -> Catalog:

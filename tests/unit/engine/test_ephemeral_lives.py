@@ -11,7 +11,7 @@ from topics.core.batch import RecordBatch
 from topics.errors import HeadMismatch, Internal, TopicNotEmpty
 from topics.storage.crashpoints import installed
 from topics.testing import FaultFs, SimDisk
-from topics.wire.words import Durability
+from topics.topic_settings import Durability
 
 
 @pytest.mark.parametrize("durability", ["memory", "disk", "fsync"])

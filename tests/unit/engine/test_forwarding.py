@@ -22,8 +22,8 @@ from topics.errors import (
     TopicNotFound,
     TopicsError,
 )
+from topics.topic_settings import Durability
 from topics.values import Record
-from topics.wire.words import Durability
 
 KEY = "_topics_router"
 

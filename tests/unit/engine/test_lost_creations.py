@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 
-from topics.core.config import TopicConfig, parse_json
+from topics.core.config import parse_json
 from topics.core.facts import (
     Appended,
     CheckpointEntry,
@@ -25,6 +25,7 @@ from topics.core.facts import (
 from topics.engine.lost_creations import Recreated, recreated
 from topics.storage.frame_header import FLAG_DURABLE
 from topics.storage.wal.scan import GenerationScan
+from topics.topic_settings import TopicConfig
 
 NOTHING = TopicConfig().to_json()
 

@@ -10,9 +10,8 @@ from tests.unit.engine.builders import Store
 from topics.core.facts import Match
 from topics.engine.effects import run
 from topics.engine.reading import Query, Reader
+from topics.topic_settings import Durability, TopicSettings
 from topics.values import Page
-from topics.wire.settings import TopicSettings
-from topics.wire.words import Durability
 
 
 class Planner(Reader):

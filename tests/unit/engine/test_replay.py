@@ -24,8 +24,8 @@ from topics.core.facts import (
 from topics.core.leases import Lease
 from topics.errors import RefusedToOpen
 from topics.storage.stages import StagedRow, StageKey, write_stage
+from topics.topic_settings import Durability
 from topics.values import Record
-from topics.wire.words import Durability
 
 
 def each_way_back(store: Store) -> Iterator[str]:

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.core.config import TopicConfig
 from topics.core.priority import aged, base_priority
 from topics.core.topic import Topic
 from topics.server.scheduler import PUSH, ROUTE, WEIGHTS, Scheduler, Served, band_of
+from topics.topic_settings import TopicConfig
 
 NOW = 1_700_000_000_000
 

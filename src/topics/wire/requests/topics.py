@@ -1,36 +1,40 @@
 """Bodies about a topic as a whole: its config, a cursor, holes, a plan."""
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
+from topics.topic_settings import DEFAULTS, Durability, TopicType, types
 from topics.wire.decoding import BodyDecoder
-from topics.wire.numbers import I32, U64, Body
-from topics.wire.words import Discard, Durability, TopicType
+from topics.wire.numbers import U64, Body
 
 
-class ConfigBody(Body):
+class SentConfig(Body):
     """A topic's configuration as sent: a full replacement, unresolved and unclamped."""
-
-    type: TopicType = "log"
-    ttl_ms: U64 = 0
-    cap_records: U64 = 0
-    cap_bytes: U64 = 0
-    discard: Discard = "old"
-    durable: bool = False
-    durability: Durability | None = None
-    priority: I32 | None = None
-    auto_priority: bool = True
-    auto_create: bool = True
-    idempotency_window_ms: U64 = 120_000
-    dedupe_node: bool = True
-    lease_ms: U64 = 30_000
-    claim_jitter_ms: U64 = 0
-    max_deliveries: U64 = 0
-    dead_letter: str | None = None
-    leases_durable: bool = False
 
     def fields(self) -> dict[str, object]:
         """Every field by name, for whoever resolves the configuration."""
         return msgspec.structs.asdict(self)
+
+
+if TYPE_CHECKING:
+
+    class ConfigBody(SentConfig):
+        type: TopicType
+        dead_letter: str | None
+
+else:
+    _TYPES = types() | {"durability": Durability | None}
+    _DEFAULTS = DEFAULTS | {"durability": None}
+    ConfigBody = msgspec.defstruct(
+        "ConfigBody",
+        [(name, kind, _DEFAULTS[name]) for name, kind in _TYPES.items()],
+        bases=(SentConfig,),
+        kw_only=True,
+        omit_defaults=True,
+        module=__name__,
+    )
+    ConfigBody.__doc__ = SentConfig.__doc__
 
 
 class CursorBody(Body):

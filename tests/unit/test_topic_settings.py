@@ -1,13 +1,26 @@
+"""A setting of a topic is declared once, and everything else follows."""
+
 import pytest
 
-from topics.core.config import FIELDS
 from topics.errors import InvalidRequest
+from topics.topic_settings import DEFAULTS, NAMES, TopicSettings, known, known_settings
 from topics.wire.requests.topics import ConfigBody
-from topics.wire.settings import NAMES, known_settings
+from topics.wire.shapes import Config
 
 
 def test_the_settings_of_a_topic_have_the_same_names_everywhere() -> None:
-    assert set(NAMES) == FIELDS == set(ConfigBody.__struct_fields__)
+    for names in (
+        TopicSettings.__annotations__,
+        ConfigBody.__struct_fields__,
+        Config.__struct_fields__,
+        known(),
+    ):
+        assert tuple(names) == NAMES
+
+
+def test_every_setting_has_a_help_text_and_a_default() -> None:
+    assert all(setting.help for setting in known().values())
+    assert tuple(DEFAULTS) == NAMES
 
 
 def test_a_misspelt_setting_is_refused_with_what_was_meant() -> None:
