@@ -57,7 +57,9 @@ def get_cursor(where: Where, *, topic: str, name: str, as_json: bool) -> int:
 @topic_argument
 @_name
 @click.argument("seq", type=SEQ, required=False)
-@click.option("--head", "at_head", is_flag=True, help="At the end: skip everything there is.")
+@click.option(
+    "--head", "at_head", is_flag=True, help="Set it to the last seq: skip everything that is there."
+)
 @as_json_option
 @on_a_log
 def set_cursor(

@@ -16,7 +16,7 @@ LAKE_CURSORS = "lake."
 @topic_argument
 @click.option("--before", type=SEQ, help="Records with a seq below this one.")
 @click.option(
-    "--match", metavar="TAG", help="Records with this tag; one that ends in * is a prefix."
+    "--match", metavar="TAG", help="Records with this tag; a tag that ends in * is a prefix."
 )
 @yes_option
 @as_json_option
@@ -30,9 +30,10 @@ def delete(
     yes: bool,
     as_json: bool,
 ) -> int:
-    """Delete records of TOPIC: those below a seq, those with a tag, or those with both.
+    """Delete records of TOPIC by seq, by tag, or by both.
 
-    Silent for readers, immediate, and for good. Records appended later are not touched.
+    The records are gone at once and for good, and readers are not told. Records that are
+    appended later are not deleted.
     """
     if before is None and match is None:
         raise click.UsageError("say which records: --before SEQ, --match TAG or both")

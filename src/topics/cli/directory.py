@@ -15,7 +15,7 @@ _cold_dir = click.option(
     "--cold-dir",
     type=click.Path(),
     envvar="TOPICS_COLD_DIR",
-    help="Where the store keeps its old segments, if it has such a place.",
+    help="Cold directory of the log, if it has one (TOPICS_COLD_DIR).",
 )
 
 
@@ -51,10 +51,12 @@ def verify(directory: str, cold_dir: str | None, as_json: bool) -> int:
 @click.command()
 @_directory
 @click.argument("topic")
-@click.option("--after", type=SEQ, default=0, help="Start behind this seq.")
-@click.option("--limit", type=click.IntRange(min=0), help="At most so many records.")
+@click.option("--after", type=SEQ, default=0, help="Start after this seq.")
+@click.option("--limit", type=click.IntRange(min=0), help="Largest number of records.")
 @_cold_dir
-@click.option("--json", "as_json", is_flag=True, help="Accepted, like everywhere: it is JSON.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Accepted for uniformity: the output is JSON anyway."
+)
 def dump(
     directory: str,
     topic: str,

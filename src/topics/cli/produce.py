@@ -59,7 +59,7 @@ class _Lines(click.File):
     "-m",
     "messages",
     multiple=True,
-    help="Append this instead of lines of a file; may be given again and again.",
+    help="Append this text instead of the lines of a file. May be repeated.",
 )
 @click.option(
     "--as",
@@ -69,20 +69,20 @@ class _Lines(click.File):
     show_default=True,
     help="What a line is: a string, any JSON, or a record with data, tag, node and meta.",
 )
-@click.option("--tag", help="A tag for every record that brings none.")
-@click.option("--node", help="Who writes, for records that do not say.")
+@click.option("--tag", help="Tag for records without a tag of their own.")
+@click.option("--node", help="Node for records without a node of their own.")
 @click.option(
     "--batch",
     type=click.IntRange(1, 10_000),
     default=500,
     show_default=True,
-    help="Send at most so many records at once.",
+    help="Largest number of records in one write.",
 )
-@click.option("--no-create", is_flag=True, help="Refuse when there is no such topic.")
+@click.option("--no-create", is_flag=True, help="Fail if the topic does not exist.")
 @click.option(
     "--progress/--no-progress",
     default=None,
-    help="Count on standard error; default: on a terminal.",
+    help="Show progress on standard error. Default: only on a terminal.",
 )
 @json_option("Print what was appended as JSON. For lines that are JSON: --as json.")
 @on_a_log
@@ -103,9 +103,9 @@ def produce(
     """Append the lines of FILE, or of standard input, to TOPIC: one record a line.
 
     `topics produce TOPIC -m hello` appends a record without any file.
-    `topics read --json a | topics produce b --as records` copies a topic. Lines that come slowly
-    are sent at once. A line that is none ends it with the number of that line; what came before
-    is appended, and the message says how much.
+    `topics read --json a | topics produce b --as records` copies a topic. Lines that arrive
+    slowly are appended as they arrive. The first line that is not valid (see --as) stops the
+    command. The lines before that line are appended; the error names the line and says how many.
     """
     tally = Tally(topic, shows=sys.stderr.isatty() if progress is None else progress)
     draft = {"text": _text, "json": _json, "records": _record}[kind]

@@ -39,7 +39,7 @@ def _most(default: int) -> Decorator:
         type=click.IntRange(1, 1000),
         default=default,
         show_default=True,
-        help="At most so many.",
+        help="Largest number of jobs.",
     )
 
 
@@ -47,7 +47,7 @@ _node = click.option(
     "--node",
     default=lambda: f"{socket.gethostname()}-cli",
     show_default="this machine",
-    help="The worker in whose name it is done.",
+    help="Name of the worker.",
 )
 
 
@@ -76,7 +76,7 @@ def _job(text: str) -> Job | int:
 
 @click.group(cls=Group)
 def queue() -> None:
-    """Look at the jobs of a queue, hand some out, bring failed ones back."""
+    """Look at the jobs of a queue, claim and finish jobs, put dead ones back."""
 
 
 @queue.command()
@@ -84,7 +84,7 @@ def queue() -> None:
 @as_json_option
 @on_a_log
 def stats(where: Where, *, topic: str, as_json: bool) -> int:
-    """Count the jobs of TOPIC. Ready, at work, held back for a retry, given up."""
+    """Count the jobs of TOPIC. Ready, leased, delayed for a retry, dead."""
     with where.reading() as log:
         state = queue_state(log, topic)
         oldest = next(records_after(log, topic, 0), None)
@@ -117,7 +117,7 @@ def stats(where: Where, *, topic: str, as_json: bool) -> int:
 @as_json_option
 @on_a_log
 def peek(where: Where, *, topic: str, most: int, as_json: bool) -> int:
-    """Print the oldest jobs of TOPIC, take none. They may be at work already."""
+    """Print the oldest jobs of TOPIC, claim none. Workers may hold them already."""
     from topics.cli._records import Lines  # noqa: PLC0415 - help does without
 
     lines = Lines(as_json=as_json)
@@ -132,7 +132,7 @@ def peek(where: Where, *, topic: str, most: int, as_json: bool) -> int:
 @topic_argument
 @_most(1)
 @_node
-@time_option("--lease", "lease_ms", help="Hold the jobs for so long; default: the queue's own.")
+@time_option("--lease", "lease_ms", help="Length of the lease. Default: lease_ms of the queue.")
 @as_json_option
 @on_a_log
 def claim(
@@ -140,8 +140,8 @@ def claim(
 ) -> int:
     """Take jobs of TOPIC on lease and print them. Acknowledge each before its lease ends.
 
-    None is a normal answer. Directly on a directory a lease ends with the command, unless the
-    queue is set up with leases_durable.
+    It is no error if there is no job. With --dir a lease ends with the command, unless the queue
+    has leases_durable=true.
     """
     with where.writing() as log:
         jobs = log.queue(topic, node=node).claim(most, lease_ms=lease_ms)
@@ -168,7 +168,7 @@ def claim(
 def ack(where: Where, *, topic: str, jobs: list[Job | int], node: str, as_json: bool) -> int:
     """Finish jobs of TOPIC: remove them for good.
 
-    Those this worker does not hold are skipped, and the exit code is 1.
+    Jobs that this worker does not hold are skipped, and the exit code is 1.
     """
     with where.writing() as log:
         done = log.queue(topic, node=node).ack(jobs)
@@ -179,7 +179,9 @@ def ack(where: Where, *, topic: str, jobs: list[Job | int], node: str, as_json: 
 @topic_argument
 @_jobs_argument
 @_node
-@time_option("--delay", "delay_ms", help="Nobody gets them before.", default="0s")
+@time_option(
+    "--delay", "delay_ms", help="Time until a worker may claim the jobs again.", default="0s"
+)
 @click.option("--error", metavar="TEXT", help="What went wrong; a dead letter keeps it.")
 @as_json_option
 @on_a_log
@@ -195,7 +197,7 @@ def nack(
 ) -> int:
     """Give jobs of TOPIC back, for another try.
 
-    Those this worker does not hold are skipped, and the exit code is 1.
+    Jobs that this worker does not hold are skipped, and the exit code is 1.
     """
     with where.writing() as log:
         done = log.queue(topic, node=node).nack(jobs, delay_ms=delay_ms, error=error)

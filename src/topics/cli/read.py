@@ -19,16 +19,20 @@ if TYPE_CHECKING:
 PAGE_RECORDS = 1000
 
 _match = click.option(
-    "--match", metavar="TAG", help="Only this tag; one that ends in * is a prefix."
+    "--match", metavar="TAG", help="Only records with this tag; a tag that ends in * is a prefix."
 )
-_node = click.option("--not-node", metavar="NODE", multiple=True, help="Leave this node's out.")
+_node = click.option(
+    "--not-node", metavar="NODE", multiple=True, help="Leave out the records of this node."
+)
 
 
 @click.command()
 @topic_argument
-@click.option("--after", type=SEQ, help="Start behind this seq.")
-@moment_option("--since", help="Start at a time: 2026-01-31T12:00:00Z, or 2h for 2 hours ago.")
-@click.option("--limit", "-n", type=click.IntRange(min=0), help="At most so many records.")
+@click.option("--after", type=SEQ, help="Start after this seq.")
+@moment_option(
+    "--since", help="Start at a time: 2026-01-31T12:00:00Z, 2h (ago), today or yesterday."
+)
+@click.option("--limit", "-n", type=click.IntRange(min=0), help="Largest number of records.")
 @_match
 @_node
 @as_json_option
@@ -80,13 +84,22 @@ def read(
 
 @click.command()
 @topic_argument
-@click.option("--follow", "-f", is_flag=True, help="Go on with what is appended, until Ctrl-C.")
 @click.option(
-    "--lines", "-n", type=click.IntRange(min=0), default=10, show_default=True, help="So many."
+    "--follow", "-f", is_flag=True, help="Print new records as they are appended, until Ctrl-C."
+)
+@click.option(
+    "--lines",
+    "-n",
+    type=click.IntRange(min=0),
+    default=10,
+    show_default=True,
+    help="Number of records.",
 )
 @_match
 @_node
-@time_option("--for", "patience_ms", help="With --follow: end after so long without a record.")
+@time_option(
+    "--for", "patience_ms", help="With --follow: stop after this time without a new record."
+)
 @as_json_option
 @on_a_log
 def tail(

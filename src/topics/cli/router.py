@@ -56,15 +56,25 @@ def get_router(where: Where, *, name: str, as_json: bool) -> int:
 @router.command("put")
 @_name
 @click.option(
-    "--from", "--source", "source", metavar="TOPIC", required=True, help="What is copied."
+    "--from", "--source", "source", metavar="TOPIC", required=True, help="The topic to copy from."
 )
-@click.option("--to", "--dest", "dest", metavar="TOPIC", required=True, help="Where it goes.")
-@click.option("--match", metavar="TAG", help="Only this tag; one that ends in * is a prefix.")
-@click.option("--exactly-once", is_flag=True, help="Sign each copy, so that none is made twice.")
-@click.option("--no-node", is_flag=True, help="Copies do not keep their node.")
-@click.option("--no-tag", is_flag=True, help="Copies do not keep their tag.")
-@click.option("--no-create", is_flag=True, help="Refuse when the destination is not there.")
-@click.option("--allow-cycle", is_flag=True, help="Records may come back, for up to 8 hops.")
+@click.option(
+    "--to", "--dest", "dest", metavar="TOPIC", required=True, help="The topic to copy to."
+)
+@click.option(
+    "--match", metavar="TAG", help="Only records with this tag; a tag that ends in * is a prefix."
+)
+@click.option(
+    "--exactly-once", is_flag=True, help="Copy each record once, also when a crash comes between."
+)
+@click.option("--no-node", is_flag=True, help="Leave the node out of copies.")
+@click.option("--no-tag", is_flag=True, help="Leave the tag out of copies.")
+@click.option("--no-create", is_flag=True, help="Fail if the destination does not exist.")
+@click.option(
+    "--allow-cycle",
+    is_flag=True,
+    help="Allow a cycle of routers; a record is forwarded at most 8 times.",
+)
 @as_json_option
 @on_a_log
 def put_router(
@@ -83,8 +93,8 @@ def put_router(
 ) -> int:
     """Make the router NAME, or change its settings.
 
-    It copies what is appended from now on. Missing topics are made. One that exists keeps its
-    place and its two topics.
+    A new router copies records that are appended from now on, and makes missing topics. A router
+    that exists keeps its position; its source and destination cannot be changed.
     """
     with where.writing(may_create=True) as log:
         state = log.route(

@@ -85,7 +85,7 @@ def _state_facts(state: TopicState, dead: Dead) -> dict[str, object]:
 @topic_argument
 @_settings
 @click.option(
-    "--if-missing", is_flag=True, help="Leave a topic that exists as it is, however it is set up."
+    "--if-missing", is_flag=True, help="Do not fail if the topic exists with other settings."
 )
 @as_json_option
 @on_a_log
@@ -99,8 +99,8 @@ def create(
 ) -> int:
     """Create TOPIC, with settings like ttl_ms=7d cap_bytes=1GiB durability=fsync type=queue.
 
-    A topic that exists stays as it is; if it has other values for the settings you name, that is
-    refused with the difference. `topics config` changes a topic.
+    A topic that exists stays as it is. If it has other values for the settings you name, the
+    command fails and shows the difference. `topics config` changes a topic.
     """
     with where.writing(may_create=True) as log:
         try:
@@ -125,8 +125,8 @@ def create(
 def config(where: Where, *, topic: str, settings: dict[str, Any], yes: bool, as_json: bool) -> int:
     """Show the settings of TOPIC, or change some: ttl_ms=7d cap_records=1000 dead_letter=
 
-    What is not named stays as it is; an empty value brings back the default. A tighter limit
-    removes records at once: it says how many would go, and asks first.
+    Settings that are not named stay as they are; an empty value brings back the default. A
+    tighter limit evicts records at once. The command says how many, and asks first.
     """
     if not settings:
         with where.reading() as log:

@@ -23,10 +23,16 @@ if TYPE_CHECKING:
 @click.argument(
     "topics", nargs=-1, required=True, metavar="TOPIC...", shell_complete=complete_topic
 )
-@click.option("--all", "from_start", is_flag=True, help="Begin with what is there already.")
-@click.option("--match", metavar="TAG", help="Only this tag; one that ends in * is a prefix.")
-@click.option("--not-node", metavar="NODE", multiple=True, help="Leave this node's out.")
-@time_option("--for", "patience_ms", help="End after so long without a record.")
+@click.option(
+    "--all", "from_start", is_flag=True, help="Print the records that exist already, too."
+)
+@click.option(
+    "--match", metavar="TAG", help="Only records with this tag; a tag that ends in * is a prefix."
+)
+@click.option(
+    "--not-node", metavar="NODE", multiple=True, help="Leave out the records of this node."
+)
+@time_option("--for", "patience_ms", help="Stop after this time without a new record.")
 @as_json_option
 @on_a_log
 def watch(
@@ -41,8 +47,8 @@ def watch(
 ) -> int:
     """Print what is appended to any TOPIC, until Ctrl-C or until all of them are dropped.
 
-    A name that ends in * stands for the topics that there are now and begin so. A lost
-    connection is made again; reading goes on where it stopped and says so.
+    A name that ends in * stands for all topics that begin with it, as of now. If the connection
+    is lost, the command connects again, continues after the last record and says so.
     """
     from topics.cli._records import Lines  # noqa: PLC0415 - help does without
 
