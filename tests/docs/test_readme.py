@@ -57,7 +57,7 @@ def test_the_commands_run_as_printed(tmp_path: Path) -> None:
         assert told.stderr == "", command
 
 
-def test_the_server_and_its_calls_run_as_printed(tmp_path: Path) -> None:
+def test_the_server_and_its_calls_run_as_printed_through_a_restart(tmp_path: Path) -> None:
     (serve,) = [command for command in COMMANDS if " serve " in command]
     calls = re.findall(r"^curl .*$", README, re.MULTILINE)
     assert len(calls) == 2
@@ -68,21 +68,21 @@ def test_the_server_and_its_calls_run_as_printed(tmp_path: Path) -> None:
         "TOPICS_PORT_FILE": str(port_file),
     }
     words = shlex.split(serve.removeprefix(".venv/bin/"))
-    with (tmp_path / "log").open("w") as log:
-        server = subprocess.Popen(words, cwd=tmp_path, env=environment, stderr=log)
-    try:
-        address = wait_for_address(port_file, server)
-        answers = []
-        for call in calls:
-            curl = shlex.split(call.replace("localhost:4000", address))
+    answers = []
+    for call in calls:
+        port_file.unlink(missing_ok=True)
+        with (tmp_path / "log").open("w") as log:
+            server = subprocess.Popen(words, cwd=tmp_path, env=environment, stderr=log)
+        try:
+            curl = shlex.split(call.replace("localhost:4000", wait_for_address(port_file, server)))
             retry = ["--silent", "--show-error", "--retry", "60", "--retry-delay", "1"]
             answers.append(subprocess.check_output([*curl, *retry], text=True))
-    finally:
-        server.terminate()
-        server.wait(timeout=120)
+        finally:
+            server.terminate()
+            server.wait(timeout=120)
+        assert server.returncode == 0
     assert '"first_seq":1' in answers[0]
     assert '"records":[{"$seq":1,' in answers[1]
-    assert server.returncode == 0
 
 
 def wait_for_address(port_file: Path, server: subprocess.Popen[bytes]) -> str:

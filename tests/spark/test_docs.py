@@ -1,7 +1,7 @@
 """Every code block of the Spark pages runs, in the order of its page, and prints what it says.
 
 All of them run in the session of the tests, but the page about clusters: that one is run where
-there is a cluster, in `test_cluster`.
+there is a cluster, in `test_cluster`. The server is restarted in the middle of each page.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
-from tests.blackbox.conftest import ServerProcess
 from tests.docs.pages import fits
-from tests.spark.pages import CLUSTER_PAGE, blocks_of, run_console, run_python, with_code
+from tests.spark.pages import CLUSTER_PAGE, Block, blocks_of, run_console, run_python, with_code
+
+from topics.testing.server import LiveServer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,19 +26,23 @@ pytestmark = pytest.mark.timeout(1200)
 
 
 @pytest.fixture(scope="module")
-def docs_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+def docs_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     """One server for all pages; each of them leaves it empty."""
-    server = ServerProcess(tmp_path_factory.mktemp("docs"), {}, ()).start()
+    server = LiveServer(tmp_path_factory.mktemp("docs")).start()
     yield server
     server.end()
 
 
 @pytest.fixture
-def server(docs_server: ServerProcess) -> Iterator[ServerProcess]:
+def server(docs_server: LiveServer) -> Iterator[LiveServer]:
     yield docs_server
     with httpx.Client(base_url=docs_server.url, timeout=60) as http:
         for topic in http.get("/v0/topics", params={"page_size": 1000}).json()["topics"]:
             http.delete(f"/v0/topics/{topic['topic']}").raise_for_status()
+
+
+def is_run(block: Block) -> bool:
+    return block.title is None and block.language in ("python", "console")
 
 
 PAGES_HERE = [page for page in with_code() if page != CLUSTER_PAGE]
@@ -47,7 +52,7 @@ PAGES_HERE = [page for page in with_code() if page != CLUSTER_PAGE]
 def test_the_code_of_a_page_runs_as_printed(
     page: Path,
     spark: SparkSession,
-    server: ServerProcess,
+    server: LiveServer,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -57,7 +62,12 @@ def test_the_code_of_a_page_runs_as_printed(
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, Any] = {"__name__": "__main__"}
     printed, ran = "", 0
-    for block in blocks_of(page, url=server.url):
+    blocks = list(blocks_of(page, url=server.url))
+    middle = sum(is_run(block) for block in blocks) // 2
+    for block in blocks:
+        if is_run(block) and ran == middle:
+            assert server.stop() == 0, server.said
+            server.start()
         if block.title is not None:
             Path(block.title).write_text(block.code)
         elif block.language == "python":
