@@ -29,7 +29,7 @@ from topics.http.call import Call
 from topics.http.errors import internal, refusal
 from topics.http.fence import PREFLIGHT, is_preflight, refusal_of
 from topics.http.messages import Headers, Reply, Request, Response
-from topics.http.routing import Endpoint, Resource, Routes
+from topics.http.routing import Resource, Route, Routes
 from topics.http.service import Service
 
 
@@ -48,7 +48,7 @@ class _Standing:
 
     def __init__(
         self,
-        endpoint: Endpoint | TopicsError,
+        endpoint: Route | TopicsError,
         principal: Principal,
         names: tuple[str, ...],
         keyring: Keyring,
@@ -76,7 +76,7 @@ class _Admitted:
     __slots__ = ("endpoint", "holds_slot", "names", "principal", "started_ns")
 
     def __init__(
-        self, endpoint: Endpoint, principal: Principal, names: tuple[str, ...], started_ns: int
+        self, endpoint: Route, principal: Principal, names: tuple[str, ...], started_ns: int
     ) -> None:
         self.endpoint = endpoint
         self.principal = principal
@@ -192,7 +192,7 @@ class App:
             # Browsers ask this without a key, and cannot go on without an answer.
             return _Standing(_ON_PREFLIGHT, ANYONE, (), keyring, headers=headers, is_always=True)
         principal = self._authenticate(request, resource)
-        endpoint: Endpoint | TopicsError
+        endpoint: Route | TopicsError
         try:
             endpoint = flaw or self._authorise(request, resource, principal, names)
         except TopicsError as error:
@@ -228,7 +228,7 @@ class App:
         resource: Resource | None,
         principal: Principal,
         names: tuple[str, ...],
-    ) -> Endpoint:
+    ) -> Route:
         if resource is None:
             raise NotFound(f"the path {request.path.decode('latin-1')}")
         endpoint = resource.methods.get(_method(request))
@@ -243,7 +243,7 @@ class App:
         return endpoint
 
 
-_ON_PREFLIGHT = Endpoint(lambda call: call.reply(PREFLIGHT))
+_ON_PREFLIGHT = Route(lambda call: call.reply(PREFLIGHT))
 
 
 NOBODY = Principal(key_id=0, scopes=Scope(0))

@@ -21,7 +21,10 @@ from __future__ import annotations
 import enum
 import hashlib
 import hmac
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import or_
 from typing import Final, TypeAlias
 
 from topics.errors import InvalidSetting, Unauthorized
@@ -59,6 +62,13 @@ _SCOPE_WORDS: Final = {
     "a": Scope.ADMIN,
     "rw": Scope.READ | Scope.WRITE,
 }
+
+
+def scope_of(words: Iterable[str]) -> Scope:
+    """The scopes that all these words name together."""
+    return reduce(or_, (_SCOPE_WORDS[word] for word in words), NO_SCOPE)
+
+
 _ALLOWED: Final = (
     "entries secret[:scopes[:prefixes]] joined by ',', "
     "with scopes out of read, write, delete, admin and rw joined by '+'"

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from topics.http.auth import Scope
 from topics.http.call import Call
-from topics.http.routing import Endpoint, Resource, Routes
+from topics.http.routing import Handler
 from topics.http.topics_api import page_size
 from topics.values import CursorState
 from topics.wire import requests, responses
@@ -56,20 +55,9 @@ def drop(call: Call) -> None:
     )
 
 
-def register(routes: Routes) -> None:
-    routes.add(
-        "/v0/topics/*/cursors",
-        Resource({"GET": Endpoint(listing, Scope.READ)}, named=True, other_scope=Scope.WRITE),
-    )
-    routes.add(
-        "/v0/topics/*/cursors/*",
-        Resource(
-            {
-                "GET": Endpoint(get, Scope.READ),
-                "PUT": Endpoint(put, Scope.READ),
-                "DELETE": Endpoint(drop, Scope.DELETE),
-            },
-            named=True,
-            other_scope=Scope.WRITE,
-        ),
-    )
+HANDLERS: dict[str, Handler] = {
+    "listCursors": listing,
+    "getCursor": get,
+    "setCursor": put,
+    "dropCursor": drop,
+}

@@ -19,13 +19,12 @@ from topics.engine.effects import Io, Op
 from topics.engine.paging import Unchanged, VersionedBulk, VersionedPage
 from topics.engine.reading import DEFAULT_BUDGET, DEFAULT_LIMIT, MAX_BUDGET, Query
 from topics.errors import InvalidRequest
-from topics.http.auth import Scope
 from topics.http.call import Call
 from topics.http.coding import accepts_gzip
 from topics.http.limits import Limits
 from topics.http.messages import Headers, Response
 from topics.http.records_api import match_of
-from topics.http.routing import Endpoint, Resource, Routes
+from topics.http.routing import Handler
 from topics.wire import requests, responses
 from topics.wire.predicates import parse_match
 from topics.wire.rendering import Include, render_records, rows_of
@@ -215,12 +214,4 @@ def plan(call: Call) -> None:
     )
 
 
-def register(routes: Routes) -> None:
-    for path, method, handler in (
-        ("/v0/topics/*/records", "GET", records),
-        ("/v0/topics/*/plan", "POST", plan),
-    ):
-        resource = Resource(
-            {method: Endpoint(handler, Scope.READ)}, named=True, other_scope=Scope.WRITE
-        )
-        routes.add(path, resource)
+HANDLERS: dict[str, Handler] = {"readRecords": records, "planRanges": plan}

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from topics.engine.effects import Io, Op
-from topics.http.auth import Scope
 from topics.http.call import Call
 from topics.http.messages import Response
 from topics.http.metrics import Numbers, as_json, as_text, collect
-from topics.http.routing import Endpoint, Resource, Routes
+from topics.http.routing import Handler
 from topics.http.service import Service
 from topics.wire import responses
 
@@ -56,14 +55,11 @@ def described(service: Service) -> Op[bytes]:
     return made
 
 
-def register(routes: Routes, *, probe_auth: bool) -> None:
-    for handler, paths in (
-        (health, ("/v0/health", "/healthz")),
-        (ready, ("/v0/ready", "/readyz")),
-    ):
-        for path in paths:
-            methods = {"GET": Endpoint(handler)}
-            probe = Resource(methods, open=not probe_auth, always=True, is_probe=True)
-            routes.add(path, probe)
-    routes.add("/v0/metrics", Resource({"GET": Endpoint(metrics, Scope.READ)}, always=True))
-    routes.add("/v0/openapi.json", Resource({"GET": Endpoint(openapi)}, open=True, always=True))
+HANDLERS: dict[str, Handler] = {
+    "health": health,
+    "healthz": health,
+    "ready": ready,
+    "readyz": ready,
+    "metrics": metrics,
+    "openapi": openapi,
+}

@@ -6,10 +6,9 @@ from functools import partial
 
 from topics.engine.leasing import Presence
 from topics.errors import InvalidRequest
-from topics.http.auth import Scope
 from topics.http.call import Call
 from topics.http.queue_turns import QueueTurns, answer_claim, queues_of
-from topics.http.routing import Endpoint, Resource, Routes
+from topics.http.routing import Handler
 from topics.values import Extended, Redriven
 from topics.wire import requests, responses, shapes
 
@@ -97,14 +96,13 @@ def redrive(call: Call) -> None:
     call.run(queues_of(call).redrive(name, source=source, most=sent.max), answer)
 
 
-def register(routes: Routes) -> None:
-    both, together = Scope.READ | Scope.WRITE, QueueTurns()
-    for action, scope, handler in (
-        ("claim", both, partial(claim, together)),
-        ("ack", Scope.WRITE, partial(ack, together)),
-        ("nack", Scope.WRITE, nack),
-        ("extend", Scope.WRITE, extend),
-        ("redrive", Scope.WRITE | Scope.DELETE, redrive),
-    ):
-        resource = Resource({"POST": Endpoint(handler, scope)}, named=True, other_scope=Scope.WRITE)
-        routes.add(f"/v0/topics/*/{action}", resource)
+def handlers() -> dict[str, Handler]:
+    """The calls on jobs; claims and acks that arrive together share their work."""
+    together = QueueTurns()
+    return {
+        "claimJobs": partial(claim, together),
+        "ackJobs": partial(ack, together),
+        "nackJobs": nack,
+        "extendJobs": extend,
+        "redriveJobs": redrive,
+    }

@@ -18,7 +18,7 @@ from topics.http.auth import Scope
 from topics.http.call import Call
 from topics.http.known_pages import KnownPage
 from topics.http.messages import Spliced
-from topics.http.routing import Endpoint, Resource, Routes
+from topics.http.routing import Handler
 from topics.http.write_turns import Writer, WriteTurns, answer_write, append_sent
 from topics.storage.frame_prepared import PreparedAppend
 from topics.values import Ack, DeleteResult, Page
@@ -229,15 +229,10 @@ def delete(call: Call) -> None:
     )
 
 
-def writing() -> Endpoint:
-    """Appends records; shares the path of the topic itself."""
-    return Endpoint(partial(write, WriteTurns()), Scope.WRITE, max_body_bytes=None)
-
-
-def register(routes: Routes) -> None:
-    for path, scope, handler in (
-        ("/v0/topics/*/diff", Scope.READ, diff),
-        ("/v0/topics/*/delete", Scope.DELETE, delete),
-    ):
-        resource = Resource({"POST": Endpoint(handler, scope)}, named=True, other_scope=Scope.WRITE)
-        routes.add(path, resource)
+def handlers() -> dict[str, Handler]:
+    """The calls on records; writes that arrive together share their work."""
+    return {
+        "appendRecords": partial(write, WriteTurns()),
+        "readAfterCursor": diff,
+        "deleteRecords": delete,
+    }

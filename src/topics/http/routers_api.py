@@ -7,10 +7,10 @@ from topics.core.routers import Router
 from topics.engine.effects import Op
 from topics.engine.routing import RouterSpec
 from topics.errors import RouterCycle, TopicExistsIncompatible, TopicsError
-from topics.http.auth import Principal, Scope
+from topics.http.auth import Principal
 from topics.http.call import Call
 from topics.http.records_api import match_of
-from topics.http.routing import Endpoint, Resource, Routes
+from topics.http.routing import Handler
 from topics.http.topics_api import page_size
 from topics.wire import requests, responses
 from topics.wire.cursors import list_cursor, parse_list_cursor
@@ -141,17 +141,9 @@ def _triple(match: Match | None) -> Triple | None:
     return ("tag", "Glob", match.value + "*") if match.is_prefix else ("tag", "Eq", match.value)
 
 
-def register(routes: Routes) -> None:
-    routes.add("/v0/routers", Resource({"GET": Endpoint(listing, Scope.READ)}))
-    routes.add(
-        "/v0/routers/*",
-        Resource(
-            {
-                "PUT": Endpoint(put, Scope.ADMIN),
-                "GET": Endpoint(get, Scope.READ),
-                "DELETE": Endpoint(drop, Scope.DELETE),
-            },
-            named=True,
-            other_scope=Scope.ADMIN,
-        ),
-    )
+HANDLERS: dict[str, Handler] = {
+    "listRouters": listing,
+    "putRouter": put,
+    "getRouter": get,
+    "dropRouter": drop,
+}

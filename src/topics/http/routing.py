@@ -1,25 +1,26 @@
 """Which path and method reach which handler, and what they need of a key.
 
-Topic and router names are the second variable kind of check: their prefix is judged here, on the
-decoded path. Names inside bodies are the handlers' business.
+The table in `wire.endpoints` says all of it but the handlers, which come by the names of that
+table. The prefix of a topic or router name in a path is judged here, on the decoded path. Names
+inside bodies are the handlers' business.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from topics.http.auth import NO_SCOPE, Principal, Scope
+from topics.http.auth import NO_SCOPE, Principal, Scope, scope_of
 from topics.http.call import Call
 from topics.http.service import Service
 from topics.http.target import segments_of
+from topics.wire.endpoint_parts import LITTLE_BYTES
+from topics.wire.endpoints import ENDPOINTS, OTHER_METHODS
 
 Handler = Callable[[Call], None]
-
-LITTLE_BYTES = 1 << 20
-"""Enough for every call but writes and long lists; a longer body is refused before it is read."""
-LISTS_BYTES = 8 << 20
-"""Enough for the longest lists that a call may name."""
+Admit = Callable[[Service, Principal, tuple[str, ...]], None]
+"""What else is judged before the body is read, by the variable parts of the path."""
 
 RECENT_PATHS = 4096
 RECENT_BYTES = 512
@@ -27,7 +28,7 @@ RECENT_BYTES = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class Route:
     """One method of one path."""
 
     handler: Handler
@@ -38,15 +39,14 @@ class Endpoint:
     """The handler judges the key itself; a missing one is not refused before."""
     max_body_bytes: int | None = LITTLE_BYTES
     """Of a body, where less is needed than the server takes; None is as much as that."""
-    admit: Callable[[Service, Principal, tuple[str, ...]], None] | None = None
-    """What else is judged before the body is read, by the variable parts of the path."""
+    admit: Admit | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Resource:
     """One path. `named` says whether its first variable part is a topic or router name."""
 
-    methods: Mapping[str, Endpoint]
+    methods: Mapping[str, Route]
     named: bool = False
     other_scope: Scope = NO_SCOPE
     """What a method that does not exist here would have needed: it is refused for that first."""
@@ -98,6 +98,39 @@ class Routes:
         return None
 
 
+def routes_of(
+    handlers: Mapping[str, Handler], admits: Mapping[str, Admit], *, probe_auth: bool
+) -> Routes:
+    """The routes of the table, with the handlers by the names of their endpoints."""
+    methods: dict[str, dict[str, Route]] = {}
+    resources: dict[str, Resource] = {}
+    for endpoint in ENDPOINTS:
+        path = endpoint.path
+        methods.setdefault(path, {})[endpoint.method] = Route(
+            handlers[endpoint.name],
+            scope_of(endpoint.scopes or ()),
+            takes_stream_token=endpoint.stream_token,
+            own_auth=endpoint.own_auth,
+            max_body_bytes=endpoint.max_body_bytes,
+            admit=admits.get(endpoint.name),
+        )
+        resources[path] = Resource(
+            methods[path],
+            named="{topic}" in path or "{router}" in path,
+            other_scope=scope_of(
+                [scope for begin, scope in OTHER_METHODS if path.startswith(begin)]
+            ),
+            open=endpoint.scopes is None and not (endpoint.is_probe and probe_auth),
+            always=endpoint.is_always,
+            is_probe=endpoint.is_probe,
+        )
+    routes = Routes()
+    for path, resource in resources.items():
+        routes.add(_VARIABLE.sub("*", path), resource)
+    return routes
+
+
+_VARIABLE = re.compile(r"\{[a-z]+\}")
 _SHAPES: dict[int, tuple[tuple[tuple[int, ...], frozenset[int]], ...]] = {
     3: (((2,), frozenset({2})),),
     4: (((2,), frozenset({2})),),

@@ -14,12 +14,12 @@ from topics.engine.effects import Io, Op
 from topics.engine.stage_apps import Caller
 from topics.engine.stage_rows import STEP_ROWS, StageRows
 from topics.errors import UnsupportedMediaType
-from topics.http.auth import Principal, Scope
+from topics.http.auth import Principal
 from topics.http.budget import Charge
 from topics.http.call import Call
 from topics.http.pages_api import ARROW_STREAM
 from topics.http.records_api import batch_of
-from topics.http.routing import LISTS_BYTES, Endpoint, Resource, Routes
+from topics.http.routing import Admit, Handler
 from topics.http.service import Service
 from topics.values import Staged
 from topics.wire import requests, responses
@@ -113,10 +113,5 @@ def admit(service: Service, principal: Principal, names: tuple[str, ...]) -> Non
     service.ready_engine.staging.check_app(names[0], caller_of(service, principal))
 
 
-def register(routes: Routes) -> None:
-    for path, handler, most in (
-        ("/v0/stages/*/*/*/*", stage, None),
-        ("/v0/stages/*/*/commit", commit, LISTS_BYTES),
-    ):
-        endpoint = Endpoint(handler, Scope.WRITE, max_body_bytes=most, admit=admit)
-        routes.add(path, Resource({"POST": endpoint}, other_scope=Scope.WRITE))
+HANDLERS: dict[str, Handler] = {"stageRecords": stage, "commitStages": commit}
+ADMITS: dict[str, Admit] = dict.fromkeys(HANDLERS, admit)

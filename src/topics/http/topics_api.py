@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from topics.http.auth import Scope
 from topics.http.call import Call
-from topics.http.routing import Endpoint, Resource, Routes
+from topics.http.routing import Handler
 from topics.values import Config, Created, Dropped, TopicState, TopicSummary
 from topics.wire import requests, responses
 from topics.wire.cursors import list_cursor, parse_list_cursor
@@ -130,27 +129,11 @@ def holes(call: Call) -> None:
     )
 
 
-def register(routes: Routes, write: Endpoint) -> None:
-    """Add these paths; `write` appends records and shares the topic's own path."""
-    routes.add("/v0/topics", Resource({"GET": Endpoint(listing, Scope.READ)}))
-    routes.add(
-        "/v0/topics/*",
-        Resource(
-            {
-                "PUT": Endpoint(configure, Scope.ADMIN),
-                "GET": Endpoint(state, Scope.READ),
-                "DELETE": Endpoint(drop, Scope.DELETE),
-                "POST": write,
-            },
-            named=True,
-            other_scope=Scope.WRITE,
-        ),
-    )
-    for path, method, handler in (
-        ("/v0/topics/*/audit", "GET", audit),
-        ("/v0/topics/*/holes", "POST", holes),
-    ):
-        resource = Resource(
-            {method: Endpoint(handler, Scope.READ)}, named=True, other_scope=Scope.WRITE
-        )
-        routes.add(path, resource)
+HANDLERS: dict[str, Handler] = {
+    "listTopics": listing,
+    "configureTopic": configure,
+    "getTopic": state,
+    "dropTopic": drop,
+    "auditTopic": audit,
+    "listHoles": holes,
+}

@@ -7,11 +7,11 @@ from topics.delivery.pages import Options
 from topics.delivery.sessions import IDLE_TTL_MS, MAX_HEARTBEAT_MS
 from topics.delivery.starting import Started, resolve
 from topics.errors import InvalidRequest, NotAcceptable, NotFound, Unauthorized
-from topics.http.auth import Scope, may_open
+from topics.http.auth import may_open
 from topics.http.call import Call
 from topics.http.messages import Headers
 from topics.http.records_api import match_of
-from topics.http.routing import LISTS_BYTES, Endpoint, Resource, Routes
+from topics.http.routing import Handler
 from topics.wire import requests, responses
 from topics.wire.cursors import parse_stream_id
 from topics.wire.rendering import Include
@@ -105,11 +105,4 @@ def refuse_other_types(call: Call) -> None:
         raise NotAcceptable(accept.decode("latin-1"), offered=EVENT_STREAM.decode())
 
 
-def register(routes: Routes) -> None:
-    routes.add(
-        "/v0/watch", Resource({"POST": Endpoint(create, Scope.READ, max_body_bytes=LISTS_BYTES)})
-    )
-    routes.add(
-        "/v0/watch/*",
-        Resource({"GET": Endpoint(open_stream, takes_stream_token=True, own_auth=True)}),
-    )
+HANDLERS: dict[str, Handler] = {"createWatch": create, "openWatch": open_stream}

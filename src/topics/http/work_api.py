@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from topics.delivery.work_stream import Wants, WorkStream
-from topics.http.auth import Scope
 from topics.http.call import Call
 from topics.http.queue_turns import queues_of
-from topics.http.routing import Endpoint, Resource, Routes
+from topics.http.routing import Handler
 from topics.http.watch_api import EVENT_STREAM, STREAM_HEADERS, refuse_other_types
 from topics.queue.queues import check_node
 
@@ -38,8 +37,4 @@ def open_work(call: Call) -> None:
     opened.start()
 
 
-def register(routes: Routes) -> None:
-    endpoint = Endpoint(open_work, Scope.READ | Scope.WRITE, takes_stream_token=True)
-    routes.add(
-        "/v0/topics/*/work", Resource({"GET": endpoint}, named=True, other_scope=Scope.WRITE)
-    )
+HANDLERS: dict[str, Handler] = {"streamJobs": open_work}

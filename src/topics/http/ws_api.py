@@ -36,7 +36,7 @@ from topics.http.call import Call
 from topics.http.errors import as_told, internal
 from topics.http.messages import Upgrade
 from topics.http.records_api import batch_of
-from topics.http.routing import Endpoint, Resource, Routes
+from topics.http.routing import Handler
 from topics.http.write_turns import append_sent
 from topics.values import Ack
 from topics.wire import requests, responses, ws
@@ -313,5 +313,4 @@ def _spent(ack: Ack, timing: Timing, elapsed_ms: float) -> bytes:
     )
 
 
-def register(routes: Routes) -> None:
-    routes.add("/v0/ws", Resource({"GET": Endpoint(connect)}))
+HANDLERS: dict[str, Handler] = {"openWebSocket": connect}

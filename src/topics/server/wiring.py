@@ -16,22 +16,25 @@ from topics.http import (
     ws_api,
 )
 from topics.http.app import App
-from topics.http.routing import Routes
+from topics.http.routing import routes_of
 from topics.http.service import Service
 
 
 def build_app(service: Service) -> App:
     """The application of one server."""
-    routes = Routes()
-    probes_api.register(routes, probe_auth=service.probe_auth)
-    topics_api.register(routes, records_api.writing())
-    records_api.register(routes)
-    cursors_api.register(routes)
-    pages_api.register(routes)
-    stages_api.register(routes)
-    queues_api.register(routes)
-    work_api.register(routes)
-    routers_api.register(routes)
-    watch_api.register(routes)
-    ws_api.register(routes)
+    modules = (
+        cursors_api,
+        pages_api,
+        probes_api,
+        routers_api,
+        stages_api,
+        topics_api,
+        watch_api,
+        work_api,
+        ws_api,
+    )
+    handlers = records_api.handlers() | queues_api.handlers()
+    for module in modules:
+        handlers |= module.HANDLERS
+    routes = routes_of(handlers, stages_api.ADMITS, probe_auth=service.probe_auth)
     return App(service, routes)

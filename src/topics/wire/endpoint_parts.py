@@ -14,6 +14,11 @@ Method = Literal["GET", "PUT", "POST", "DELETE"]
 Scope = Literal["read", "write", "delete", "admin"]
 Shape = type[msgspec.Struct]
 
+LITTLE_BYTES = 1 << 20
+"""Enough for every call but writes and long lists; a longer body is refused before it is read."""
+LISTS_BYTES = 8 << 20
+"""Enough for the longest lists that a call may name."""
+
 
 class Parameter(msgspec.Struct, frozen=True):
     """A query parameter or a request header."""
@@ -40,7 +45,10 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     `group` is the heading it stands under. `scopes` is what the key must grant; None means no key
     is asked for. With `stream_token` the key may also come in the query, for clients that cannot
-    set headers on a stream.
+    set headers on a stream. With `own_auth` the handler judges the key, and a missing key is not
+    refused before. A body of more than `max_body_bytes` is refused; None is what the server takes.
+    `is_always` calls are answered while the server recovers and drains, too. A probe is answered
+    to everybody, whatever name or page it was asked by: it tells and does nothing.
     """
 
     method: Method
@@ -56,6 +64,10 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     body_required: bool = True
     errors: tuple[str, ...] = ()
     stream_token: bool = False
+    own_auth: bool = False
+    max_body_bytes: int | None = LITTLE_BYTES
+    is_always: bool = False
+    is_probe: bool = False
 
 
 def u64(name: str, description: str, default: int | None = None) -> Parameter:

@@ -1,15 +1,17 @@
 """Every endpoint: its path, who may call it, what goes in and what comes out.
 
-`openapi` writes this table out as a document. Statuses of errors are not repeated here; they
-follow from the codes.
+`http.routing` makes the routes of the server from this table, `openapi` writes it out as a
+document. Statuses of errors are not repeated here; they follow from the codes.
 """
 
 from topics import values
 from topics.wire import requests, shapes
 from topics.wire.endpoint_parts import (
+    LISTS_BYTES,
     Endpoint,
     Parameter,
     Reply,
+    Scope,
     Shape,
     flag,
     header,
@@ -99,6 +101,7 @@ _RECORDS = (
             header("Idempotency-Key", "Used when the body has no idempotency_key."),
         ),
         body=requests.WriteBody,
+        max_body_bytes=None,
         replies=_created_or_not("topic", shapes.WriteAck),
         errors=(
             "batch_too_large",
@@ -307,6 +310,7 @@ _STREAMS = (
         scopes=("read",),
         query=(flag("lenient", "Leave out topics that do not exist.", default=False),),
         body=requests.WatchBody,
+        max_body_bytes=LISTS_BYTES,
         replies={200: Reply("The session and its stream.", shapes.WatchOpened)},
         errors=_ABSENT,
     ),
@@ -326,6 +330,7 @@ _STREAMS = (
         },
         errors=("not_acceptable", "not_found"),
         stream_token=True,
+        own_auth=True,
     ),
     Endpoint(
         method="GET",
@@ -422,6 +427,7 @@ _STAGES = (
         group="stages",
         scopes=("write",),
         body=requests.StageBody,
+        max_body_bytes=None,
         body_media=(ARROW_STREAM,),
         replies={200: Reply("The records are kept.", shapes.Staged)},
         errors=("batch_too_large", "record_too_large", "stale_epoch"),
@@ -434,13 +440,17 @@ _STAGES = (
         group="stages",
         scopes=("write",),
         body=requests.CommitBody,
+        max_body_bytes=LISTS_BYTES,
         replies={200: Reply("The seqs each topic got.", shapes.Committed)},
         errors=("record_too_large", "not_found", "stale_epoch", "topic_full"),
     ),
 )
 
 
-def _probe(path: str, name: str, summary: str, reply: Reply, *errors: str) -> Endpoint:
+def _open(
+    path: str, name: str, summary: str, reply: Reply, *errors: str, is_probe: bool = True
+) -> Endpoint:
+    """What is answered without a key and at any time."""
     return Endpoint(
         method="GET",
         path=path,
@@ -450,6 +460,8 @@ def _probe(path: str, name: str, summary: str, reply: Reply, *errors: str) -> En
         scopes=None,
         replies={200: reply},
         errors=errors,
+        is_always=True,
+        is_probe=is_probe,
     )
 
 
@@ -460,10 +472,10 @@ _KEYED_PROBE = ("unauthorized", "throttled")
 """Where probes are set up to need a key."""
 
 _PROBES = (
-    _probe("/v0/health", "health", "Ask whether the process runs", _HEALTH, *_KEYED_PROBE),
-    _probe("/healthz", "healthz", "The same as /v0/health", _HEALTH, *_KEYED_PROBE),
-    _probe("/v0/ready", "ready", "Ask whether it can serve", _READY, *_UNREADY, *_KEYED_PROBE),
-    _probe("/readyz", "readyz", "The same as /v0/ready", _READY, *_UNREADY, *_KEYED_PROBE),
+    _open("/v0/health", "health", "Ask whether the process runs", _HEALTH, *_KEYED_PROBE),
+    _open("/healthz", "healthz", "The same as /v0/health", _HEALTH, *_KEYED_PROBE),
+    _open("/v0/ready", "ready", "Ask whether it can serve", _READY, *_UNREADY, *_KEYED_PROBE),
+    _open("/readyz", "readyz", "The same as /v0/ready", _READY, *_UNREADY, *_KEYED_PROBE),
     Endpoint(
         method="GET",
         path="/v0/metrics",
@@ -479,12 +491,14 @@ _PROBES = (
                 media=(METRICS_TEXT,),
             )
         },
+        is_always=True,
     ),
-    _probe(
+    _open(
         "/v0/openapi.json",
         "openapi",
         "Read this document",
         Reply("The OpenAPI document.", performance=False, media=("application/json",)),
+        is_probe=False,
     ),
 )
 
@@ -501,3 +515,11 @@ GROUPS = {
 """The headings under which endpoints are listed, in order."""
 
 ENDPOINTS = _TOPICS + _RECORDS + _CURSORS + _ROUTERS + _STREAMS + _QUEUES + _STAGES + _PROBES
+
+OTHER_METHODS: tuple[tuple[str, Scope], ...] = (
+    ("/v0/topics/{topic}", "write"),
+    ("/v0/routers/{router}", "admin"),
+    ("/v0/stages/", "write"),
+)
+"""The scope that a method needs which a path does not have, by the beginning of the path: a key
+without the scope is refused for that first. Elsewhere no scope is needed."""

@@ -18,7 +18,7 @@ from topics.http.app import App
 from topics.http.auth import Keyring, Scope
 from topics.http.messages import Late, Request, Response
 from topics.http.probes_api import described
-from topics.http.routing import Endpoint, Resource, Routes
+from topics.http.routing import Resource, Route, Routes
 from topics.http.service import HttpLimits, Service
 from topics.http.strangers import BURST
 from topics.testing import ManualClock
@@ -47,8 +47,8 @@ def service() -> Service:
 @pytest.fixture
 def app(service: Service) -> App:
     routes = Routes()
-    reading = Endpoint(lambda call: None, Scope.READ)
-    writing = Endpoint(lambda call: None, Scope.WRITE)
+    reading = Route(lambda call: None, Scope.READ)
+    writing = Route(lambda call: None, Scope.WRITE)
     routes.add("/v0/topics/*", Resource({"GET": reading, "POST": writing}, named=True))
     return App(service, routes)
 
