@@ -38,9 +38,11 @@ check: setup ## format, lint, types, imports and the quick tests: about a minute
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/python tools/make_sync.py --check
 	@$(BIN)/python tools/run_tests.py --quick
 
-fmt: setup-dev ## format the code and fix what can be fixed safely
+fmt: setup-dev ## format the code, fix what can be fixed safely, make the blocking client
+	@$(BIN)/python tools/make_sync.py
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 

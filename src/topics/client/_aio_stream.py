@@ -73,7 +73,7 @@ class WsChannel:
         if self._first:
             first, self._first = self._first, []
             return first
-        data = await self._connection.receive_some(_now() + patience)
+        data = await self._connection.receive_some(patience)
         if data is None:
             return None
         if not data:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from topics.events import Event
@@ -67,7 +67,7 @@ class AnyLog(Protocol):
         node: str | Sequence[str] = (),
         match: str | Sequence[str] | None = None,
         wait: float | None = None,
-    ) -> Iterator[Event]: ...
+    ) -> Generator[Event, None, None]: ...
 
     def cursor(self, topic: str, cursor: str) -> CursorState: ...
 

@@ -1,10 +1,12 @@
-"""Live reads of the blocking client: event streams and WebSockets, reconnecting by themselves."""
+"""Live reads of the blocking client: event streams and WebSockets that reconnect."""
+
+# Made from `_aio_stream.py` by tools/make_sync.py: change that, then `make fmt`.
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Literal, Protocol
 
 from topics.client._call import Call
@@ -62,9 +64,9 @@ class WsChannel:
 
     def await_first(self, patience: float) -> None:
         """Until the server has answered the subscription: only then is the stream open."""
-        end = time.monotonic() + patience
+        end = _now() + patience
         while not self._first:
-            frames = self.receive(end - time.monotonic())
+            frames = self.receive(end - _now())
             if frames is None:
                 raise Unreachable(self._connection.url, reason="it took too long", sent=True)
             self._first = frames
@@ -122,23 +124,23 @@ def events(
     transport: Transport,
     run: Callable[[Call[str]], str],
     reason: Reason,
-) -> Iterator[Event]:
+) -> Generator[Event, None, None]:
     """Everything a live read has to say, over as many connections as it takes."""
-    listening = Listening(now=time.monotonic(), wait=wait, heartbeat=heartbeat, url=http.url)
+    listening = Listening(now=_now(), wait=wait, heartbeat=heartbeat, url=http.url)
     was_open, tries = False, 0
     while not following.is_over:
         try:
             with opened(http, following, transport, run) as channel:
                 was_open = True
-                resumed = listening.opened(time.monotonic(), following.places())
+                resumed = listening.opened(_now(), following.places())
                 if resumed is not None:
                     yield resumed
                 yield from following.departed()
                 while not following.is_over:
-                    now = time.monotonic()
-                    if listening.has_waited(now, settled=following.is_settled):
+                    settled = following.is_settled
+                    if listening.has_waited(_now(), settled=settled):
                         return
-                    frames = channel.receive(listening.patience(now, settled=following.is_settled))
+                    frames = channel.receive(listening.patience(_now(), settled=settled))
                     yield from _news(frames, following, listening, channel, reason)
                     http.check_open()
         except (TopicsError, StreamEnded) as error:
@@ -148,7 +150,7 @@ def events(
                 if transport == "sse" or tries > http.retries:
                     raise
             http.forget_idle()  # what cut this connection may have cut the others
-            http.sleep(listening.lost(error, time.monotonic()))
+            http.sleep(listening.lost(error, _now()))
 
 
 def _news(
@@ -158,13 +160,12 @@ def _news(
     channel: Channel,
     reason: Reason,
 ) -> Iterator[Event]:
-    now = time.monotonic()
     if frames is None:
-        listening.check_alive(now)
-        if listening.must_ping(now):
+        listening.check_alive(_now())
+        if listening.must_ping(_now()):
             channel.ask()
         return
-    listening.heard(now, news=bool(frames))
+    listening.heard(_now(), news=bool(frames))
     for frame in frames:
         for event in following.take(frame):
             if isinstance(event, Lost) and is_vague(event):
@@ -173,4 +174,8 @@ def _news(
             else:
                 yield event
     if frames:
-        listening.heard(time.monotonic(), news=True)  # the reader took its time with them
+        listening.heard(_now(), news=True)  # the reader took its time with them
+
+
+def _now() -> float:
+    return time.monotonic()

@@ -71,7 +71,7 @@ class AsyncRemoteLog(AwaitingLog):
         *,
         token: str | None = None,
         timeout: float = 30.0,
-        retries: int = DEFAULT_RETRIES,
+        retries: float = DEFAULT_RETRIES,
         heartbeat: float = 5.0,
         ca_file: str | None = None,
         connections: int = MAX_CONNECTIONS,
@@ -377,6 +377,9 @@ class AsyncRemoteLog(AwaitingLog):
         return await self._run(_calls.put(topic, config))
 
     async def _run(self, call: Call[T]) -> T:
+        return call.read(await self._answer(call), url=self.url)
+
+    async def _answer(self, call: Call[T]) -> bytes:
         answer = await self._http.request(
             call.method,
             call.path,
@@ -387,7 +390,7 @@ class AsyncRemoteLog(AwaitingLog):
             timeout=self._http.timeout + call.longer,
             within=call.within,
         )
-        return call.read(answer.body, url=self.url)
+        return answer.body
 
     async def _reason(self, topic: str, after: int) -> Tombstone | None:
         return (await self.read(topic, after=after, limit=1)).tombstone

@@ -42,7 +42,7 @@ class AsyncHttp:
         *,
         token: str | None = None,
         timeout: float = 30.0,
-        retries: int = DEFAULT_RETRIES,
+        retries: float = DEFAULT_RETRIES,
         ca_file: str | None = None,
         connections: int = MAX_CONNECTIONS,
     ) -> None:
@@ -276,11 +276,11 @@ class AsyncConnection(asyncio.Protocol):
             raise Unreachable(self.url, reason="it closed the connection")
         self._transport.write(data)
 
-    async def receive_some(self, deadline: float) -> bytes | None:
-        """What comes until then: None for nothing, empty at the end."""
+    async def receive_some(self, patience: float) -> bytes | None:
+        """What comes within `patience` seconds: None for nothing, empty at the end."""
         if not self._parts and not self._has_ended:
             self._waiter = self._loop.create_future()
-            timer = self._loop.call_at(deadline, self._wake)
+            timer = self._loop.call_later(patience, self._wake)
             try:
                 await self._waiter
             finally:
@@ -300,7 +300,7 @@ class AsyncConnection(asyncio.Protocol):
 
     async def receive(self, response: Response, deadline: float) -> bool:
         """Read once into a response that is not done; False if nothing came in time."""
-        data = await self.receive_some(deadline)
+        data = await self.receive_some(deadline - self._loop.time())
         if data is None:
             return False
         try:

@@ -11,9 +11,12 @@ What was handed out but not committed comes again after a restart: at least once
 as you can afford to do work twice.
 """
 
+# Made from `aio_consumer.py` by tools/make_sync.py: change that, then `make fmt`.
+
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
 
 from topics.client._position import Start, after_event, first_position
 from topics.client._protocols import AnyLog
@@ -65,22 +68,24 @@ class Consumer(Shown):
     def __iter__(self) -> Iterator[Record | Tombstone]:
         return self.follow()
 
-    def follow(self, *, wait: float | None = None) -> Iterator[Record | Tombstone]:
+    def follow(self, *, wait: float | None = None) -> Generator[Record | Tombstone, None, None]:
         """Records and tombstones from the position on, live, through restarts of the server.
 
         Ends after `wait` seconds without anything new; None waits for ever.
         """
-        for event in self._log.watch(
+        events = self._log.watch(
             {self.topic: self.position},
             limit=self._limit,
             node=self._node,
             match=self._match,
             wait=wait,
-        ):
-            self._position = after_event(event, self._position)
-            item = item_of(event)
-            if item is not None:
-                yield item
+        )
+        with closing(events):
+            for event in events:
+                self._position = after_event(event, self._position)
+                item = item_of(event)
+                if item is not None:
+                    yield item
 
     def read(self, *, limit: int | None = None, wait: float = 0.0) -> Page:
         """One page from the position on; the position moves behind it."""
@@ -111,6 +116,6 @@ class Consumer(Shown):
 
     def _find(self) -> int:
         try:
-            return self._log.cursor(self.topic, self.name).seq
+            return (self._log.cursor(self.topic, self.name)).seq
         except NotFound:
             return first_position(self._start, self._log.state(self.topic, touch=False))

@@ -5,11 +5,13 @@ method says what to do through `_calls`; this shell only sends it. Safe for thre
 forked children and pickles, which connect anew.
 """
 
+# Made from `aio.py` by tools/make_sync.py: change that, then `make fmt`.
+
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import closing
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -175,7 +177,7 @@ class RemoteLog(BlockingLog):
         starts at a time instead. `wait` holds an empty read back for up to that many seconds until
         something is appended.
         """
-        end = time.monotonic() + wait
+        end = _now() + wait
         while True:
             call = _calls.read(
                 topic,
@@ -188,7 +190,7 @@ class RemoteLog(BlockingLog):
                 wait=wait,
             )
             page = self._run(call)
-            wait = end - time.monotonic()
+            wait = end - _now()
             if wait <= 0 or call.longer < _calls.MOST_WAIT_S or not _calls.is_empty(page):
                 return page
 
@@ -202,17 +204,18 @@ class RemoteLog(BlockingLog):
         match: str | Sequence[str] | None = None,
         wait: float | None = None,
         transport: Transport = "sse",
-    ) -> Iterator[Record | Tombstone]:
+    ) -> Generator[Record | Tombstone, None, None]:
         """Records and tombstones from `after` on, live; None begins at the head.
 
         Ends after `wait` seconds without anything new; None waits for ever. A lost connection is
         made again; nothing is skipped and nothing comes twice. `watch` also tells when that was.
         """
         following = self._following({topic: after}, node=node, match=match, limit=limit)
-        for event in self._events(following, wait, transport):
-            item = item_of(event)
-            if item is not None:
-                yield item
+        with closing(self._events(following, wait, transport)) as events:
+            for event in events:
+                item = item_of(event)
+                if item is not None:
+                    yield item
 
     def watch(
         self,
@@ -223,7 +226,7 @@ class RemoteLog(BlockingLog):
         match: str | Sequence[str] | None = None,
         wait: float | None = None,
         transport: Transport = "sse",
-    ) -> Iterator[Event]:
+    ) -> Generator[Event, None, None]:
         """Events of many topics in one stream: `Arrived`, `Lost`, `CaughtUp`, `TopicDropped`.
 
         Name topics to read them from the beginning, or map each to the seq to read after (None:
@@ -231,7 +234,8 @@ class RemoteLog(BlockingLog):
         after `wait` seconds without news.
         """
         following = self._following(starts_of(topics), node=node, match=match, limit=limit)
-        yield from self._events(following, wait, transport)
+        with closing(self._events(following, wait, transport)) as events:
+            yield from events
 
     def delete(
         self,
@@ -368,23 +372,17 @@ class RemoteLog(BlockingLog):
     ) -> None:
         self.close()
 
-    def _now_ms(self) -> int:
-        return int(time.time() * 1000)
-
     def _check(self) -> None:
         self._http.check_open()
 
     def _put(self, topic: str, config: Mapping[str, Any]) -> Created:
         return self._run(_calls.put(topic, config))
 
-    def _undisturbed(self) -> AbstractContextManager[object]:
-        return nullcontext()  # a server knows no lock that a client could take
-
     def _run(self, call: Call[T]) -> T:
         return call.read(self._answer(call), url=self.url)
 
     def _answer(self, call: Call[T]) -> bytes:
-        return self._http.request(
+        answer = self._http.request(
             call.method,
             call.path,
             body=call.body,
@@ -393,7 +391,11 @@ class RemoteLog(BlockingLog):
             idempotent=call.idempotent,
             timeout=self._http.timeout + call.longer,
             within=call.within,
-        ).body
+        )
+        return answer.body
+
+    def _reason(self, topic: str, after: int) -> Tombstone | None:
+        return (self.read(topic, after=after, limit=1)).tombstone
 
     def _all(self, page: Callable[[str | None], Call[Listed[T]]]) -> list[T]:
         found, cursor = self._run(page(None))
@@ -416,7 +418,7 @@ class RemoteLog(BlockingLog):
 
     def _events(
         self, following: Following, wait: float | None, transport: Transport
-    ) -> Iterator[Event]:
+    ) -> Generator[Event, None, None]:
         from topics.client._sync_stream import events  # noqa: PLC0415 - as above
 
         return events(
@@ -426,8 +428,12 @@ class RemoteLog(BlockingLog):
             heartbeat=self._heartbeat,
             transport=transport,
             run=self._run,
-            reason=lambda topic, after: self.read(topic, after=after, limit=1).tombstone,
+            reason=self._reason,
         )
+
+
+def _now() -> float:
+    return time.monotonic()
 
 
 class RemoteQueue(Shown):

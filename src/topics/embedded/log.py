@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -200,7 +200,7 @@ class Log(BlockingLog):
         node: str | Sequence[str] = (),
         match: str | Sequence[str] | None = None,
         wait: float | None = None,
-    ) -> Iterator[Record | Tombstone]:
+    ) -> Generator[Record | Tombstone, None, None]:
         """Records and tombstones from `after` on, live; None begins at the head.
 
         Ends after `wait` seconds without anything new; None waits for ever.
@@ -217,7 +217,7 @@ class Log(BlockingLog):
         node: str | Sequence[str] = (),
         match: str | Sequence[str] | None = None,
         wait: float | None = None,
-    ) -> Iterator[Event]:
+    ) -> Generator[Event, None, None]:
         """Events of many topics in one stream: `Arrived`, `Lost`, `CaughtUp`, `TopicDropped`.
 
         Name topics to read them from the beginning, or map each to the seq to read after (None:

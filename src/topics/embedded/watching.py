@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from topics.errors import InvalidRequest, TopicNotFound
@@ -22,7 +22,7 @@ def follow(
     node: str | Sequence[str],
     match: str | Sequence[str] | None,
     wait: float | None,
-) -> Iterator[Record | Tombstone]:
+) -> Generator[Record | Tombstone, None, None]:
     """See `Log.follow`."""
     for event in events(log, {topic: after}, limit=limit, node=node, match=match, wait=wait):
         item = item_of(event)
@@ -38,7 +38,7 @@ def events(
     node: str | Sequence[str],
     match: str | Sequence[str] | None,
     wait: float | None,
-) -> Iterator[Event]:
+) -> Generator[Event, None, None]:
     """See `Log.watch`. Topics go in the order of their names, each to its head before the next."""
     cursors = _beginnings(log, topics)
     heads: dict[str, int] = {}

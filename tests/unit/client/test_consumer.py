@@ -50,7 +50,7 @@ class Restarted:
     """A log whose server was restarted while somebody watched; for either shell."""
 
     def watch(self, topics: Any, **options: Any) -> Any:  # noqa: ANN401
-        return iter(RESTART)
+        yield from RESTART
 
 
 class AsyncRestarted:
