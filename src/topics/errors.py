@@ -18,6 +18,7 @@
         DirectoryLocked another process has it open
       InvalidSetting    a server setting makes no sense; nothing was started
       Closed  ForkedChild  ReadOnly
+      Interrupted       a signal handler raised in a call, and memory holds half of it
 
 An error carries facts: a stable `code`, a message that says what to do, and `detail`, the
 machine-readable part with exactly the fields the HTTP API documents (None when it has none).
@@ -730,6 +731,28 @@ class ReadOnly(TopicsError):
         super().__init__(f"cannot {action}: the log is open read-only; open it without read_only")
 
 
+class Interrupted(TopicsError):
+    """Something raised in the middle of a call, and the log cannot go on from there."""
+
+    code = "log_interrupted"
+
+    @classmethod
+    def in_memory(cls) -> Self:
+        """A log in memory has nothing to recover from."""
+        return cls(
+            "an earlier call was interrupted while it changed this log, and a log in memory "
+            "cannot be recovered; close it and open another"
+        )
+
+    @classmethod
+    def nested(cls) -> Self:
+        """A signal handler, or a finalizer, ran inside a call and called the same log."""
+        return cls(
+            "another call of this thread is in the middle of changing this log; a signal handler "
+            "or a finalizer cannot call it: note what happened and call the log later"
+        )
+
+
 _BY_CODE: Mapping[str, type[TopicsError]] = {
     cls.code: cls
     for cls in (
@@ -763,6 +786,7 @@ _BY_CODE: Mapping[str, type[TopicsError]] = {
         Closed,
         ForkedChild,
         ReadOnly,
+        Interrupted,
     )
 }
 

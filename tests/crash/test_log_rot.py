@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from functools import partial
 
 import pytest
@@ -41,7 +42,7 @@ def filled(disk: SimDisk) -> Log:
 
 def give_up(point: str) -> None:
     if point == "ckpt.idx":
-        raise OSError("not now")
+        raise OSError(errno.EIO, "not now")
 
 
 def check(shown: Contents, *, beyond: int = 0) -> None:

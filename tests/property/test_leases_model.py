@@ -190,7 +190,7 @@ class LeaseMachine(RuleBasedStateMachine):
 
     @property
     def queues(self) -> Queues:
-        return self.log.queue(QUEUE)._queues
+        return self.log._all_queues()
 
     @rule(
         node=st.sampled_from(NODES),

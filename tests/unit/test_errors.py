@@ -13,6 +13,7 @@ from topics.errors import (
     ForkedChild,
     HeadMismatch,
     Internal,
+    Interrupted,
     InvalidRequest,
     InvalidSetting,
     LogFailed,
@@ -175,6 +176,8 @@ EXAMPLES: list[tuple[TopicsError, str, dict[str, object] | None]] = [
     (Closed(), "closed", None),
     (ForkedChild(), "forked", None),
     (ReadOnly("delete records"), "read_only", None),
+    (Interrupted.in_memory(), "log_interrupted", None),
+    (Interrupted.nested(), "log_interrupted", None),
 ]
 
 

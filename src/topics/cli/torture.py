@@ -1,4 +1,4 @@
-"""`topics torture`: kill real servers under load, and count what is left."""
+"""`topics torture`: kill servers or interrupt an embedded log, and count what is left."""
 
 from __future__ import annotations
 
@@ -51,6 +51,11 @@ class Progress:
 )
 @click.option("--disk-full", is_flag=True, help="On a small tmpfs that runs full (needs root).")
 @click.option("--clock-jumps", is_flag=True, help="With a clock that jumps (needs a C compiler).")
+@click.option(
+    "--interrupts",
+    type=click.IntRange(min=1),
+    help="Interrupt so many calls of an embedded log instead, as Ctrl-C does.",
+)
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def torture(
     *,
@@ -59,6 +64,7 @@ def torture(
     directory: Path | None,
     disk_full: bool,
     clock_jumps: bool,
+    interrupts: int | None,
     as_json: bool,
 ) -> int:
     """Start a real server, load it, kill it, look what is left, and again.
@@ -66,6 +72,9 @@ def torture(
     Every cycle ends with SIGKILL at a random moment, at a crash point inside the server, or while
     it is stopping. The next one begins by comparing the directory with everything that was
     acknowledged. Exits with 1 at the first loss; its seed and its directory are printed and kept.
+
+    With --interrupts no server is started: exceptions come out of the calls of an embedded log at
+    any place, and the log has to show and keep what it acknowledged. Exits with 1 if one did not.
     """
     from topics.torture.run import Failure  # noqa: PLC0415 - `topics --help` answers at once
     from topics.torture.session import hold  # noqa: PLC0415
@@ -74,6 +83,8 @@ def torture(
     chosen = secrets.randbelow(1 << 31) if seed is None else seed
     print(f"seed {chosen}", file=sys.stderr, flush=True)
     progress = Progress()
+    if interrupts is not None:
+        return _interrupt(interrupts, chosen, directory, progress, as_json=as_json)
     try:
         totals = hold(
             cycles=cycles,
@@ -96,6 +107,18 @@ def torture(
     figures = totals.as_json()
     print(json.dumps(figures) if as_json else _table(figures))
     return OK
+
+
+def _interrupt(
+    times: int, seed: int, directory: Path | None, progress: Progress, *, as_json: bool
+) -> int:
+    from topics.torture.interrupts import interrupt  # noqa: PLC0415 - as above
+
+    totals = interrupt(times=times, seed=seed, directory=directory, say=progress.say)
+    progress.end()
+    figures = totals.as_json()
+    print(json.dumps(figures) if as_json else _table(figures))
+    return NO if totals.damaged else OK
 
 
 def _table(figures: dict[str, object]) -> str:

@@ -1,31 +1,24 @@
-"""`Log`: what `topics.open` returns for a directory, or for memory.
-
-One lock guards the engine; calls from several threads take turns. Nothing runs in the background
-unless asked for: work that falls due (retention, checkpoint, tiering) is done in small slices
-inside the calls, or in `maintain`.
-"""
+"""`Log`: what `topics.open` returns for a directory, or for memory. How calls run is in `calls`."""
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 from topics.client._blocking import BlockingLog
 from topics.core.batch import RecordBatch
 from topics.core.facts import Match
-from topics.core.topic import Topic
+from topics.embedded.calls import Calls
 from topics.embedded.drafts import batch_of, stage_rows_of
 from topics.engine.deleting import parse_match
 from topics.engine.drafts import check_batch
-from topics.engine.effects import Op, run
+from topics.engine.effects import Op
 from topics.engine.engine import Engine
 from topics.engine.reading import DEFAULT_BUDGET, DEFAULT_LIMIT, Query
 from topics.engine.routing import RouterSpec
-from topics.errors import Closed, ForkedChild, InvalidRequest, ReadOnly
+from topics.errors import InvalidRequest, ReadOnly
 from topics.topic_settings import U64_MAX, known_settings
 from topics.values import (
     Ack,
@@ -49,47 +42,20 @@ from topics.values import (
 if TYPE_CHECKING:
     from topics.embedded.queues import Queue
     from topics.events import Event
-    from topics.queue import Queues
     from topics.topic_settings import TopicSettings
 
-T = TypeVar("T")
-SLICE_MS = 5
-"""How long work that fell due may hold up the call in which it runs."""
 PLAN_BYTES = 64 << 20
 """How much one range of a plan holds, about, unless told otherwise."""
-UPKEEP_SECONDS = 0.01
-"""How often the background thread looks whether work fell due, if there is one."""
-LOOK_SECONDS = 0.001
-"""How long calls go on without looking whether work fell due: looking costs a tenth of a call."""
-
-_forks = [0]  # how many forks lie between this process and the one that imported us
-os.register_at_fork(after_in_child=lambda: _forks.append(_forks.pop() + 1))
 
 
-class Log(BlockingLog):
+class Log(Calls, BlockingLog):
     """A durable log in this process. Safe for its threads; not for its forked children."""
 
     def __init__(
         self, engine: Engine, *, background: bool = False, path: str | None = None
     ) -> None:
         self._path = path
-        self._engine = engine
-        self._lock = threading.RLock()
-        self._changed = threading.Condition(self._lock)
-        self._waiting = 0
-        self._forks = _forks[0]
-        self._closed = False
-        self._monotonic = engine.kernel.clock.monotonic
-        self._look_at = 0.0
-        engine.kernel.changed = self._wake
-        self._queues: Queues | None = None
-        self._helper: threading.Thread | None = None
-        self._stop = threading.Event()
-        if background:
-            self._helper = threading.Thread(
-                target=self._keep_up, name="topics-maintenance", daemon=True
-            )
-            self._helper.start()
+        super().__init__(engine, background=background)
 
     def _words(self) -> str:
         where = "in memory" if self._path is None else repr(self._path)
@@ -102,23 +68,23 @@ class Log(BlockingLog):
 
     def drop(self, topic: str, *, if_empty: bool = False) -> Dropped:
         """Remove a topic and every router that touches it; `deleted` is False if it was absent."""
-        return self._change(self._engine.drop(topic, if_empty=if_empty))
+        return self._change(lambda engine: engine.drop(topic, if_empty=if_empty))
 
     def state(self, topic: str, *, touch: bool = True) -> TopicState:
         """Head, earliest, count, bytes and configuration of a topic."""
-        return self._run(self._engine.views.state(topic, touch=touch))
+        return self._run(lambda engine: engine.views.state(topic, touch=touch))
 
     def topics(self, *, prefix: str = "") -> list[TopicSummary]:
         """Every topic, sorted by name."""
-        return self._run(self._engine.views.topics(prefix=prefix))
+        return self._run(lambda engine: engine.views.topics(prefix=prefix))
 
     def audit(self, topic: str) -> Audit:
         """The ledger of a topic: where every seq went."""
-        return self._run(self._engine.views.audit(topic))
+        return self._run(lambda engine: engine.views.audit(topic))
 
     def holes(self, topic: str, *, from_seq: int, to_seq: int) -> Holes:
         """The dead seqs of a range, as runs with what removed them first."""
-        return self._run(self._engine.views.holes(topic, from_seq=from_seq, to_seq=to_seq))
+        return self._run(lambda engine: engine.views.holes(topic, from_seq=from_seq, to_seq=to_seq))
 
     # Records
 
@@ -146,14 +112,24 @@ class Log(BlockingLog):
             ack = self._append_at_once(topic, batch)
             if ack is not None:
                 return ack
+        return self._append(
+            topic, batch, idempotency_key, expect_head, create=create, config=config
+        )
+
+    def _append(
+        self,
+        topic: str,
+        batch: RecordBatch,
+        key: str | None,
+        expect_head: int | None,
+        *,
+        create: bool | None,
+        config: Mapping[str, Any] | None,
+    ) -> Ack:
+        fields = None if config is None else known_settings(config)
         return self._change(
-            self._engine.append(
-                topic,
-                batch,
-                key=idempotency_key,
-                expect_head=expect_head,
-                create=create,
-                config=None if config is None else known_settings(config),
+            lambda engine: engine.append(
+                topic, batch, key=key, expect_head=expect_head, create=create, config=fields
             )
         )
 
@@ -183,13 +159,12 @@ class Log(BlockingLog):
         if not 0 <= after <= U64_MAX or limit < 0 or max_bytes < 0:
             raise InvalidRequest(f"after, limit, max_bytes start at 0, after ends at {U64_MAX}")
         query = Query(after, limit, max_bytes, _nodes(node), _selector(match), from_ts)
-        page = self._run(self._engine.read(topic, query))
+        page = self._run(lambda engine: engine.read(topic, query))
         if wait <= 0 or page.records or page.tombstone or not page.caught_up:
             return page
-        with self._lock:
-            if not self._await_append({topic: page.head_seq}, wait):
-                return page
-            return self._run(self._engine.read(topic, query))
+        if not self._await_append({topic: page.head_seq}, wait):
+            return page
+        return self._run(lambda engine: engine.read(topic, query))
 
     def follow(
         self,
@@ -238,14 +213,17 @@ class Log(BlockingLog):
 
         `match` is a tag, or a prefix that ends in `*`. Records appended later are not touched.
         """
-        return self._change(self._engine.delete(topic, before=before_seq, match=_selector(match)))
+        selector = _selector(match)
+        return self._change(lambda engine: engine.delete(topic, before=before_seq, match=selector))
 
     def plan(
         self, topic: str, *, from_seq: int, to_seq: int, target_bytes: int = PLAN_BYTES
     ) -> ReadPlan:
         """Cut a range of seqs, ends included, for parallel readers; no payload is read."""
         return self._run(
-            self._engine.plan(topic, from_seq=from_seq, to_seq=to_seq, target_bytes=target_bytes)
+            lambda engine: engine.plan(
+                topic, from_seq=from_seq, to_seq=to_seq, target_bytes=target_bytes
+            )
         )
 
     # Staged writes
@@ -264,7 +242,8 @@ class Log(BlockingLog):
         A row is a record as `append` takes it, with the name of its `topic`. The same part and
         attempt again replaces what was staged.
         """
-        return self._change(self._engine.stage(app, epoch, part, attempt, stage_rows_of(rows)))
+        staged = stage_rows_of(rows)
+        return self._change(lambda engine: engine.stage(app, epoch, part, attempt, staged))
 
     def commit(self, app: str, epoch: int, parts: Sequence[tuple[int, int]]) -> StageCommit:
         """Append the named `(part, attempt)` stages to all their topics, all visible or none.
@@ -272,25 +251,25 @@ class Log(BlockingLog):
         An epoch that is already committed gives its first answer again, with `deduped`; so after
         any error, or a crash, the same call may simply be repeated.
         """
-        return self._change(self._engine.commit(app, epoch, parts))
+        return self._change(lambda engine: engine.commit(app, epoch, parts))
 
     # Named cursors
 
     def set_cursor(self, topic: str, cursor: str, seq: int) -> CursorState:
         """Leave a consumer's position with the log; it may also move back."""
-        return self._change(self._engine.cursors.put(topic, cursor, seq))[1]
+        return self._change(lambda engine: engine.cursors.put(topic, cursor, seq))[1]
 
     def cursor(self, topic: str, cursor: str) -> CursorState:
         """A consumer's position and how far it is behind."""
-        return self._run(self._engine.cursors.get(topic, cursor))
+        return self._run(lambda engine: engine.cursors.get(topic, cursor))
 
     def cursors(self, topic: str) -> list[CursorState]:
         """Every named cursor of a topic, sorted by name."""
-        return self._run(self._engine.cursors.list(topic))
+        return self._run(lambda engine: engine.cursors.list(topic))
 
     def drop_cursor(self, topic: str, cursor: str) -> bool:
         """Forget a named cursor; False if there was none."""
-        return self._change(self._engine.cursors.drop(topic, cursor))
+        return self._change(lambda engine: engine.cursors.drop(topic, cursor))
 
     # Queues and routers
 
@@ -303,15 +282,6 @@ class Log(BlockingLog):
 
         self._check()
         return Queue(self, topic, node)
-
-    def _all_queues(self) -> Queues:
-        """One for the whole log: it gives out lease ids."""
-        with self._lock:
-            if self._queues is None:
-                from topics.queue import Queues  # noqa: PLC0415 - as above
-
-                self._queues = Queues(self._engine, has_windows=False)
-            return self._queues
 
     def route(
         self,
@@ -342,55 +312,38 @@ class Log(BlockingLog):
             allow_cycle,
             exactly_once,
         )
-        routing = self._engine.routing
-        _, made = self._change(routing.put(router, spec))
-        return routing.state(made)
+        return self._change(lambda engine: _route(engine, router, spec))
 
     def routers(self, *, prefix: str = "") -> list[RouterState]:
         """Every router, sorted by name."""
-        return self._run(self._engine.routing.all(prefix=prefix))
+        return self._run(lambda engine: engine.routing.all(prefix=prefix))
 
     def drop_router(self, router: str) -> bool:
         """Stop a router; what it copied stays. False if there was none."""
-        return self._change(self._engine.routing.drop(router))
+        return self._change(lambda engine: engine.routing.drop(router))
 
     # Upkeep
 
     def sync(self) -> None:
         """Make everything acknowledged so far safe against a power cut."""
-        with self._lock:
-            self._check()
-            self._engine.sync()
+        self._do(Engine.sync)
 
     def maintain(self) -> None:
         """Do now what is due: forward, sync the log's tail, expire, checkpoint, move segments."""
-        with self._lock:
-            self._check()
-            self._engine.forward()
-            self._engine.maintain()
+        self._do(_maintain)
 
     def checkpoint(self) -> None:
         """Write a checkpoint now, so that the next open replays nothing before this moment."""
-        with self._lock:
-            self._check()
-            self._engine.checkpoint()
+        self._do(Engine.checkpoint)
 
     def close(self) -> None:
         """Checkpoint, sync and let go of the directory. A second call does nothing.
 
         A checkpoint that takes longer than `stop_checkpoint_ms` (15 s) is given up: the log has
-        everything, and the next `open` reads it.
+        everything, and the next `open` reads it. A `close` that is interrupted lets go of the
+        directory too, without the checkpoint.
         """
-        self._stop.set()
-        if self._helper is not None and self._helper is not threading.current_thread():
-            self._helper.join()
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-            self._changed.notify_all()
-            if self._forks == _forks[0]:
-                self._engine.close()
+        self._close()
 
     def __enter__(self) -> Self:
         return self
@@ -403,44 +356,13 @@ class Log(BlockingLog):
     ) -> None:
         self.close()
 
-    # Inside
-
-    def _run(self, op: Op[T]) -> T:
-        if self._forks != _forks[0]:
-            raise ForkedChild
-        with self._lock:
-            if self._closed:
-                raise Closed
-            now = self._monotonic()
-            if now < self._look_at:
-                return run(op)
-            self._engine.tick()
-            answer = run(op)
-            self._catch_up(now)
-            return answer
-
-    def _catch_up(self, now: float) -> None:
-        """Do a slice of what is due; the next call goes on with it if something is left."""
-        engine = self._engine
-        engine.forward()
-        if engine.work_is_due:
-            engine.maintain(within_ms=SLICE_MS)
-        self._look_at = 0.0 if engine.work_is_due else now + LOOK_SECONDS
-
-    def _append_at_once(self, topic: str, batch: RecordBatch) -> Ack | None:
-        """The usual write, by the shortest way; None sends it the long way round."""
-        if self._forks != _forks[0] or self._engine.read_only:
-            return None
-        with self._lock:
-            if self._closed or self._monotonic() >= self._look_at:
-                return None
-            return self._engine.append_at_once(topic, batch)
+    # For `BlockingLog`
 
     def _now_ms(self) -> int:
         return self._engine.kernel.clock.now_ms()
 
     def _put(self, topic: str, config: Mapping[str, Any]) -> Created:
-        return self._change(self._engine.put(topic, config))
+        return self._change(lambda engine: engine.put(topic, config))
 
     def _undisturbed(self) -> AbstractContextManager[object]:
         self._check()
@@ -448,43 +370,15 @@ class Log(BlockingLog):
             raise ReadOnly
         return self._lock
 
-    def _change(self, op: Op[T]) -> T:
-        if self._engine.read_only:
-            raise ReadOnly
-        return self._run(op)
 
-    def _check(self) -> None:
-        if self._forks != _forks[0]:
-            raise ForkedChild
-        if self._closed:
-            raise Closed
+def _route(engine: Engine, router: str, spec: RouterSpec) -> Op[RouterState]:
+    _, made = yield from engine.routing.put(router, spec)
+    return engine.routing.state(made)
 
-    def _wake(self, topic: Topic) -> None:
-        if self._waiting:
-            self._changed.notify_all()
 
-    def _await_append(self, heads: Mapping[str, int], wait: float | None) -> bool:
-        """Wait, lock held on entry and exit, until a head has moved; False on time-out."""
-        self._waiting += 1
-        try:
-            return self._changed.wait_for(lambda: self._closed or self._has_moved(heads), wait)
-        finally:
-            self._waiting -= 1
-
-    def _has_moved(self, heads: Mapping[str, int]) -> bool:
-        by_name = self._engine.kernel.catalog.by_name
-        return any(
-            (found := by_name.get(topic)) is None or found.head != head
-            for topic, head in heads.items()
-        )
-
-    def _keep_up(self) -> None:
-        while not self._stop.wait(UPKEEP_SECONDS):
-            with self._lock:
-                if self._closed:
-                    return
-                self._engine.forward()
-                self._engine.maintain(within_ms=SLICE_MS)
+def _maintain(engine: Engine) -> None:
+    engine.forward()
+    engine.maintain()
 
 
 def _selector(match: str | Sequence[str] | None) -> Match | None:

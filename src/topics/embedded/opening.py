@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from topics.embedded.log import Log
 from topics.embedded.view import View
 from topics.engine.clock import Clock, SystemClock
-from topics.engine.engine import memory_engine
+from topics.engine.engine import Engine, memory_engine
 from topics.engine.settings import SETTING_NAMES, EngineKeywords, EngineSettings
 from topics.errors import InvalidRequest
 
@@ -56,10 +56,20 @@ def open_log(
     opening = Opening(chosen, clock)
     if read_only:
         return View(fs, where, opening)
-    log = Log(open_engine(fs, where, opening), background=background, path=where)
-    if chosen.wal_repair is not None:
-        log.checkpoint()  # what was salvaged must not depend on the damaged file again
-    return log
+    engine: Engine | None = None
+    log: Log | None = None
+    try:
+        engine = open_engine(fs, where, opening)
+        log = Log(engine, background=background, path=where)
+        if chosen.wal_repair is not None:
+            log.checkpoint()  # what was salvaged must not depend on the damaged file again
+        return log
+    except BaseException:
+        if log is not None:
+            log._abandon()
+        elif engine is not None:
+            engine.release()
+        raise
 
 
 def settings_of(settings: Mapping[str, Any]) -> EngineSettings:

@@ -11,10 +11,11 @@ late ack of the first worker is then skipped, because its lease id no longer fit
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from topics.client._showing import Shown
+from topics.engine.effects import Op
 from topics.errors import InvalidRequest
 from topics.queue import Jobs as ClaimedJobs
 from topics.queue import Queues
@@ -24,6 +25,7 @@ from topics.wire.letters import error_of
 if TYPE_CHECKING:
     from topics.embedded.log import Log
 
+T = TypeVar("T")
 Jobs: TypeAlias = Iterable[Job | int]
 """Jobs as claimed, which are told by their lease; or seqs, by whatever lease the worker has."""
 
@@ -39,9 +41,8 @@ class Queue(Shown):
     def _words(self) -> str:
         return f"{self.name!r} for worker {self.node!r}"
 
-    @property
-    def _queues(self) -> Queues:
-        return self._log._all_queues()
+    def _change(self, make: Callable[[Queues], Op[T]]) -> T:
+        return self._log._change(lambda engine: make(self._log._all_queues()))
 
     def claim(self, most: int = 1, *, lease_ms: int | None = None) -> Sequence[Job]:
         """Lease up to `most` jobs for this worker; fewer or none is a normal answer.
@@ -50,14 +51,16 @@ class Queue(Shown):
         Never waits: a queue's `claim_jitter_ms` is for workers of a server.
         """
         _check(most=most, lease_ms=lease_ms)
-        op = self._queues.claim(self.name, node=self.node, most=most, lease_ms=lease_ms)
-        return self._log._change(op).jobs
+        return self._change(
+            lambda queues: queues.claim(self.name, node=self.node, most=most, lease_ms=lease_ms)
+        ).jobs
 
     def ack(self, jobs: Jobs) -> Acked:
         """Remove finished jobs for good; those no longer held by this worker are `skipped`."""
         seqs, lease_ids = _named(jobs)
-        op = self._queues.ack(self.name, node=self.node, seqs=seqs, lease_ids=lease_ids)
-        return self._log._change(op)
+        return self._change(
+            lambda queues: queues.ack(self.name, node=self.node, seqs=seqs, lease_ids=lease_ids)
+        )
 
     def nack(
         self, jobs: Jobs, *, delay_ms: int = 0, error: BaseException | str | None = None
@@ -69,33 +72,36 @@ class Queue(Shown):
         _check(delay_ms=delay_ms)
         seqs, lease_ids = _named(jobs)
         told = None if error is None else error_of(error)
-        op = self._queues.nack(
-            self.name,
-            node=self.node,
-            seqs=seqs,
-            lease_ids=lease_ids,
-            delay_ms=delay_ms,
-            error=None if told is None else (told["type"], told["message"]),
+        reason = None if told is None else (told["type"], told["message"])
+        return self._change(
+            lambda queues: queues.nack(
+                self.name,
+                node=self.node,
+                seqs=seqs,
+                lease_ids=lease_ids,
+                delay_ms=delay_ms,
+                error=reason,
+            )
         )
-        return self._log._change(op)
 
     def extend(self, jobs: Jobs, *, lease_ms: int) -> Extended:
         """Hold jobs for `lease_ms` from now on."""
         _check(lease_ms=lease_ms)
         seqs, lease_ids = _named(jobs)
-        op = self._queues.extend(
-            self.name, node=self.node, seqs=seqs, lease_ids=lease_ids, lease_ms=lease_ms
+        return self._change(
+            lambda queues: queues.extend(
+                self.name, node=self.node, seqs=seqs, lease_ids=lease_ids, lease_ms=lease_ms
+            )
         )
-        return self._log._change(op)
 
     def redrive(self, *, source: str | None = None, most: int = 100) -> Redriven:
         """Put dead letters back into the queue, oldest first; `source` is its `dead_letter`."""
         _check(most=most)
-        return self._log._change(self._queues.redrive(self.name, source=source, most=most))
+        return self._change(lambda queues: queues.redrive(self.name, source=source, most=most))
 
     def stats(self) -> QueueCounts:
         """How many jobs are ready, on lease, and moved away as dead letters."""
-        return self._log._run(self._queues.stats(self.name))
+        return self._log._run(lambda engine: self._log._all_queues().stats(self.name))
 
 
 def _named(jobs: Jobs) -> tuple[Sequence[int], Sequence[int | None]]:

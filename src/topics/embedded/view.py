@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Concatenate, ParamSpec, TypeVar
 
 from topics.embedded.log import Log
+from topics.engine.engine import Engine
 from topics.engine.opening import READ_ONLY_TRIES, Opening, open_view
 from topics.errors import Internal
 from topics.storage.fs import Fs
@@ -65,20 +66,27 @@ class View(Log):
 
     def refresh(self) -> None:
         """Look at the files again."""
+        self._refuse_nested()
         with self._lock:
             self._check()
-            fresh = open_view(self._fs, self._where, self._opening)
-            old, self._engine = self._engine, fresh
-            self._queues = None  # they know the old engine
+            old = self._engine
+            self._reopened()
             old.release()
+
+    def _reopened(self) -> Engine:
+        return self._go_on_with(open_view(self._fs, self._where, self._opening))
 
     def _await_append(self, heads: Mapping[str, int], wait: float | None) -> bool:
         end = None if wait is None else time.monotonic() + wait
         while True:
             self.refresh()
-            if self._closed or self._has_moved(heads):
+            if self._has_moved(heads):
                 return True
-            left = POLL_SECONDS if end is None else min(POLL_SECONDS, end - time.monotonic())
-            if left <= 0:
-                return False
-            self._changed.wait(left)
+            look_at = time.monotonic() + POLL_SECONDS
+            if end is not None and look_at > end:
+                look_at = end
+                if look_at <= time.monotonic():
+                    return False
+            self._sleep(look_at)
+            if self._closed:
+                return True

@@ -66,10 +66,9 @@ def events(
                 del cursors[topic]
                 heads.pop(topic, None)
                 yield TopicDropped(topic)
-        with log._lock:
-            log._check()
-            if cursors and not log._await_append(heads, wait):
-                return
+        log._check()
+        if cursors and not log._await_append(heads, wait):
+            return
 
 
 def _beginnings(log: Log, topics: Iterable[str] | Mapping[str, int | None]) -> dict[str, int]:

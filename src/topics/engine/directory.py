@@ -9,6 +9,7 @@ files with records but without FORMAT mean that something else was.
 from __future__ import annotations
 
 import errno
+import gc
 import os
 from contextlib import suppress
 from typing import cast
@@ -37,11 +38,38 @@ _OURS = frozenset(
 
 
 class Directory(msgspec.Struct):
-    """A data directory that was entered. `format` is None for one that is still to be born."""
+    """A data directory. `format` is None for one that is still to be born.
+
+    Whoever enters has it in hand before it is locked, and leaves it after any exception: one that
+    a signal handler raises may come between the lock and the next step.
+    """
 
     path: str
-    format: identity.StoreFormat | None
-    lock: Lock | None
+    format: identity.StoreFormat | None = None
+    lock: Lock | None = None
+
+    def enter(self, fs: Fs, clock: Clock) -> None:
+        """Lock it for writing and find out what it is; `leave` it if this raises."""
+        _refuse_foreign(fs, self.path)
+        try:
+            for created in fs.mkdirs(self.path):
+                # `probe` judges what it means if that cannot be.
+                without_dir_sync(fs).sync_dir(parent_of(created))
+            self._lock(fs, clock)
+        except OSError as error:
+            raise _cannot("enter", self.path, error) from error
+        self.format = _read_format(fs, self.path)
+
+    def _lock(self, fs: Fs, clock: Clock) -> None:
+        self.lock = _take_lock(fs, self.path)
+        owner = identity.LockOwner(
+            os.getpid(), os.uname().nodename, clock.now_ms(), fs.boot_id().hex()
+        )
+        self.lock.replace(identity.encode_lock(owner))
+
+    def look_again(self, fs: Fs) -> None:
+        """What it is now: it may have been born since it was entered."""
+        self.format = _read_format(fs, self.path)
 
     def leave(self) -> None:
         if self.lock is not None:
@@ -51,18 +79,13 @@ class Directory(msgspec.Struct):
 
 def enter(fs: Fs, path: str, clock: Clock) -> Directory:
     """Lock a directory for writing and find out what it is."""
-    _refuse_foreign(fs, path)
+    entered = Directory(path)
     try:
-        for created in fs.mkdirs(path):
-            without_dir_sync(fs).sync_dir(parent_of(created))  # `probe` judges what that means
-        lock = _take_lock(fs, path, clock)
-    except OSError as error:
-        raise _cannot("enter", path, error) from error
-    try:
-        return Directory(path, _read_format(fs, path), lock)
+        entered.enter(fs, clock)
     except BaseException:
-        lock.close()
+        entered.leave()
         raise
+    return entered
 
 
 def look_into(fs: Fs, path: str) -> Directory:
@@ -96,22 +119,32 @@ def _refuse_foreign(fs: Fs, path: str) -> None:
         )
 
 
-def _take_lock(fs: Fs, path: str, clock: Clock) -> Lock:
+def _take_lock(fs: Fs, path: str) -> Lock:
     lock_path = f"{path}/{layout.LOCK}"
     try:
-        lock = fs.lock(lock_path)
+        return fs.lock(lock_path)
     except BlockingIOError as error:
-        owner = None
-        with suppress(OSError, EOFError):
-            owner = identity.decode_lock(read_file(fs, lock_path))
+        owner = _owner(fs, lock_path)
         if owner is None:
             raise DirectoryLocked(lock_path) from error
-        raise DirectoryLocked(
-            lock_path, pid=owner.pid, host=owner.host, since_ms=owner.started_ms
-        ) from error
-    owner = identity.LockOwner(os.getpid(), os.uname().nodename, clock.now_ms(), fs.boot_id().hex())
-    lock.replace(identity.encode_lock(owner))
-    return lock
+        if owner.pid != os.getpid():
+            raise _locked_by(lock_path, owner) from error
+    # A log of this process that nobody closed and nobody has any more lets go when it is collected.
+    gc.collect()
+    try:
+        return fs.lock(lock_path)
+    except BlockingIOError as error:
+        raise _locked_by(lock_path, owner) from error
+
+
+def _owner(fs: Fs, lock_path: str) -> identity.LockOwner | None:
+    with suppress(OSError, EOFError):
+        return identity.decode_lock(read_file(fs, lock_path))
+    return None
+
+
+def _locked_by(lock_path: str, owner: identity.LockOwner) -> DirectoryLocked:
+    return DirectoryLocked(lock_path, pid=owner.pid, host=owner.host, since_ms=owner.started_ms)
 
 
 def _read_format(fs: Fs, path: str) -> identity.StoreFormat | None:

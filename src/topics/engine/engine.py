@@ -6,7 +6,8 @@ from an event loop. The engine itself never blocks and starts no thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Protocol
 
 from topics.core.catalog import Catalog
 from topics.engine.arenas import Arenas
@@ -28,8 +29,30 @@ from topics.engine.staging import Staging
 from topics.engine.upkeep import Upkeep
 from topics.engine.views import Views
 from topics.engine.writing import Appender
+from topics.errors import Interrupted
 from topics.storage.sources import Sources
 from topics.storage.wal.null import NullCommitter
+
+
+class Home(Protocol):
+    """Where an engine keeps what it must not lose."""
+
+    @property
+    def is_spoiled(self) -> bool:
+        """Whether an interrupt was taken for a failure of the log: only a new start helps."""
+        ...
+
+    def abandon(self) -> None:
+        """Let go of the log files and write nothing more; a second call does nothing."""
+        ...
+
+    def reopen(self) -> Engine:
+        """Another engine, with what a recovery finds here; the abandoned one is of no more use."""
+        ...
+
+    def leave(self) -> None:
+        """Let others have the directory; a second call does nothing."""
+        ...
 
 
 class Engine:
@@ -40,7 +63,7 @@ class Engine:
         kernel: Kernel,
         *,
         upkeep: Upkeep | None = None,
-        leave: Callable[[], None] | None = None,
+        home: Home | None = None,
         warnings: Sequence[str] = (),
         read_only: bool = False,
         shelf: Shelf | None = None,
@@ -50,7 +73,7 @@ class Engine:
         self.upkeep = upkeep  # None: nothing to keep up, the engine lives in memory
         self.warnings = list(warnings)  # what recovery noticed and lived with
         self.read_only = read_only
-        self._leave = leave
+        self._home = home  # None: there is no directory, or only to read from
         self.lifecycle = Lifecycle(kernel)
         self._appender = Appender(kernel, self.lifecycle, arenas)
         self._deleter = Deleter(kernel)
@@ -121,12 +144,33 @@ class Engine:
             self.release()
 
     def release(self) -> None:
-        """Close every descriptor without writing anything."""
+        """Close every descriptor without writing anything; a second call does nothing."""
+        self.abandon()
+        if self._home is not None:
+            self._home.leave()
+
+    def abandon(self) -> None:
+        """Close every file and write nothing more, but keep others out of the directory."""
+        if self._home is not None:
+            self._home.abandon()
         self.kernel.sources.close()
         if self.kernel.segments is not None:
             self.kernel.segments.handles.close()
-        if self._leave is not None:
-            self._leave()
+
+    @property
+    def is_spoiled(self) -> bool:
+        """Whether an interrupt was taken for a failure of the log: only a new start helps."""
+        return self._home is not None and self._home.is_spoiled
+
+    def reopened(self) -> Engine:
+        """Another engine with what the directory holds, as after the end of this process.
+
+        For one whose memory cannot be trusted any more. `Interrupted` if it has no directory.
+        """
+        if self._home is None:
+            raise Interrupted.in_memory()
+        self.abandon()
+        return self._home.reopen()
 
 
 def memory_engine(settings: EngineSettings, clock: Clock | None = None) -> Engine:

@@ -137,6 +137,7 @@ class Forwarder:
 
         A pass that fails leaves the cursor where it is: nobody's request fails for a router's sake.
         """
+        self._kernel.door.before_change()
         while (gate := self._busy.get(router.name)) is not None:
             yield gate
         gate = self._busy[router.name] = Gate()

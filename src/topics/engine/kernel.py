@@ -54,7 +54,17 @@ class FactSubmission(Submission):
     """Called once they are applied, or known not to be."""
 
 
+class Door:
+    """What an engine asks, and tells, whoever runs it, besides `Kernel.changed`."""
+
+    def __init__(self) -> None:
+        self.retry_after_ms: Callable[[], int] = _a_second
+        self.before_change: Callable[[], None] = _nothing
+        """Called where an operation that reads finds that it has to change something first."""
+
+
 class Kernel:
+    # Every write reads many of these attributes, and Python 3.11 is quick with at most 29 of them.
     def __init__(
         self,
         *,
@@ -75,7 +85,7 @@ class Kernel:
         self.segments = segments  # None: everything lives in memory
         self.generation = generation
         self.changed: Callable[[Topic], None] = _nobody
-        self.retry_after_ms: Callable[[], int] = _a_second
+        self.door = Door()
         self.pace_ms: Callable[[Topic], float] | None = None  # what a write has to wait at first
         self.must_checkpoint = False
         self.log_is_queued = False  # submissions wait in a bounded queue: ask for room first
@@ -125,7 +135,7 @@ class Kernel:
     def backlog(self) -> Throttled:
         """The refusal of a call that must log while the log cannot keep up."""
         self.refused_for_room += 1
-        return Throttled.backlog(pressure=1.0, retry_after_ms=self.retry_after_ms())
+        return Throttled.backlog(pressure=1.0, retry_after_ms=self.door.retry_after_ms())
 
     def require_room(self, topic_id: int, size: int) -> None:
         """Refuse a call that must log when the queue of its shard is full; nothing is done yet."""
@@ -328,6 +338,7 @@ class Kernel:
         fact = self.due_eviction(topic)
         if fact is None:
             return
+        self.door.before_change()
         if self.is_logged(topic):
             submission = self.submit([fact], topic_id=topic.id, durable=False)
             if not submission.done:
@@ -383,6 +394,10 @@ def _nothing_feeds(topic: Topic) -> Op[None]:
 
 def _a_second() -> int:
     return 1000
+
+
+def _nothing() -> None:
+    """Nobody keeps a note of changes."""
 
 
 def _nobody(topic: Topic) -> None:

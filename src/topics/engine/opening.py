@@ -57,7 +57,13 @@ class Opening(msgspec.Struct, frozen=True):
 
 def open_engine(fs: Fs, path: str, opening: Opening) -> Engine:
     """Recover a directory and start writing to it; `RefusedToOpen` changes nothing."""
-    return open_entered(fs, directory.enter(fs, path, opening.clock), opening)
+    entered = directory.Directory(path)
+    try:
+        entered.enter(fs, opening.clock)
+        return open_entered(fs, entered, opening)
+    except BaseException:
+        entered.leave()
+        raise
 
 
 def open_entered(fs: Fs, entered: directory.Directory, opening: Opening) -> Engine:
@@ -69,6 +75,35 @@ def open_entered(fs: Fs, entered: directory.Directory, opening: Opening) -> Engi
     except BaseException:
         entered.leave()
         raise
+
+
+class _Home:
+    """The directory that an engine lives in, and the log files it writes to."""
+
+    def __init__(
+        self, fs: Fs, entered: directory.Directory, opening: Opening, shards: list[Shard]
+    ) -> None:
+        self._fs = fs
+        self._entered = entered
+        self._opening = opening
+        self._shards = shards
+
+    @property
+    def is_spoiled(self) -> bool:
+        return any(shard.was_interrupted for shard in self._shards)
+
+    def abandon(self) -> None:
+        """Close the log files where they are. The directory stays locked."""
+        for shard in self._shards:
+            shard.release()
+
+    def reopen(self) -> Engine:
+        """Recover the directory once more, without letting anybody else in meanwhile."""
+        self._entered.look_again(self._fs)
+        return _recover(self._fs, self._entered, self._opening)
+
+    def leave(self) -> None:
+        self._entered.leave()
 
 
 def _recover(fs: Fs, entered: directory.Directory, opening: Opening) -> Engine:
@@ -111,15 +146,17 @@ def _begin(fs: Fs, entered: directory.Directory, found: Found, opening: Opening)
         # Not before the store is born: the next try would be another store, and refused there.
         mark_cold_dir(fs, settings.cold_dir, found.format.id_bytes)
     except BaseException as error:
-        _abandon(engine.kernel.committer)
+        _give_up(engine.kernel.committer, engine.abandon)
         if isinstance(error, OSError):
             raise _cannot_open(path, error) from error
         raise
     return engine
 
 
-def _abandon(committer: Committer) -> None:
-    """Stop a log that nobody was given; whether its end is durable interests nobody."""
+def _give_up(committer: Committer, abandon: Callable[[], None]) -> None:
+    """Stop a log that nobody was given. It writes nothing more: whatever raised may have come in
+    the middle of a write, and over that nothing else may be written."""
+    abandon()
     with suppress(Internal):
         committer.close()
 
@@ -162,6 +199,7 @@ def _start(fs: Fs, entered: directory.Directory, found: Found, opening: Opening)
         handles=found.handles,
         monotonic_ns=nanoseconds(clock),
     )
+    home = _Home(fs, entered, opening, opened)
     crashpoint("rec.newgen")
     kernel = Kernel(
         clock=clock,
@@ -179,7 +217,7 @@ def _start(fs: Fs, entered: directory.Directory, found: Found, opening: Opening)
         _log_owed(kernel, found.owed)
         crashpoint("rec.skip")
     except BaseException:
-        _abandon(kernel.committer)
+        _give_up(kernel.committer, home.abandon)
         raise
     newest = _kept(found)
     trimmer = _trimmer(fs, entered.path, found, generation, newest)
@@ -194,7 +232,7 @@ def _start(fs: Fs, entered: directory.Directory, found: Found, opening: Opening)
     engine = Engine(
         kernel,
         upkeep=Upkeep(kernel, checkpointer, shards=shards),
-        leave=entered.leave,
+        home=home,
         warnings=found.warnings,
         shelf=shelf,
     )

@@ -19,6 +19,7 @@ from topics.engine.kernel import Kernel
 from topics.engine.relocation import relocate_old
 from topics.engine.settings import GIB
 from topics.errors import Internal, LogFull
+from topics.storage.interrupts import is_interrupt
 
 _log = logging.getLogger("topics.engine")
 
@@ -86,6 +87,8 @@ class Upkeep:
         try:
             yield from work
         except (OSError, EOFError, MemoryError, Internal) as error:
+            if is_interrupt(error):
+                raise
             self._failed(error)
         self._judge_backlog()
 

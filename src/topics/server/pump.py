@@ -92,7 +92,7 @@ class Pump:
         self._ticked_s = 0.0
         self._stopped = False
         self._kernel.changed = self._changed
-        self._kernel.retry_after_ms = self.retry_after_ms
+        self._kernel.door.retry_after_ms = self.retry_after_ms
         self._changes.withheld = self._withholds
         work.on_wait = self._wake
 

@@ -64,7 +64,7 @@ class Reader:
         return layout.unpack(self.take(layout.size))
 
     def rows(self, layout: struct.Struct, count: int) -> Iterator[tuple[int, ...]]:
-        return layout.iter_unpack(self.take(layout.size * count))
+        return layout.iter_unpack(bytes(self.take(layout.size * count)))  # see `Idx.entries`
 
     def numbers(self, count: int) -> tuple[int, ...]:
         return struct.unpack(f"<{count}Q", self.take(8 * count))

@@ -16,6 +16,7 @@ import fcntl
 import os
 import stat
 import sys
+from collections import deque
 from functools import cache
 from typing import Protocol, TypeAlias
 from uuid import UUID
@@ -216,10 +217,14 @@ def parent_of(path: str) -> str:
 
 
 class RealFile:
-    """A descriptor and nothing more."""
+    """A descriptor and nothing more. It is closed with its last user, should an exception at an
+    unforeseen place have kept everybody from closing it."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
+
+    def __del__(self) -> None:
+        self.close()
 
     def pread(self, size: int, offset: int) -> bytes:
         return os.pread(self._fd, size, offset)
@@ -260,11 +265,29 @@ class RealLock:
     It is released by closing, never by unlocking: a forked child that closes its copy must not
     take the lock away from its parent. A child closes it at once, or the lock would outlive the
     parent for as long as any child does.
+
+    A signal handler may raise between any two calls, and a descriptor that nobody knows of would
+    keep the directory locked until the process ends. So the descriptor has an owner from the
+    beginning, which is the list: `extend` and `map` run without a look at signals.
     """
 
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
+    def __init__(self) -> None:
+        self._fds: list[int] = []
         _locks.add(self)
+
+    def take(self, path: str) -> None:
+        """Open and lock the file; after an exception it is neither."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        try:
+            self._fds.extend(map(os.open, (path,), (flags,), (FILE_MODE,)))
+            fcntl.flock(self._fds[0], fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def _fd(self) -> int:
+        return self._fds[0] if self._fds else _CLOSED_FD
 
     def read(self) -> bytes:
         return os.pread(self._fd, os.fstat(self._fd).st_size, 0)
@@ -274,9 +297,11 @@ class RealLock:
         os.pwrite(self._fd, data, 0)
 
     def close(self) -> None:
-        fd, self._fd = self._fd, _CLOSED_FD
-        if fd != _CLOSED_FD:
-            os.close(fd)
+        # As with `extend`: no look at signals between taking a descriptor out and closing it.
+        deque(map(os.close, map(self._fds.pop, [0] * len(self._fds))), maxlen=0)
+
+    def __del__(self) -> None:
+        self.close()
 
 
 _locks: WeakSet[RealLock] = WeakSet()
@@ -303,11 +328,11 @@ class RealFs:
         truncate: bool = False,
     ) -> RealFile:
         flags = open_flags(write=write, create=create, exclusive=exclusive, truncate=truncate)
-        fd = os.open(path, flags, FILE_MODE)
-        if stat.S_ISDIR(os.fstat(fd).st_mode):
-            os.close(fd)
+        file = RealFile(os.open(path, flags, FILE_MODE))
+        if stat.S_ISDIR(os.fstat(file._fd).st_mode):
+            file.close()
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-        return RealFile(fd)
+        return file
 
     def rename(self, source: str, target: str) -> None:
         os.rename(source, target)
@@ -347,13 +372,9 @@ class RealFs:
             os.close(fd)
 
     def lock(self, path: str) -> RealLock:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(fd)
-            raise
-        return RealLock(fd)
+        lock = RealLock()
+        lock.take(path)
+        return lock
 
     def boot_id(self) -> bytes:
         return _kernel_boot_id()

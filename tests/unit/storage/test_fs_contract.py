@@ -430,7 +430,9 @@ def test_closing_an_inherited_lock_does_not_free_it(tmp_path: Path) -> None:
     path = str(tmp_path / "l")
     held = RealFs().lock(path)
     # A forked child holds a duplicate of the descriptor, which is the same lock.
-    RealLock(os.dup(held._fd)).close()
+    copy = RealLock()
+    copy._fds.append(os.dup(held._fd))
+    copy.close()
     with pytest.raises(BlockingIOError):
         RealFs().lock(path)
     held.close()

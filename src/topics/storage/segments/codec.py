@@ -106,8 +106,12 @@ class Idx:
         return ENTRY.unpack_from(self.raw, i * ENTRY_SIZE)
 
     def entries(self, i: int, j: int) -> Iterator[Entry]:
-        """Entries `i` to `j - 1`."""
-        return ENTRY.iter_unpack(memoryview(self.raw)[i * ENTRY_SIZE : j * ENTRY_SIZE])
+        """Entries `i` to `j - 1`.
+
+        Of a copy: should an interrupt leave the loop over them, the interpreter may crash when it
+        collects such an iterator together with a memoryview that it reads from.
+        """
+        return ENTRY.iter_unpack(self.raw[i * ENTRY_SIZE : j * ENTRY_SIZE])
 
     def offset(self, i: int) -> int:
         value: int = _U32.unpack_from(self.raw, i * ENTRY_SIZE)[0]

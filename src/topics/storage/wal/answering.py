@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 
 from topics.errors import LogFailed
+from topics.storage.interrupts import is_interrupt
 from topics.storage.wal.shard import Shard
 from topics.storage.wal.submission import Submission
 
@@ -32,5 +33,6 @@ def _stop(shard: Shard, submission: Submission, cause: BaseException, reason: st
     error = LogFailed(shard=shard.writer.shard, reason=reason)
     error.__cause__ = cause
     submission.error = error
-    _log.critical("log shard %d: %s", shard.writer.shard, reason, exc_info=cause)
+    if not is_interrupt(cause):  # else whoever interrupted is told by the exception itself
+        _log.critical("log shard %d: %s", shard.writer.shard, reason, exc_info=cause)
     return error

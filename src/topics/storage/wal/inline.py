@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from topics.errors import Internal
 from topics.storage import layout
+from topics.storage.interrupts import is_interrupt
 from topics.storage.wal.answering import stop_interrupted, stop_unpublished
 from topics.storage.wal.shard import Shard, ShardState
 from topics.storage.wal.stats import ShardStats
@@ -39,11 +40,10 @@ class InlineCommitter:
         submission.done = True
         try:
             submission.on_done(submission)
-        except Exception as error:
-            stop_unpublished(shard, submission, error)
         except BaseException as error:
             stop_unpublished(shard, submission, error)
-            raise
+            if is_interrupt(error):
+                raise
 
     def room(self, shard: int, size: int) -> bool:
         """Always: nothing is ever queued."""

@@ -20,6 +20,7 @@ moves the tail first and then looks whether the file is dirty, a sync calls it c
 looks at the tail.
 """
 
+import errno
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,6 +32,7 @@ from topics.storage import layout
 from topics.storage.crashpoints import crashpoint
 from topics.storage.fs import Fs, write_all
 from topics.storage.handles import Handles, is_shortage
+from topics.storage.interrupts import is_interrupt
 from topics.storage.sources import Ring, Sources, WalSource
 from topics.storage.wal import files
 from topics.storage.wal.files import BEACON_SIZE, HEADER_SIZE, Link, Writer
@@ -92,6 +94,8 @@ class Shard:
         self._ring = ring
         self._beacons = files.Beacons(writer.store_mark)
         self._reason = ""
+        self.was_interrupted = False
+        """Whether it failed by an exception from outside, which was taken for the disk's."""
         self._sync_limit_ns = settings.disk_sync_ms * 1_000_000
         self._sync_early_ns = self._sync_limit_ns - self._sync_limit_ns // _EARLY_SHARE
         self._max_unsynced = settings.max_unsynced
@@ -310,7 +314,7 @@ class Shard:
 
     def _put_rest(self, data: bytes | memoryview, start: int, written: int) -> None:
         if written <= 0:
-            raise OSError("write made no progress")
+            raise OSError(errno.EIO, "write made no progress")
         write_all(self._file, memoryview(data)[written:], start + written)
 
     def _beacon(self) -> bytes:
@@ -557,7 +561,9 @@ class Shard:
             _log.warning("%s", refusal)
 
     def _fail(self, reason: str, cause: Exception | None = None) -> NoReturn:
-        if self.state is not ShardState.FAILED:
+        if cause is not None and is_interrupt(cause):
+            self.was_interrupted = True
+        elif self.state is not ShardState.FAILED:
             _log.error("log shard %d failed: %s", self.writer.shard, reason)
         self.state = ShardState.FAILED
         self._reason = reason
@@ -584,8 +590,11 @@ class Shard:
             self._file.close()
 
     def release(self) -> None:
-        """Close the file and write nothing: the run that it was made for did not begin."""
-        self._closed = True
+        """Close the files and write nothing, whatever was under way; a second call does nothing."""
+        if not self._closed:
+            self._closed = True
+            self.abandon("it was given up")
+        self._next.close()
         self._file.close()
 
     def _settle(self) -> None:

@@ -3,6 +3,7 @@
 import errno
 import threading
 from collections.abc import Iterator
+from unittest import mock
 
 import msgspec
 import pytest
@@ -354,6 +355,27 @@ def test_the_first_reason_of_a_failure_is_the_one_that_is_told() -> None:
     log.shard.abandon("first")
     log.shard.abandon("second")
     assert "first" in str(log.append(b"1").error)
+
+
+def test_an_interrupt_that_passes_for_a_failed_sync_is_remembered_and_not_told() -> None:
+    log = Log(SimDisk())
+    with mock.patch.object(log.shard._file, "fdatasync", side_effect=TimeoutError):
+        assert isinstance(log.append(b"1").error, LogFailed)
+    assert log.shard.was_interrupted
+
+
+def test_a_sync_that_fails_behind_another_failure_is_not_told_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fdatasync() -> None:
+        log.shard.abandon("by another thread")
+        raise OSError(errno.EIO, "no")
+
+    log = Log(SimDisk())
+    with mock.patch.object(log.shard._file, "fdatasync", fdatasync):
+        assert isinstance(log.append(b"1").error, LogFailed)
+    assert not log.shard.was_interrupted
+    assert not caplog.records
 
 
 def test_a_current_that_is_gone_does_not_fence_and_is_made_again() -> None:
