@@ -26,7 +26,7 @@ from demo_server import Server, running, say, show  # type: ignore[import-not-fo
 
 from topics import cli
 from topics.spark import java, session
-from topics.spark.quiet import chatter_to, tail
+from topics.spark.jobs.session import chatter_to, tail
 
 T = TypeVar("T")
 ORDERS = 20_000

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pyspark
 
-from topics.spark.starting import prepare
+from topics.spark.setup.session import prepare
 
 PROJECT = Path(__file__).resolve().parent
 SPEC = "spark-pipeline.yml"

@@ -33,28 +33,28 @@ class DefaultSource(DataSource):
         return "topics"
 
     def schema(self) -> str:
-        from topics.spark.schema import DDL
+        from topics.spark.source.schema import DDL
 
         return DDL
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from topics.spark.source import batch_reader
+        from topics.spark.source.reader import batch_reader
 
         return batch_reader(dict(self.options), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        from topics.spark.source import stream_reader
+        from topics.spark.source.reader import stream_reader
 
         return stream_reader(dict(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from topics.spark.sink import batch_writer
+        from topics.spark.sink.writer import batch_writer
 
         return batch_writer(dict(self.options), schema, overwrite)
 
     def streamWriter(  # noqa: N802
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamWriter:
-        from topics.spark.sink import stream_writer
+        from topics.spark.sink.writer import stream_writer
 
         return stream_writer(dict(self.options), schema, overwrite)

@@ -25,7 +25,7 @@ from tests.spark.pages import CLUSTER_PAGE, blocks_of
 from tests.spark.processes import children, command_of
 from tests.spark.servers import lasting_port
 
-from topics.spark.starting import spark_home
+from topics.spark.setup.session import spark_home
 
 WORKERS = 2
 PAGE_PORT = "7077"

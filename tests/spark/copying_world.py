@@ -16,7 +16,7 @@ from tests.spark import copying_driver
 from tests.spark.drivers import Driver, running
 from tests.spark.proxy import Proxy
 
-from topics.spark.lake.arriving import staged_stem
+from topics.spark.lake.parquet import staged_stem
 from topics.spark.lake.place import Place
 
 ROWS = 400

@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from topics.spark.slow_starts import was_too_slow
+from topics.spark.jobs.queries import was_too_slow
 
 STARTS = 10
 _POLL_S = 0.05

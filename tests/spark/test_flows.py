@@ -21,12 +21,12 @@ from tests.spark.conftest import CONF
 
 from topics import cli
 from topics.client.targets import Target
+from topics.spark.errors import FlowFailed, FlowRuns
 from topics.spark.flows import state
-from topics.spark.flows.errors import FlowFailed, FlowRuns
 from topics.spark.flows.file import load
 from topics.spark.flows.progress import Progress
 from topics.spark.flows.running import Outcome, run
-from topics.spark.options import READ_OPTIONS
+from topics.spark.source.options import READ_OPTIONS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,7 +18,7 @@ from topics.client.targets import Target
 from topics.spark.bulk import exporting
 from topics.spark.bulk.exporting import ExportTask, export_topic, plan_export
 from topics.spark.bulk.importing import ImportFailed, ImportTask, InputChanged, import_files
-from topics.spark.sink import BatchWriter
+from topics.spark.sink.writer import BatchWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -19,7 +19,7 @@ from tests.spark.copying_driver import counted, start_copies
 from tests.spark.copying_world import ROWS, World
 from tests.spark.proxy import PATIENCE_S, Held, Matches, Request
 
-from topics.spark.lake.locking import committing
+from topics.spark.lake.place import committing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

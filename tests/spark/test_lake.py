@@ -25,8 +25,8 @@ import topics
 from topics.bench.spark import main as bench
 from topics.cli import _app as cli
 from topics.client.targets import Target
-from topics.spark.lake.arriving import staged_stem
-from topics.spark.lake.errors import ForeignTable, SyncFailed
+from topics.spark.errors import ForeignTable, SyncFailed
+from topics.spark.lake.parquet import staged_stem
 from topics.spark.lake.place import Place
 from topics.spark.lake.syncing import Epoch, Sync, SyncTask
 

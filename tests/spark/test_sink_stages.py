@@ -19,9 +19,9 @@ from topics.client.targets import Target
 from topics.errors import Forbidden, StaleEpoch, Unauthorized, Unreachable
 from topics.spark.bulk.importing import ImportTask, find
 from topics.spark.bulk.inputs import Plan
-from topics.spark.chunks import RowEncoder, chunks
-from topics.spark.sink import batch_writer
-from topics.spark.stages import Stages, WriteRefused
+from topics.spark.sink.chunks import RowEncoder, chunks
+from topics.spark.sink.stages import Stages, WriteRefused
+from topics.spark.sink.writer import batch_writer
 
 PATIENCE_S = 120.0
 _apps = count()

@@ -17,12 +17,13 @@ from tests.unit.spark.source_rows import account, batch, batch_rows, rows, strea
 
 from topics.client.targets import Target
 from topics.errors import TopicNotFound, Unauthorized, Unreachable, Untrusted
-from topics.spark import path_reader, sink_options
-from topics.spark.chunks import RowEncoder, chunks
 from topics.spark.errors import InvalidOption
-from topics.spark.http_reader import ServerLog
-from topics.spark.log import Head
-from topics.spark.stages import Stages
+from topics.spark.sink import options as sink_options
+from topics.spark.sink.chunks import RowEncoder, chunks
+from topics.spark.sink.stages import Stages
+from topics.spark.source import directory
+from topics.spark.source.log import Head
+from topics.spark.source.server import ServerLog
 
 PATIENT = {"retrySeconds": "300"}
 
@@ -32,7 +33,7 @@ def shared(shared_server: ServerProcess) -> Iterator[Server]:
     server = Server(shared_server)
     yield server
     server.close()
-    path_reader._shared.clear()
+    directory._shared.clear()
 
 
 @pytest.fixture

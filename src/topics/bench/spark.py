@@ -127,12 +127,12 @@ def _tuple_source() -> type[Any]:
             return "topics_tuples"
 
         def schema(self) -> str:
-            from topics.spark.schema import DDL  # noqa: PLC0415
+            from topics.spark.source.schema import DDL  # noqa: PLC0415
 
             return DDL
 
         def reader(self, schema: Any) -> Any:  # noqa: ANN401
-            from topics.spark.source import batch_reader  # noqa: PLC0415
+            from topics.spark.source.reader import batch_reader  # noqa: PLC0415
 
             options = dict(self.options)
             return TupleReader(batch_reader(options, schema), options["path"])

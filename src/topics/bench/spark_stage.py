@@ -15,7 +15,7 @@ import topics
 from topics.bench.bench import Bench
 from topics.bench.measure import Sample, rate
 from topics.bench.server_process import KEY, Served, served
-from topics.spark.jobs import job_session
+from topics.spark.jobs.session import job_session
 from topics.values import Record
 
 if TYPE_CHECKING:

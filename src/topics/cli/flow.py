@@ -43,10 +43,10 @@ def run(
     import dataclasses  # noqa: PLC0415
 
     from topics.cli._bulk import existing  # noqa: PLC0415
+    from topics.spark.errors import FlowFailed  # noqa: PLC0415
     from topics.spark.flows import file as flows  # noqa: PLC0415 - help must not wait for Spark
-    from topics.spark.flows.errors import FlowFailed  # noqa: PLC0415
     from topics.spark.flows.running import run as run_flow  # noqa: PLC0415
-    from topics.spark.options import READ_OPTIONS  # noqa: PLC0415
+    from topics.spark.source.options import READ_OPTIONS  # noqa: PLC0415
 
     described = flows.load(file, source_options=READ_OPTIONS)
     target = where.target()

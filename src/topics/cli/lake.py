@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from topics.client.targets import Target
     from topics.spark.lake.origin import Origin
     from topics.spark.lake.place import Place
-    from topics.spark.lake.receipt import Receipt
     from topics.spark.lake.syncing import Epoch
+    from topics.spark.lake.upkeep import Receipt
 
 _table = click.argument("table", metavar="TABLE")
 _QUICKLY_S = 2.0
@@ -29,7 +29,7 @@ _QUICKLY_S = 2.0
 def _interval(_: click.Context, parameter: click.Parameter, text: str) -> str:
     """A time as Spark spells it; one that makes no sense is told before Spark starts."""
     from topics.spark.errors import InvalidOption  # noqa: PLC0415 - help must not wait
-    from topics.spark.times import duration_ms  # noqa: PLC0415
+    from topics.spark.source.options import duration_ms  # noqa: PLC0415
 
     try:
         return f"{duration_ms(parameter.opts[0], text)} milliseconds"
@@ -78,8 +78,8 @@ def sync(
     What the log lost before it could be written lands in TABLE__loss. What is deleted in the topic
     leaves the table. SIGTERM and Ctrl-C let the epoch at hand finish; the next run goes on there.
     """
-    from topics.spark.ending import told_to_stop  # noqa: PLC0415 - help must not wait
-    from topics.spark.jobs import job_session  # noqa: PLC0415
+    from topics.spark.jobs.ending import told_to_stop  # noqa: PLC0415 - help must not wait
+    from topics.spark.jobs.session import job_session  # noqa: PLC0415
     from topics.spark.lake.place import Place  # noqa: PLC0415
     from topics.spark.lake.syncing import Sync, SyncTask  # noqa: PLC0415
 
@@ -124,8 +124,7 @@ def delete(*, table: str, match: str, yes: bool, as_json: bool) -> int:
     `topics lake maintain`, which takes the bytes away and proves it.
     """
     from topics.spark.lake.erasing import erase, matching  # noqa: PLC0415
-    from topics.spark.lake.locking import committing  # noqa: PLC0415
-    from topics.spark.lake.place import Place  # noqa: PLC0415
+    from topics.spark.lake.place import Place, committing  # noqa: PLC0415
     from topics.spark.lake.table import LakeTable  # noqa: PLC0415
 
     place = Place.of(table)
@@ -175,7 +174,7 @@ def maintain(
     """
     from topics.spark.lake import upkeep  # noqa: PLC0415 - help must not wait
     from topics.spark.lake.place import Place  # noqa: PLC0415
-    from topics.spark.lake.receipt import default_path  # noqa: PLC0415
+    from topics.spark.lake.upkeep import default_path  # noqa: PLC0415
 
     place = Place.of(table)
     needles = [] if needle_file is None else upkeep.needles_of(needle_file)

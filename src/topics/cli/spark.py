@@ -30,7 +30,7 @@ def doctor(*, as_json: bool) -> int:
 
     Exits with 1 if a session could not start. Starts nothing itself.
     """
-    from topics.spark.doctor import examine  # noqa: PLC0415 - help must not wait for it
+    from topics.spark.setup.doctor import examine  # noqa: PLC0415 - help must not wait for it
 
     report = examine()
     if as_json:
@@ -64,7 +64,7 @@ def audit(*, directory: str, cold_dir: str | None, master: str, as_json: bool) -
     """
     from topics.cli._bulk import existing, print_audit  # noqa: PLC0415 - help must not wait
     from topics.spark.bulk.auditing import audit as run  # noqa: PLC0415
-    from topics.spark.jobs import job_session  # noqa: PLC0415
+    from topics.spark.jobs.session import job_session  # noqa: PLC0415
 
     where = existing(directory)
     with job_session("audit", master, _say) as session:
@@ -91,7 +91,7 @@ def import_(where: Where, *, source: str, topic: str, name: str, master: str, as
     """
     from topics.cli._bulk import server_of  # noqa: PLC0415 - help must not wait
     from topics.spark.bulk.importing import ImportTask, import_files  # noqa: PLC0415
-    from topics.spark.jobs import job_session  # noqa: PLC0415
+    from topics.spark.jobs.session import job_session  # noqa: PLC0415
 
     target = where.target()
     task = ImportTask(source, topic, server_of(target), name)
@@ -140,7 +140,7 @@ def export(
         format_of,
         plan_export,
     )
-    from topics.spark.jobs import job_session  # noqa: PLC0415
+    from topics.spark.jobs.session import job_session  # noqa: PLC0415
 
     target = where.target()
     if target.path is not None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from topics.errors import TopicsError
+from collections.abc import Sequence
+from difflib import get_close_matches
+from pathlib import Path
+
+from topics.errors import InvalidRequest, NotFound, TopicsError
 
 
 class CannotStartSpark(TopicsError):
@@ -27,3 +31,94 @@ class CoverageBroken(TopicsError):
     """Rows and announced gaps do not account for every seq of a planned range."""
 
     code = "coverage_broken"
+
+
+class InvalidFlow(InvalidRequest):
+    """The file does not describe a flow; nothing was started."""
+
+    @classmethod
+    def unknown_key(
+        cls, key: str, known: Sequence[str], *, file: Path, where: str = ""
+    ) -> InvalidFlow:
+        """A key nobody knows, with the nearest one that exists."""
+        spelled = {name.lower(): name for name in known}
+        near = get_close_matches(key.lower(), list(spelled), n=1)
+        hint = f"did you mean `{spelled[near[0]]}`?" if near else f"known: {', '.join(known)}"
+        return cls(f"{file}: `{key}` is no key{where}; {hint}")
+
+
+class NoSuchFlow(NotFound):
+    """No flow of this name has run here."""
+
+    def __init__(self, name: str, *, known: Sequence[str]) -> None:
+        hint = f"there are: {', '.join(known)}" if known else "none has run here yet"
+        TopicsError.__init__(self, f'flow "{name}" does not exist; {hint}')
+
+
+class FlowRuns(TopicsError):
+    """A flow of this name is running already; two would share one checkpoint."""
+
+    code = "flow_runs"
+
+
+class FlowFailed(TopicsError):
+    """The flow ended with an error; its checkpoint is as the last finished batch left it."""
+
+    code = "flow_failed"
+
+
+class LakeError(TopicsError):
+    """Base of this family."""
+
+    code = "lake"
+
+
+class NoSuchTable(LakeError):
+    """There is no lake table in that place."""
+
+    code = "not_found"
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"there is no lake table at {path}; `topics lake sync TOPIC {path}` makes one"
+        )
+
+
+class TableDamaged(LakeError):
+    """The log of a table cannot be read."""
+
+    code = "table_damaged"
+
+    def __init__(self, path: str, error: Exception) -> None:
+        said = str(error).partition("\n")[0]
+        super().__init__(f"the log of the table {path} cannot be read: {said}")
+
+
+class ForeignTable(LakeError):
+    """The table is not the one that is wanted: another topic's, or none of ours."""
+
+    code = "foreign_table"
+
+
+class RangesDoNotJoin(LakeError):
+    """Rows of an epoch do not begin where the table ends, or leave out seqs without a reason."""
+
+    code = "ranges_do_not_join"
+
+
+class TableBusy(LakeError):
+    """Another process is at work on the table and must not be disturbed."""
+
+    code = "table_busy"
+
+
+class FilesVanished(LakeError):
+    """Files that were written for an epoch are gone before it could be committed."""
+
+    code = "files_vanished"
+
+
+class SyncFailed(LakeError):
+    """The query that fills a table ended with an error; its message says which."""
+
+    code = "sync_failed"

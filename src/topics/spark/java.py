@@ -25,8 +25,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from topics.spark.cache import made_once
 from topics.spark.errors import CannotStartSpark
+from topics.spark.setup.cache import made_once
 
 OLDEST: Final = 17
 REMEDY: Final = (

@@ -16,10 +16,8 @@ from topics.embedded.view import View
 from topics.errors import _BY_CODE, TopicsError, from_wire
 from topics.spark.bulk.exporting import ExportFailed
 from topics.spark.bulk.importing import ImportFailed
-from topics.spark.ending import SparkDied, Stopped
-from topics.spark.errors import InvalidOption
-from topics.spark.flows.errors import FlowFailed
-from topics.spark.lake.errors import SyncFailed
+from topics.spark.errors import FlowFailed, InvalidOption, SyncFailed
+from topics.spark.jobs.ending import SparkDied, Stopped
 
 CODES = {
     USAGE: {"invalid_request", "invalid_setting"},

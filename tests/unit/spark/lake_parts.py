@@ -13,9 +13,9 @@ import pyarrow.dataset as ds
 from topics.client.targets import Target
 from topics.core.runs import RunSet
 from topics.errors import TopicNotFound
-from topics.spark.lake.arriving import Arrived, staged_stem, write_rows
 from topics.spark.lake.epochs import EpochCommit, Landed
 from topics.spark.lake.origin import Origin
+from topics.spark.lake.parquet import Arrived, staged_stem, write_rows
 from topics.spark.lake.place import Place
 from topics.spark.lake.table import LakeTable
 from topics.values import Hole, HoleKind, Holes, TopicState

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
-from topics.spark.schema import DDL
-from topics.spark.source import TopicsReader, TopicsStreamReader, batch_reader, stream_reader
+from topics.spark.source.reader import TopicsReader, TopicsStreamReader, batch_reader, stream_reader
+from topics.spark.source.schema import DDL
 
 Row = dict[str, Any]
 

@@ -8,17 +8,17 @@ import sys
 import numpy as np
 import pyarrow as pa
 
-from topics.spark.arrays import NO_TEXT, always, literal, numbers, repeated, values_of
+from topics.spark.source.arrays import NO_TEXT, always, literal, numbers, repeated, values_of
 
 WORKER = """
 import sys
 import pyarrow as pa
-from topics.spark.arrays import literal, numbers, repeated
-from topics.spark.chunks import RowEncoder, chunks
-from topics.spark.lake.arriving import write_rows
+from topics.spark.source.arrays import literal, numbers, repeated
+from topics.spark.sink.chunks import RowEncoder, chunks
+from topics.spark.lake.parquet import write_rows
 from topics.spark.lake.epochs import EpochCommit
 from topics.spark.lake.place import Place
-from topics.spark.schema import COLUMNS, Projection
+from topics.spark.source.schema import COLUMNS, Projection
 import numpy as np
 
 names = repeated("a", 4)

@@ -10,9 +10,9 @@ from tests.unit.cli.runner import Answer, clean_environment, topics
 
 import topics as library
 from topics.errors import TopicNotFound
-from topics.spark import jobs
 from topics.spark.bulk import inputs
 from topics.spark.flows import running
+from topics.spark.jobs import session as jobs
 from topics.spark.lake.origin import Origin
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from topics.errors import InvalidRequest, NotFound
 from topics.spark.bulk.inputs import Plan, Unit, batches_of, plan
-from topics.spark.chunks import RowEncoder
+from topics.spark.sink.chunks import RowEncoder
 
 
 def records_of(cut: Plan) -> list[dict[str, object]]:

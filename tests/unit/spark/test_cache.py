@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from topics.spark.cache import cache_dir, made_once
 from topics.spark.errors import CannotStartSpark
+from topics.spark.setup.cache import cache_dir, made_once
 
 
 @pytest.fixture

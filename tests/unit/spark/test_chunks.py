@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.spark.chunks import CHUNK_BYTES, Chunk, RowEncoder, chunks
-from topics.spark.encode import Unencodable
+from topics.spark.sink.chunks import CHUNK_BYTES, Chunk, RowEncoder, chunks
+from topics.spark.sink.encode import Unencodable
 
 PARTITION = 3
 TO_ORDERS = RowEncoder(PARTITION, "orders", as_text=False)
@@ -62,7 +62,7 @@ def test_the_column_topic_wins_over_the_option_which_fills_in() -> None:
 
 
 def test_a_chunk_has_no_more_rows_than_a_server_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("topics.spark.chunks.CHUNK_ROWS", 100)
+    monkeypatch.setattr("topics.spark.sink.chunks.CHUNK_ROWS", 100)
     made = list(chunks([batch(data=["1"] * 250)], TO_ORDERS))
     assert max(chunk.rows for chunk in made) <= 100
     assert [row["data"] for chunk in made for row in rows_of(chunk)] == ["1"] * 250

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from topics.spark.coverage import Coverage, Page, Run, check
 from topics.spark.errors import CoverageBroken
+from topics.spark.source.coverage import Coverage, Page, Run, check
 
 
 def page(seqs: list[int], coverage: Coverage) -> Page:

@@ -10,7 +10,8 @@ import pytest
 from tests.unit.spark.test_java import NO_JAVA, install
 
 from topics.cli._app import run
-from topics.spark import doctor, java
+from topics.spark import java
+from topics.spark.setup import doctor
 
 
 def test_a_good_machine_needs_no_remedy(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.spark.encode import Unencodable, checked_json, first_refused, json_of, text_of
+from topics.spark.sink.encode import Unencodable, checked_json, first_refused, json_of, text_of
 
 A_MOMENT = datetime(2026, 2, 3, 4, 5, 6, 7, UTC)
 TOO_DEEP = "[" * 125 + "]" * 125

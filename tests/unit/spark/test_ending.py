@@ -13,10 +13,11 @@ import pytest
 
 import topics
 from topics import cli
-from topics.spark import ending, jobs
-from topics.spark.ending import SparkDied, Stopped, dying_with_spark
 from topics.spark.errors import CannotStartSpark
 from topics.spark.flows import running, state
+from topics.spark.jobs import ending
+from topics.spark.jobs import session as jobs
+from topics.spark.jobs.ending import SparkDied, Stopped, dying_with_spark
 
 
 class Process:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from topics.spark.flows.explaining import explain
+from topics.spark.jobs.queries import explain
 
 IN_A_SOURCE = """\
 [STREAM_FAILED] Query [id = bf60, runId = 9d84] terminated with exception: \

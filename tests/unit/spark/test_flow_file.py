@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from topics.errors import NotFound
-from topics.spark.flows.errors import InvalidFlow
-from topics.spark.flows.file import Flow, Source, ToTable, ToTopic, load
-from topics.spark.flows.reading import Function
+from topics.spark.errors import InvalidFlow
+from topics.spark.flows.file import Flow, Function, Source, ToTable, ToTopic, load
 
 OPTIONS = ("startingOffsets", "endingOffsets", "match", "maxRecordsPerTrigger", "includeDeleted")
 SMALL = "from: orders\nsql: SELECT * FROM orders\nto: {topic: totals}\n"

@@ -9,7 +9,7 @@ import pytest
 
 from topics.spark.flows.progress import Progress, of_batch
 from topics.spark.flows.views import watched
-from topics.spark.log import Head
+from topics.spark.source.log import Head
 
 
 def a_report(**changes: Any) -> dict[str, Any]:  # noqa: ANN401 - as Spark words it

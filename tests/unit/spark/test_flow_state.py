@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from topics.spark.errors import FlowRuns, NoSuchFlow
 from topics.spark.flows import state
-from topics.spark.flows.errors import FlowRuns, NoSuchFlow
 from topics.spark.flows.state import State
 
 Env = dict[str, str]

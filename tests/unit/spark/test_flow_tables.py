@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from topics.spark.flows.errors import FlowFailed
+from topics.spark.errors import FlowFailed
 from topics.spark.flows.tables import (
     TableWriter,
     Written,

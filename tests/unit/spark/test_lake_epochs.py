@@ -18,10 +18,10 @@ from tests.unit.spark.lake_parts import (
     seqs_in,
 )
 
+from topics.spark.errors import FilesVanished, ForeignTable, RangesDoNotJoin
 from topics.spark.lake import epochs
-from topics.spark.lake.errors import FilesVanished, ForeignTable, RangesDoNotJoin
+from topics.spark.lake.erasing import carry_deletes
 from topics.spark.lake.place import Place
-from topics.spark.lake.reconcile import carry_deletes
 from topics.spark.lake.table import LakeTable, deletes_app, position_app
 
 

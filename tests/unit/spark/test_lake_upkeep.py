@@ -29,18 +29,22 @@ from tests.unit.spark.lake_parts import (
 )
 
 from topics.errors import InvalidRequest
+from topics.spark.errors import NoSuchTable, TableBusy
 from topics.spark.lake import erasing
-from topics.spark.lake.erasing import erase, matching, note, noted
-from topics.spark.lake.errors import NoSuchTable, TableBusy
-from topics.spark.lake.leftovers import remove_leftovers
-from topics.spark.lake.locking import committing, syncing
-from topics.spark.lake.place import ERASED, Place
-from topics.spark.lake.receipt import default_path
-from topics.spark.lake.reconcile import carry_deletes
+from topics.spark.lake.erasing import carry_deletes, erase, matching, note, noted
+from topics.spark.lake.place import ERASED, Place, committing, syncing
 from topics.spark.lake.scan import scan
 from topics.spark.lake.seqs import KeySet
 from topics.spark.lake.table import LakeTable, deletes_app
-from topics.spark.lake.upkeep import Maintenance, hours_of, maintain, needles_of, search
+from topics.spark.lake.upkeep import (
+    Maintenance,
+    default_path,
+    hours_of,
+    maintain,
+    needles_of,
+    remove_leftovers,
+    search,
+)
 
 NEEDLE = f"{CUSTOMER}@example.org"
 

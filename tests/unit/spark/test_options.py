@@ -8,8 +8,7 @@ import pytest
 from tests.unit.spark.source_rows import batch, stream
 
 from topics.spark.errors import InvalidOption
-from topics.spark.options import READ_OPTIONS, parse
-from topics.spark.times import duration_ms, moment_ms, size_bytes
+from topics.spark.source.options import READ_OPTIONS, duration_ms, moment_ms, parse, size_bytes
 
 URL = {"url": "http://127.0.0.1:1", "subscribe": "orders"}
 NOW = 1_790_000_000_000

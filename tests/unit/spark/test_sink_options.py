@@ -24,8 +24,7 @@ from pyspark.sql.types import (
 )
 
 from topics.spark.errors import InvalidOption
-from topics.spark.sink_options import WRITE_OPTIONS, SinkOptions, parse
-from topics.spark.sink_schema import check_columns
+from topics.spark.sink.options import WRITE_OPTIONS, SinkOptions, check_columns, parse
 
 URL = {"url": "http://127.0.0.1:1"}
 

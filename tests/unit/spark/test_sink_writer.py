@@ -14,11 +14,11 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from topics.client.targets import Target
 from topics.errors import InvalidRequest, StaleEpoch, TopicsError
-from topics.spark import sink
-from topics.spark.encode import Unencodable
 from topics.spark.errors import InvalidOption
-from topics.spark.sink import BatchWriter, Staged, StreamWriter, batch_writer, stream_writer
-from topics.spark.stages import WriteRefused
+from topics.spark.sink import writer as sink
+from topics.spark.sink.encode import Unencodable
+from topics.spark.sink.stages import WriteRefused
+from topics.spark.sink.writer import BatchWriter, Staged, StreamWriter, batch_writer, stream_writer
 from topics.values import StageCommit
 
 SCHEMA = StructType([StructField("data", StringType())])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topics.spark.slow_starts import again_if_too_slow
+from topics.spark.jobs.queries import again_if_too_slow
 
 TOO_SLOW = RuntimeError("Python worker failed to connect back.\n=== Streaming Query ===")
 NO_COLUMN = RuntimeError("no such column")

@@ -14,11 +14,11 @@ from tests.unit.spark.source_rows import account, batch, batch_rows, rows
 import topics
 from topics.embedded import Log
 from topics.errors import TopicNotFound
-from topics.spark import path_reader
-from topics.spark.coverage import Coverage, Page
 from topics.spark.errors import CoverageBroken, InvalidOption, RecordsLost
-from topics.spark.log import PageQuery
-from topics.spark.ranges import Piece
+from topics.spark.source import directory
+from topics.spark.source.coverage import Coverage, Page
+from topics.spark.source.log import PageQuery
+from topics.spark.source.partitions import Piece
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def fresh_process() -> Iterator[None]:
 
 def forget() -> None:
     """Be an executor that sees the directory for the first time."""
-    path_reader._shared.clear()
+    directory._shared.clear()
 
 
 def append(log: Log, count: int, *, topic: str = "orders", node: str | None = None) -> None:
@@ -233,12 +233,12 @@ def test_what_was_deleted_when_planning_never_comes_back_from_an_older_look(
     append(log, 100)
     log.checkpoint()
     batch_rows(where)  # this executor has looked before the delete
-    looked_before = dict(path_reader._shared)
+    looked_before = dict(directory._shared)
     log.delete("orders", before_seq=41)
     forget()
     reader = batch(where | {"includeDeleted": "true"})
     planned = reader.partitions()
-    path_reader._shared.update(looked_before)
+    directory._shared.update(looked_before)
     assert account(rows(reader, planned), first=1, last=100) == Counter(deleted=40, data=60)
 
 
@@ -286,14 +286,14 @@ def test_a_file_that_stays_away_is_an_error_after_three_looks(
     (piece,) = reader.partitions()
     looks: list[int] = []
 
-    def missing(self: path_reader.DirectoryLog, topic: str, query: PageQuery) -> Page:
+    def missing(self: directory.DirectoryLog, topic: str, query: PageQuery) -> Page:
         looks.append(query.first)
         raise FileNotFoundError("seg-1")
 
-    monkeypatch.setattr(path_reader.DirectoryLog, "_page", missing)
+    monkeypatch.setattr(directory.DirectoryLog, "_page", missing)
     with pytest.raises(FileNotFoundError):
         rows(reader, [piece])
-    assert len(looks) == path_reader.LOOKS
+    assert len(looks) == directory.LOOKS
 
 
 def test_fewer_rows_than_announced_are_never_passed_on(
@@ -302,13 +302,13 @@ def test_fewer_rows_than_announced_are_never_passed_on(
     append(log, 10)
     reader = batch(where)
     (piece,) = reader.partitions()
-    whole = path_reader.DirectoryLog._page
+    whole = directory.DirectoryLog._page
 
-    def short(self: path_reader.DirectoryLog, topic: str, query: PageQuery) -> Page:
+    def short(self: directory.DirectoryLog, topic: str, query: PageQuery) -> Page:
         page = whole(self, topic, query)
         return page._replace(batches=[found.slice(1) for found in page.batches])
 
-    monkeypatch.setattr(path_reader.DirectoryLog, "_page", short)
+    monkeypatch.setattr(directory.DirectoryLog, "_page", short)
     with pytest.raises(CoverageBroken, match="9 rows came where 10 were announced"):
         rows(reader, [piece])
 
@@ -319,15 +319,15 @@ def test_a_topic_that_has_become_shorter_is_lost_from_there(
     append(log, 10)
     reader = batch(where)
     (piece,) = reader.partitions()
-    whole = path_reader.DirectoryLog._page
+    whole = directory.DirectoryLog._page
 
-    def shrunk(self: path_reader.DirectoryLog, topic: str, query: PageQuery) -> Page:
+    def shrunk(self: directory.DirectoryLog, topic: str, query: PageQuery) -> Page:
         if query.first > 4:
             return Page(1, Coverage(query.first, query.first - 1, 0, 0, []), [])
         kept = PageQuery(query.first, 4, query.rows, query.delete_version)
         return whole(self, topic, kept)
 
-    monkeypatch.setattr(path_reader.DirectoryLog, "_page", shrunk)
+    monkeypatch.setattr(directory.DirectoryLog, "_page", shrunk)
     found = rows(reader, [piece])
     assert account(found, first=1, last=10) == Counter(data=4, lost=6)
     assert found[-1]["reason"] == "crash"

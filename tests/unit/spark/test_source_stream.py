@@ -16,9 +16,10 @@ from tests.unit.spark.source_rows import Row, account, rows, stream
 import topics
 from topics.embedded import Log
 from topics.errors import TopicNotFound
-from topics.spark import path_reader, source
 from topics.spark.errors import InvalidOption, RecordsLost
-from topics.spark.source import TopicsStreamReader
+from topics.spark.source import directory
+from topics.spark.source import reader as source
+from topics.spark.source.reader import TopicsStreamReader
 
 ALL = ReadAllAvailable()
 FUTURE = 4_000_000_000_000
@@ -29,7 +30,7 @@ FUTURE = 4_000_000_000_000
 def log(tmp_path: Path) -> Iterator[Log]:
     with topics.open(tmp_path / "data", segment_max_events=50) as opened:
         yield opened
-    path_reader._shared.clear()
+    directory._shared.clear()
 
 
 @pytest.fixture
@@ -278,7 +279,7 @@ def test_few_records_wait_for_more_but_not_for_ever(
     log: Log, where: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [1000.0]
-    monkeypatch.setattr("topics.spark.source.monotonic", lambda: now[0])
+    monkeypatch.setattr("topics.spark.source.reader.monotonic", lambda: now[0])
     append(log, 10)
     limits = {"minRecordsPerTrigger": "20", "maxTriggerDelay": "60s"}
     reader = stream(where | limits)
@@ -409,11 +410,11 @@ def test_an_idle_stream_waits_for_the_log_rather_than_spin(
     waited: list[float] = []
     monkeypatch.setattr(source, "LONG_POLL_S", 1.0)
 
-    def grow(self: path_reader.DirectoryLog, topic: str, head: object, seconds: float) -> None:
+    def grow(self: directory.DirectoryLog, topic: str, head: object, seconds: float) -> None:
         waited.append(seconds)
         append(log, 1)
 
-    monkeypatch.setattr(path_reader.DirectoryLog, "wait", grow)
+    monkeypatch.setattr(directory.DirectoryLog, "wait", grow)
     reader = stream(where)
     start = stored(reader.latestOffset(stored(reader.initialOffset()), ALL))
     assert waited == []  # there was something to read
@@ -423,7 +424,7 @@ def test_an_idle_stream_waits_for_the_log_rather_than_spin(
 
 def test_waiting_ends_as_soon_as_a_record_is_written(log: Log, where: dict[str, object]) -> None:
     append(log, 3)
-    looked = path_reader.DirectoryLog(str(where["path"]))
+    looked = directory.DirectoryLog(str(where["path"]))
     head = looked.head("orders")
     assert head is not None
     append(log, 1)

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from tests.unit.spark.test_java import install
 
-from topics.spark import starting
-from topics.spark.cache import made_once
 from topics.spark.errors import CannotStartSpark
+from topics.spark.setup import session as starting
+from topics.spark.setup.cache import made_once
 
 
 @pytest.fixture

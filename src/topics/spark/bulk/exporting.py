@@ -27,14 +27,12 @@ import pyarrow as pa
 
 from topics.client.targets import Target
 from topics.errors import InvalidRequest, TopicNotFound, TopicsError
-from topics.spark.flows.explaining import explain
-from topics.spark.lake.arriving import rows_and_gaps
-from topics.spark.lake.columns import ROWS
-from topics.spark.lake.parquet import FileWriter, sync_directory
-from topics.spark.log import Where
-from topics.spark.options import DEFAULT_RETRY_S, options_of, parse
-from topics.spark.ranges import Piece, PieceReader, cut
-from topics.spark.schema import COLUMNS, Projection
+from topics.spark.jobs.queries import explain
+from topics.spark.lake.parquet import ROWS, FileWriter, rows_and_gaps, sync_directory
+from topics.spark.source.log import Where
+from topics.spark.source.options import DEFAULT_RETRY_S, options_of, parse
+from topics.spark.source.partitions import Piece, PieceReader, cut
+from topics.spark.source.schema import COLUMNS, Projection
 from topics.wire.rendering import EVERYTHING, Row, render_records
 
 if TYPE_CHECKING:

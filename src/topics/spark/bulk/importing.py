@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, Final
 from topics.client.targets import Target
 from topics.errors import Forbidden, TopicsError
 from topics.spark.bulk.inputs import EPOCH_BYTES, UNIT_BYTES, Plan, Unit, batches_of, plan
-from topics.spark.flows.explaining import explain
-from topics.spark.options import DEFAULT_RETRY_S, options_of
-from topics.spark.sink import BatchWriter, Staged
-from topics.spark.sink_options import parse
-from topics.spark.stages import Stages
+from topics.spark.jobs.queries import explain
+from topics.spark.sink.options import parse
+from topics.spark.sink.stages import Stages
+from topics.spark.sink.writer import BatchWriter, Staged
+from topics.spark.source.options import DEFAULT_RETRY_S, options_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from topics.errors import InvalidRequest, NotFound, TopicsError
-from topics.spark.schema import COLUMNS, DATA
+from topics.spark.source.schema import COLUMNS, DATA
 
 Shape = Literal["records", "rows"]
 """Whether the rows of a file are records already, or payloads."""

@@ -1,10 +1,10 @@
 """Flows: topics in, a transformation in SQL or Python, a topic or a table out.
 
-    file        what a flow is: its file, judged; `reading` gets the mapping out of YAML or Python
+    file        what a flow is: its file, in YAML or Python, read and judged
     state       which flows run on this machine
     views       what SQL sees of a topic, and what becomes of the rows it makes
     tables      how rows become a Delta table, a batch at a time
-    running     a flow from its start to its end; `progress` reports it, `explaining` its failure
+    running     a flow from its start to its end; `progress` reports it
 
 Exactly once is the work of two: the checkpoint knows which batch comes next, and the topic or table
 at the other end knows which one came last.

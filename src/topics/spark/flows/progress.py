@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from topics.spark.flows.views import watched
-from topics.spark.log import Head
+from topics.spark.source.log import Head
 
 FindHead = Callable[[str], Head | None]
 """Tells where a topic ends; None when that cannot be found out."""

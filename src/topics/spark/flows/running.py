@@ -21,20 +21,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from topics.client.targets import Target
 from topics.errors import InvalidRequest, TopicNotFound, TopicsError
-from topics.spark.checkpoints import has_read
-from topics.spark.ending import Stopped, dying_with_spark, stopped_quietly, told_to_stop
+from topics.spark.errors import FlowFailed
 from topics.spark.flows import progress, state
-from topics.spark.flows.errors import FlowFailed
-from topics.spark.flows.explaining import explain
-from topics.spark.flows.file import Flow, Source, ToTable
+from topics.spark.flows.file import Flow, Function, Source, ToTable, load_module
 from topics.spark.flows.progress import Count, FindHead, Progress, nobody_knows
-from topics.spark.flows.reading import Function, load_module
 from topics.spark.flows.views import as_records, create_views, first_line
-from topics.spark.log import Head, TopicLog, Where, live_records
-from topics.spark.options import options_of, parse
-from topics.spark.quiet import chatter_to
-from topics.spark.slow_starts import again_if_too_slow
-from topics.spark.starting import require_pyspark, session
+from topics.spark.jobs.ending import Stopped, dying_with_spark, stopped_quietly, told_to_stop
+from topics.spark.jobs.queries import again_if_too_slow, explain, has_read
+from topics.spark.jobs.session import chatter_to
+from topics.spark.setup.session import require_pyspark, session
+from topics.spark.source.log import Head, TopicLog, Where, live_records
+from topics.spark.source.options import options_of, parse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from topics.spark.flows.errors import FlowRuns, NoSuchFlow
+from topics.spark.errors import FlowRuns, NoSuchFlow
 
 Status = Literal["starting", "running", "stopped", "failed", "lost"]
 """`lost`: the file says it runs, and nobody holds its lock: the process was killed."""

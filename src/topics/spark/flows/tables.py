@@ -29,7 +29,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from topics.spark.flows.errors import FlowFailed
+from topics.spark.errors import FlowFailed
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

@@ -16,7 +16,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from topics.spark.flows.errors import FlowFailed
+from topics.spark.errors import FlowFailed
 from topics.spark.flows.file import Source
 
 if TYPE_CHECKING:

@@ -23,14 +23,11 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from topics.spark.lake.arriving import Arrived, Gap
-from topics.spark.lake.columns import LOSS
-from topics.spark.lake.errors import FilesVanished, RangesDoNotJoin
-from topics.spark.lake.locking import committing
+from topics.spark.errors import FilesVanished, RangesDoNotJoin
+from topics.spark.lake.erasing import Carried, carry_deletes
 from topics.spark.lake.origin import Origin, say_how_far
-from topics.spark.lake.parquet import FileWriter, WrittenFile, remove_files
-from topics.spark.lake.place import Place
-from topics.spark.lake.reconcile import Carried, carry_deletes
+from topics.spark.lake.parquet import LOSS, Arrived, FileWriter, Gap, WrittenFile, remove_files
+from topics.spark.lake.place import Place, committing
 from topics.spark.lake.seqs import KeySet, Run
 from topics.spark.lake.table import TOPIC, Change, LakeTable, attempt, position_app
 

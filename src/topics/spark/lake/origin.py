@@ -7,8 +7,8 @@ from typing import Final
 
 from topics.client.targets import Target
 from topics.errors import InvalidRequest, TopicNotFound, TopicsError
-from topics.spark.log import COUNT_BYTES, whole_plan
-from topics.spark.server import Server
+from topics.spark.source.log import COUNT_BYTES, whole_plan
+from topics.spark.source.server import Server
 from topics.values import Holes, TopicState
 
 RETRY_S: Final = 60.0

@@ -31,12 +31,10 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from topics.spark.errors import InvalidOption
-from topics.spark.lake.arriving import Arrived, staged_stem, write_rows
-from topics.spark.lake.locking import committing
 from topics.spark.lake.origin import RETRY_S, Origin
-from topics.spark.lake.parquet import remove_files
-from topics.spark.lake.place import Place
-from topics.spark.options import Given, check_names
+from topics.spark.lake.parquet import Arrived, remove_files, staged_stem, write_rows
+from topics.spark.lake.place import Place, committing
+from topics.spark.source.options import Given, check_names
 
 FORMAT: Final = "topics_lake"
 COLUMNS: Final = (

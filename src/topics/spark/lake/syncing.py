@@ -17,21 +17,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from topics.client.targets import Target
 from topics.errors import TopicNotFound, TopicsError
-from topics.spark.checkpoints import has_read
-from topics.spark.flows.explaining import explain
+from topics.spark.errors import SyncFailed
 from topics.spark.flows.progress import Count, every_seq, lag_of
+from topics.spark.jobs.queries import again_if_too_slow, explain, has_read
 from topics.spark.lake.epochs import report_position
-from topics.spark.lake.errors import SyncFailed
-from topics.spark.lake.leftovers import remove_before_sync
-from topics.spark.lake.locking import committing, syncing
+from topics.spark.lake.erasing import carry_deletes
 from topics.spark.lake.origin import Origin
-from topics.spark.lake.place import Place
-from topics.spark.lake.reconcile import carry_deletes
+from topics.spark.lake.place import Place, committing, syncing
 from topics.spark.lake.sink import FORMAT, LakeSink
 from topics.spark.lake.table import CHECKPOINT, LakeTable
-from topics.spark.log import Head
-from topics.spark.options import options_of
-from topics.spark.slow_starts import again_if_too_slow
+from topics.spark.lake.upkeep import remove_before_sync
+from topics.spark.source.log import Head
+from topics.spark.source.options import options_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -28,9 +28,8 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Tr
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
-from topics.spark.lake.columns import ROWS
-from topics.spark.lake.errors import ForeignTable, NoSuchTable, TableDamaged
-from topics.spark.lake.parquet import WrittenFile, sync_directory, sync_file
+from topics.spark.errors import ForeignTable, NoSuchTable, TableDamaged
+from topics.spark.lake.parquet import ROWS, WrittenFile, sync_directory, sync_file
 from topics.spark.lake.place import Place
 
 if TYPE_CHECKING:

@@ -3,25 +3,43 @@
 The order matters. Rows that are known to be erased go first, so no later step copies them. Files
 leave the disk after the table has let them go, leftovers after that, the log's history last. Then
 every byte under the table is searched, and the receipt says what was found.
+
+Leftovers are Parquet files that the log does not name: a task that was killed, or that lost to
+another attempt, leaves them behind. They hold rows in clear, so they have to go. A file of an epoch
+that is still being written is no leftover: while a sync runs, files of epochs after its last commit
+stay.
+
+The erasure receipt:
+
+    {"version": 1, "table": ..., "table_version": ..., "topic": ..., "epoch": ...,
+     "seqs": [[from, to], ...], "files_removed": [{"path": ..., "bytes": ...}, ...],
+     "scanned": {"files": ..., "bytes": ..., "decoded_rows": ...}, "found": 0,
+     "kept_elsewhere": [{"what": ..., "where": ..., "why": ...}, ...],
+     "started": ..., "finished": ...}
+
+`epoch` and `seqs` are those of the topic as it is; rows of topics of the same name that were
+dropped before it are under `earlier`, which is there only then. A receipt says in numbers what was
+taken out and never repeats a value of it.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import json
 import os
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Final
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
 
-from topics.errors import InvalidRequest
+from topics.errors import InvalidRequest, TopicsError
 from topics.spark.lake.erasing import erase, noted
-from topics.spark.lake.leftovers import RemovedFile, remove_leftovers
-from topics.spark.lake.locking import committing
 from topics.spark.lake.origin import Origin
-from topics.spark.lake.place import Place
-from topics.spark.lake.receipt import Receipt, kept_elsewhere
+from topics.spark.lake.parquet import sync_directory
+from topics.spark.lake.place import Place, committing, unless_syncing
 from topics.spark.lake.scan import Scanned, scan
+from topics.spark.lake.seqs import KeySet
 from topics.spark.lake.table import CHECKPOINT, ORIGIN, LakeTable
 
 _SPAN: Final = re.compile(r"(\d+)\s*(h|hours?|d|days?)")
@@ -149,3 +167,178 @@ def _clean_log(place: Place, retain_hours: int) -> None:
         table = LakeTable.open(place)
     table.delta.create_checkpoint()
     table.delta.cleanup_metadata()
+
+
+_STAGED: Final = re.compile(r"part-(?P<query>[0-9a-f-]{36})-(?P<epoch>\d+)-\d+-\d+-[0-9a-f]{8}-\d+")
+_SUFFIX: Final = ".parquet"
+
+
+@dataclass(frozen=True)
+class RemovedFile:
+    """A file that is gone, with its size."""
+
+    path: str
+    bytes: int
+
+
+def remove_leftovers(
+    place: Place, *, keep: frozenset[str] = frozenset(), older_than_s: float = 0.0
+) -> list[RemovedFile]:
+    """Remove what no log names; hold the lock. `keep` are names that must stay all the same."""
+    with unless_syncing(place) as nobody_writes:
+        return _remove(place, keep, older_than_s, nobody_writes=nobody_writes)
+
+
+def remove_before_sync(place: Place) -> list[RemovedFile]:
+    """The same for a sync that is about to begin: it knows that no other one runs."""
+    return _remove(place, frozenset(), 0.0, nobody_writes=True)
+
+
+def _remove(
+    place: Place, keep: frozenset[str], older_than_s: float, *, nobody_writes: bool
+) -> list[RemovedFile]:
+    table = LakeTable.open(place)
+    named = {file.name for file in table.files()} | keep
+    before = time.time() - older_than_s
+    found = [
+        name
+        for name in _parquet_files(place)
+        if name not in named
+        and (not older_than_s or os.path.getmtime(place.inside(name)) <= before)
+        and (nobody_writes or _is_settled(name, table))
+    ]
+    return [_unlink(place, name) for name in sorted(found)]
+
+
+def _unlink(place: Place, name: str) -> RemovedFile:
+    path = place.inside(name)
+    size = os.path.getsize(path)
+    os.unlink(path)
+    return RemovedFile(name, size)
+
+
+def _parquet_files(place: Place) -> Iterator[str]:
+    with os.scandir(place.path) as entries:
+        for entry in entries:
+            if entry.name.endswith(_SUFFIX) and entry.is_file(follow_symlinks=False):
+                yield entry.name
+
+
+def _is_settled(name: str, table: LakeTable) -> bool:
+    """Whether the epoch a file was written for is over, as far as its name tells."""
+    staged = _STAGED.match(name)
+    if staged is None:
+        return name.startswith("kept-")  # only made under the lock, which we hold
+    landed = table.transaction(staged["query"])
+    return landed is not None and landed >= int(staged["epoch"])
+
+
+VERSION: Final = 1
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Where something of erased rows may still be, and by which rule it goes."""
+
+    what: str
+    where: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What one maintenance did and found."""
+
+    table: str
+    table_version: int
+    topic: str
+    erased: KeySet
+    files_removed: Sequence[RemovedFile]
+    scanned: Scanned
+    kept_elsewhere: Sequence[Kept]
+    started: dt.datetime
+    finished: dt.datetime
+
+    @property
+    def found(self) -> int:
+        return self.scanned.found
+
+    def to_dict(self) -> dict[str, Any]:
+        epochs = [(epoch, [list(run) for run in runs]) for epoch, runs in self.erased]
+        epoch, seqs = epochs[-1] if epochs else (None, [])
+        shown = {
+            "version": VERSION,
+            "table": self.table,
+            "table_version": self.table_version,
+            "topic": self.topic,
+            "epoch": epoch,
+            "seqs": seqs,
+            "files_removed": [asdict(file) for file in self.files_removed],
+            "scanned": {
+                "files": self.scanned.files,
+                "bytes": self.scanned.bytes,
+                "decoded_rows": self.scanned.decoded_rows,
+            },
+            "found": self.found,
+            "kept_elsewhere": [asdict(kept) for kept in self.kept_elsewhere],
+            "started": _iso(self.started),
+            "finished": _iso(self.finished),
+        }
+        if epochs[:-1]:
+            shown["earlier"] = [{"epoch": e, "seqs": s} for e, s in epochs[:-1]]
+        return shown
+
+    def write(self, path: str) -> None:
+        """Put it on disk for good, in one step."""
+        folder = os.path.dirname(os.path.abspath(path))
+        os.makedirs(folder, exist_ok=True)
+        scratch = f"{path}.{os.getpid()}"
+        with open(scratch, "w", encoding="utf-8") as file:
+            json.dump(self.to_dict(), file, indent=2)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(scratch, path)
+        sync_directory(folder)
+
+
+def default_path(place: Place, started: dt.datetime) -> str:
+    return os.path.join(place.receipts, started.strftime("%Y%m%dT%H%M%S.%fZ.json"))
+
+
+def kept_elsewhere(
+    place: Place, topic: str, *, origin: Origin | None, where: str, checkpoint: str
+) -> list[Kept]:
+    """Every place beyond the table that a reader of the receipt should know of."""
+    kept = [
+        Kept(
+            "log segments",
+            f"topic {topic} of {where}",
+            "a deleted record is marked and no reader gets it any more; its bytes go when every "
+            "record of its segment is dead and the whole segment is dropped; log files and a stage "
+            "that it came through go with the checkpoints before that",
+        ),
+        Kept(
+            "Spark checkpoint",
+            checkpoint,
+            "positions of the sync, no values of records"
+            + ("; searched" if checkpoint.startswith(place.path + os.sep) else "; not searched"),
+        ),
+    ]
+    flows = _flows(origin)
+    named = ", ".join(flows) if flows else f"flows that read topic {topic}"
+    why = "windows, joins and results of a flow hold what it made of records; see its checkpoint"
+    return [*kept, Kept("flow state", named, why)]
+
+
+def _flows(origin: Origin | None) -> list[str]:
+    if origin is None:
+        return []
+    try:
+        return [name for name in origin.cursors() if name.startswith("flow.")]
+    except TopicsError:
+        return []
+
+
+def _iso(stamp: dt.datetime) -> str:
+    return stamp.astimezone(dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -14,8 +14,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from topics.spark.arrays import values_of
 from topics.spark.errors import CoverageBroken
+from topics.spark.source.arrays import values_of
 
 LOSSES: Final = frozenset(("cap", "ttl", "crash", "source_trim"))
 """Kinds of runs that held records once, or should have."""

@@ -30,7 +30,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from topics.errors import InvalidRequest, TopicsError
-from topics.spark.arrays import NO_TEXT, literal, repeated, values_of
+from topics.spark.source.arrays import NO_TEXT, literal, repeated, values_of
 from topics.wire.jsonbytes import compact_all
 
 MAX_DEPTH: Final = 124

@@ -1,20 +1,26 @@
-"""A Spark session for one command: quiet on the terminal, and gone when the command ends."""
+"""A Spark session for one command: quiet on the terminal, and gone when the command ends.
+
+The JVM inherits standard output and error when it is started, and keeps them. Both point to a file
+while it starts; this process has its own back afterwards. What Spark says can be shown when
+something fails, and is in nobody's way when nothing does.
+"""
 
 from __future__ import annotations
 
+import os
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from topics.errors import TopicsError
-from topics.spark.ending import dying_with_spark, stopped_quietly
 from topics.spark.errors import CannotStartSpark
-from topics.spark.flows.explaining import explain
-from topics.spark.quiet import chatter_to, tail
-from topics.spark.starting import require_pyspark, session, worker_sockets
+from topics.spark.jobs.ending import dying_with_spark, stopped_quietly
+from topics.spark.jobs.queries import explain
+from topics.spark.setup.session import require_pyspark, session, worker_sockets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,3 +70,37 @@ def job_session(
             raise CannotStartSpark(f"Spark did not start on {master}: {explain(error)}") from error
         with stopped_quietly(spark):
             yield spark
+
+
+_TAIL_LINES = 30
+
+
+@contextmanager
+def chatter_to(log: Path) -> Iterator[TextIO]:
+    """Processes started in this context write to `log`; gives the real standard error."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    saved = os.dup(1), os.dup(2)
+    target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        os.dup2(target, 1)
+        os.dup2(target, 2)
+        with os.fdopen(os.dup(saved[1]), "w") as terminal:
+            yield terminal
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os.dup2(saved[0], 1)
+        os.dup2(saved[1], 2)
+        for handle in (*saved, target):
+            os.close(handle)
+
+
+def tail(log: Path, lines: int = _TAIL_LINES) -> str:
+    """The end of a log, for whoever has to find out what went wrong."""
+    try:
+        said = log.read_text(errors="replace").splitlines()
+    except FileNotFoundError:
+        return ""
+    return "\n".join(said[-lines:])

@@ -1,4 +1,4 @@
-"""A log behind a server: control in JSON, rows as Arrow.
+"""A log behind a server: the calls of `topics.client`, tried for a set time; rows as Arrow.
 
 A page is taken in whole before any of it is used, so a connection that breaks in the middle costs
 a repeat and nothing else: rows are never seen twice, nor half an account of them.
@@ -6,19 +6,64 @@ a repeat and nothing else: rows are never seen twice, nor half an account of the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 import pyarrow as pa
 
+from topics.client._call import Call
 from topics.client._calls import read_arrow
 from topics.client._linked_calls import set_cursor
+from topics.client._retry import is_passing
+from topics.client.sync import RemoteLog
 from topics.client.targets import Target
-from topics.errors import Internal, NotAcceptable, TopicNotFound
-from topics.spark.coverage import Coverage, Page
-from topics.spark.log import PAGE_BYTES, UNREADABLE_RECORDS, Head, PageQuery, whole_plan
-from topics.spark.server import Server
+from topics.errors import Internal, NotAcceptable, TopicNotFound, TopicsError
+from topics.spark.source.coverage import Coverage, Page
+from topics.spark.source.log import PAGE_BYTES, UNREADABLE_RECORDS, Head, PageQuery, whole_plan
 from topics.values import Holes, ReadPlan
+
+T = TypeVar("T")
+TIMEOUT_S: Final = 120.0
+
+
+class Server(RemoteLog):
+    """The log behind an address.
+
+    A call whose error may pass is tried again for `retry_s` seconds, with the client's pauses.
+    Spark ends a query at the first error, so the tries are bounded by time and not by number: a
+    server may take a minute to restart.
+    """
+
+    def __init__(self, target: Target, *, retry_s: float) -> None:
+        assert target.url is not None
+        super().__init__(
+            target.url,
+            token=target.token,
+            ca_file=target.ca_file,
+            timeout=TIMEOUT_S,
+            retries=math.inf,
+        )
+        self._retry_s = retry_s
+
+    def run(self, call: Call[T], *, timeout_s: float = TIMEOUT_S) -> T:
+        """Run a call; `timeout_s` bounds one try."""
+        return self._run(call._replace(longer=timeout_s - TIMEOUT_S))
+
+    def run_once(self, call: Call[T], *, timeout_s: float) -> T:
+        """Run a call that may fail without harm: there is one try."""
+        return self.run(call._replace(within=0.0), timeout_s=timeout_s)
+
+    def _answer(self, call: Call[T]) -> bytes:
+        within = min(call.within, self._retry_s)
+        try:
+            return super()._answer(call._replace(within=within))
+        except TopicsError as error:
+            if is_passing(error):
+                said = f"{error} (tried for {within:g} s; retrySeconds sets how long)"
+                error.args = (said, *error.args[1:])
+            raise
+
 
 REPORT_S: Final = 10.0
 

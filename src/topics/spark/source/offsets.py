@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from topics.errors import TopicNotFound
-from topics.spark.coverage import DELETES, LOSSES
 from topics.spark.errors import InvalidOption
-from topics.spark.log import Head, TopicLog
-from topics.spark.options import FIRST_SEQ, ReadOptions
-from topics.spark.ranges import MIN_PIECE_BYTES, Piece, Restart, cut
+from topics.spark.source.coverage import DELETES, LOSSES
+from topics.spark.source.log import Head, TopicLog
+from topics.spark.source.options import FIRST_SEQ, ReadOptions
+from topics.spark.source.partitions import MIN_PIECE_BYTES, Piece, Restart, cut
 
 Offsets = Mapping[str, Head]
 Json = dict[str, list[int]]

@@ -16,7 +16,7 @@ from topics.client._call import Call
 from topics.client._linked_calls import commit, stage, stage_arrow
 from topics.client.targets import Target
 from topics.errors import NotFound, PayloadTooLarge, StaleEpoch, Throttled, TopicsError
-from topics.spark.server import Server
+from topics.spark.source.server import Server
 from topics.values import StageCommit, Staged
 
 DROP_TIMEOUT_S: Final = 10.0

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from topics.spark.arrays import numbers, repeated
 from topics.spark.errors import InvalidOption
+from topics.spark.source.arrays import numbers, repeated
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

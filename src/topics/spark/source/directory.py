@@ -28,9 +28,9 @@ from topics.engine.paging import Unchanged
 from topics.engine.reading import Query
 from topics.engine.settings import EngineSettings
 from topics.errors import Internal, InvalidRequest, TopicNotFound
-from topics.spark.coverage import Coverage, Page, Run
 from topics.spark.errors import InvalidOption
-from topics.spark.log import (
+from topics.spark.source.coverage import Coverage, Page, Run
+from topics.spark.source.log import (
     PAGE_BATCHES,
     PAGE_BYTES,
     UNREADABLE_RECORDS,

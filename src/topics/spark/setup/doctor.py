@@ -15,7 +15,7 @@ from typing import Final
 
 from topics.spark import java
 from topics.spark.errors import CannotStartSpark
-from topics.spark.starting import INSTALL
+from topics.spark.setup.session import INSTALL
 
 OLDEST_PYTHON: Final = (3, 11)
 _NEEDED: Final = ("pyspark", "pyarrow", "numpy", "pandas")

@@ -18,10 +18,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from topics.spark import offsets
-from topics.spark.log import TopicLog, Where
-from topics.spark.options import ReadOptions, parse
-from topics.spark.source import report_position
+from topics.spark.source import offsets
+from topics.spark.source.log import TopicLog, Where
+from topics.spark.source.options import ReadOptions, parse
+from topics.spark.source.reader import report_position
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from topics.spark import java
-from topics.spark.cache import made_once
 from topics.spark.errors import CannotStartSpark
+from topics.spark.setup.cache import made_once
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,7 +49,7 @@ def session(
     for name, value in settings.items():
         builder = builder.config(name, value)
     started = builder.getOrCreate()
-    from topics.spark.listener import report_cursors  # noqa: PLC0415
+    from topics.spark.source.cursors import report_cursors  # noqa: PLC0415
 
     report_cursors(started)
     return started

@@ -26,13 +26,13 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from topics.errors import TopicNotFound, TopicsError
-from topics.spark import offsets
 from topics.spark.errors import InvalidOption
-from topics.spark.log import Head, TopicLog, Where
-from topics.spark.offsets import Gaps, Json, Room
-from topics.spark.options import FIRST_SEQ, ReadOptions, Start, parse
-from topics.spark.ranges import Piece, PieceReader, Restart, cut
-from topics.spark.schema import Projection, projection
+from topics.spark.source import offsets
+from topics.spark.source.log import Head, TopicLog, Where
+from topics.spark.source.offsets import Gaps, Json, Room
+from topics.spark.source.options import FIRST_SEQ, ReadOptions, Start, parse
+from topics.spark.source.partitions import Piece, PieceReader, Restart, cut
+from topics.spark.source.schema import Projection, projection
 
 if TYPE_CHECKING:
     import pyarrow as pa

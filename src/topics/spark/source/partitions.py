@@ -15,11 +15,11 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from topics.errors import TopicNotFound
-from topics.spark.coverage import DELETES, LOSSES, Page, Run, check
 from topics.spark.errors import CoverageBroken, RecordsLost
-from topics.spark.log import PAGE_BATCHES, PageQuery, TopicLog
-from topics.spark.options import Filter, OnLoss, ReadOptions
-from topics.spark.schema import DELETED, LOST, GapRow, Projection
+from topics.spark.source.coverage import DELETES, LOSSES, Page, Run, check
+from topics.spark.source.log import PAGE_BATCHES, PageQuery, TopicLog
+from topics.spark.source.options import Filter, OnLoss, ReadOptions
+from topics.spark.source.schema import DELETED, LOST, GapRow, Projection
 from topics.values import PlannedRange
 
 PIECE_BYTES: Final = 64 << 20

@@ -28,11 +28,10 @@ from pyspark.sql.datasource import (
 )
 
 from topics.errors import StaleEpoch, TopicsError
-from topics.spark.chunks import Chunk, RowEncoder, chunks
 from topics.spark.errors import InvalidOption
-from topics.spark.sink_options import SinkOptions, parse
-from topics.spark.sink_schema import check_columns
-from topics.spark.stages import Stages, WriteRefused, new_attempt
+from topics.spark.sink.chunks import Chunk, RowEncoder, chunks
+from topics.spark.sink.options import SinkOptions, check_columns, parse
+from topics.spark.sink.stages import Stages, WriteRefused, new_attempt
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch

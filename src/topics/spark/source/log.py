@@ -15,8 +15,8 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 
 from topics.client.targets import Target
-from topics.spark.coverage import Page
-from topics.spark.options import NO_FILTER, Filter
+from topics.spark.source.coverage import Page
+from topics.spark.source.options import NO_FILTER, Filter
 from topics.values import Holes, ReadPlan
 
 PAGE_BYTES: Final = 16 << 20
@@ -92,10 +92,10 @@ class Where:
     def open(self) -> TopicLog:
         """The log; a directory that this process has open already is shared."""
         if self.target.path is not None:
-            from topics.spark.path_reader import shared_log  # noqa: PLC0415 - brings in the engine
+            from topics.spark.source.directory import shared_log  # noqa: PLC0415 - brings in the engine
 
             return shared_log(self.target.path, self.cold_dir)
-        from topics.spark.http_reader import ServerLog  # noqa: PLC0415
+        from topics.spark.source.server import ServerLog  # noqa: PLC0415
 
         return ServerLog(self.target, retry_s=self.retry_s)
 

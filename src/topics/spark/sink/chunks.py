@@ -15,8 +15,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from topics.spark.arrays import NO_TEXT, always, literal
-from topics.spark.encode import (
+from topics.spark.sink.encode import (
     Unencodable,
     checked_json,
     checked_text,
@@ -24,6 +23,7 @@ from topics.spark.encode import (
     json_of,
     text_of,
 )
+from topics.spark.source.arrays import NO_TEXT, always, literal
 
 CHUNK_BYTES: Final = 16 << 20
 CHUNK_ROWS: Final = CHUNK_BYTES // 64

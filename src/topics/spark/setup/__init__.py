@@ -1,0 +1,1 @@
+"""A Spark session on this machine: `session` starts it, `doctor` looks; `cache` is on disk."""
