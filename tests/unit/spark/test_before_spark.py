@@ -26,7 +26,7 @@ def no_spark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     clean_environment(monkeypatch, tmp_path / "config")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setattr(jobs, "job_session", started)
-    monkeypatch.setattr(running, "session", started)
+    monkeypatch.setattr(running, "job_session", started)
 
 
 def import_of(source: object) -> Answer:

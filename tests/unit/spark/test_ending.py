@@ -83,7 +83,7 @@ def test_a_flow_told_to_stop_together_with_its_jvm_ends_as_stopped_with_one_line
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setattr(ending, "_gateway", lambda: ENDED)
     monkeypatch.setattr(running, "told_to_stop", lambda: nullcontext(stopping))
-    monkeypatch.setattr(running, "_session", lambda *how: nullcontext())
+    monkeypatch.setattr(running, "job_session", lambda *how, **more: nullcontext())
     monkeypatch.setattr(running, "start", interrupted)
     with topics.open(tmp_path / "data") as log:
         log.create("orders")

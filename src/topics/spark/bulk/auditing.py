@@ -68,17 +68,8 @@ class Audited:
         return not self.damage and all(topic.ok for topic in self.topics)
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "ok": self.ok,
-            "files": self.files,
-            "bytes": self.bytes,
-            "log_frames": self.log_frames,
-            "segment_records": self.segment_records,
-            "tasks": self.tasks,
-            "topics": [topic.to_dict() for topic in self.topics],
-            "damage": [msgspec.to_builtins(finding) for finding in self.damage],
-            "notes": list(self.notes),
-        }
+        topics = [topic.to_dict() for topic in self.topics]
+        return {"ok": self.ok, **msgspec.to_builtins(self), "topics": topics}
 
 
 def audit(

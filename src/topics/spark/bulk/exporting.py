@@ -28,7 +28,7 @@ import pyarrow as pa
 from topics.client.targets import Target
 from topics.errors import InvalidRequest, TopicNotFound, TopicsError
 from topics.spark.jobs.queries import explain
-from topics.spark.lake.parquet import ROWS, FileWriter, rows_and_gaps, sync_directory
+from topics.spark.lake.parquet import ROWS, FileWriter, rows_and_gaps, sync_directory, write_json
 from topics.spark.source.log import Where
 from topics.spark.source.options import DEFAULT_RETRY_S, options_of, parse
 from topics.spark.source.partitions import Piece, PieceReader, cut
@@ -95,11 +95,9 @@ class Exported:
 def format_of(output: str, asked: str | None) -> Format:
     """The format by its name, or by how the output is called."""
     found = asked or ("jsonl" if output.rstrip("/").endswith(("jsonl", "ndjson")) else "parquet")
-    if found == "parquet":
-        return "parquet"
-    if found == "jsonl":
-        return "jsonl"
-    raise InvalidRequest(f"a topic is exported as parquet or jsonl, not as {found}")
+    if found not in ("parquet", "jsonl"):
+        raise InvalidRequest(f"a topic is exported as parquet or jsonl, not as {found}")
+    return found  # type: ignore[return-value]  # checked above
 
 
 def export_topic(
@@ -164,13 +162,7 @@ class Manifest:
         return Manifest(kept["topic"], kept["epoch"], kept["format"], pieces)
 
     def save(self, output: str) -> None:
-        scratch = os.path.join(output, f"{MANIFEST}.{os.getpid()}")
-        with open(scratch, "w", encoding="utf-8") as file:
-            json.dump(asdict(self), file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(scratch, os.path.join(output, MANIFEST))
-        sync_directory(output)
+        write_json(os.path.join(output, MANIFEST), asdict(self))
 
 
 class ToDo(NamedTuple):

@@ -25,6 +25,7 @@ from topics.client.targets import Target
 from topics.errors import Forbidden, TopicsError
 from topics.spark.bulk.inputs import EPOCH_BYTES, UNIT_BYTES, Plan, Unit, batches_of, plan
 from topics.spark.jobs.queries import explain
+from topics.spark.lake.parquet import write_json
 from topics.spark.sink.options import parse
 from topics.spark.sink.stages import Stages
 from topics.spark.sink.writer import BatchWriter, Staged
@@ -187,11 +188,8 @@ def _remember(task: ImportTask, cut: Plan, env: Mapping[str, str]) -> None:
             )
         return
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    scratch = f"{path}.{os.getpid()}"
-    with open(scratch, "w", encoding="utf-8") as file:
-        facts = {"source": cut.source, "topic": task.topic, "name": task.name}
-        json.dump({**facts, "url": task.target.url, "fingerprint": cut.fingerprint}, file)
-    os.replace(scratch, path)
+    facts = {"source": cut.source, "topic": task.topic, "name": task.name}
+    write_json(path, {**facts, "url": task.target.url, "fingerprint": cut.fingerprint})
 
 
 def _memory(task: ImportTask, cut: Plan, env: Mapping[str, str]) -> str:

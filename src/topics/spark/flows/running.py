@@ -12,8 +12,8 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
@@ -25,11 +25,10 @@ from topics.spark.errors import FlowFailed
 from topics.spark.flows import progress, state
 from topics.spark.flows.file import Flow, Function, Source, ToTable, load_module
 from topics.spark.flows.progress import Count, FindHead, Progress, nobody_knows
-from topics.spark.flows.views import as_records, create_views, first_line
-from topics.spark.jobs.ending import Stopped, dying_with_spark, stopped_quietly, told_to_stop
-from topics.spark.jobs.queries import again_if_too_slow, explain, has_read
-from topics.spark.jobs.session import chatter_to
-from topics.spark.setup.session import require_pyspark, session
+from topics.spark.flows.views import as_records, create_views
+from topics.spark.jobs.ending import Stopped, dying_with_spark, told_to_stop
+from topics.spark.jobs.queries import QueryFollower, explain, first_line, has_read
+from topics.spark.jobs.session import job_session
 from topics.spark.source.log import Head, TopicLog, Where, live_records
 from topics.spark.source.options import options_of, parse
 
@@ -39,10 +38,8 @@ if TYPE_CHECKING:
 
     Report = Callable[[Progress], None]
 
-_POLL_S: Final = 0.2
 _DELIVERY_MS: Final = 30_000
 _log = logging.getLogger("topics.spark")
-_IN_A_BATCH: Final = ("Processing", "No new data but cleaning up state")
 
 
 @dataclass(frozen=True)
@@ -76,9 +73,17 @@ def run(
     with told_to_stop() as stopping, state.hold(flow.name) as holder:
         holder.write(_first_state(flow, target, master, holder))
         try:
+            settings = {"spark.sql.shuffle.partitions": _shuffle_partitions(master), **(conf or {})}
             with (
                 dying_with_spark(stopping),
-                _session(flow, master, conf or {}, holder, notice) as spark,
+                job_session(
+                    f"flow {flow.name}",
+                    master,
+                    notice,
+                    stopping=stopping,
+                    conf=settings,
+                    log=holder.log,
+                ) as spark,
             ):
                 notice(f"{flow.name} runs, batch by batch into {flow.target}")
                 watch = Watch(
@@ -88,7 +93,9 @@ def run(
                     partial(find_head, flow, options),
                     partial(count_records, flow, options),
                 )
-                outcome = run_query(watch, lambda: start(spark, flow, options), stopping, notice)
+                failed = watch.run_query(lambda: start(spark, flow, options), stopping, notice)
+                if failed is not None:
+                    raise failed
                 deliver_reports(spark)
         except (KeyboardInterrupt, Stopped):
             holder.update(status="stopped", ended=time.time())
@@ -98,19 +105,6 @@ def run(
             holder.update(status="failed", ended=time.time(), error=said)
             raise FlowFailed(f"flow {flow.name} failed: {said}") from error
         holder.update(status="stopped", ended=time.time())
-    return outcome
-
-
-def run_query(
-    watch: Watch,
-    start_query: Callable[[], StreamingQuery],
-    stopping: threading.Event,
-    notice: Callable[[str], None],
-) -> Outcome:
-    """Start the query and follow it to its end; anew when this machine was too slow for Spark."""
-    failed = again_if_too_slow(lambda: watch.follow(start_query(), stopping), notice)
-    if failed is not None:
-        raise failed
     return watch.outcome
 
 
@@ -224,44 +218,12 @@ def _loaded(function: Function) -> Callable[..., Any]:
     return loaded
 
 
-# The session
-
-
-@contextmanager
-def _session(
-    flow: Flow,
-    master: str,
-    conf: Mapping[str, str],
-    holder: state.Holder,
-    notice: Callable[[str], None],
-) -> Iterator[SparkSession]:
-    require_pyspark()
-    from pyspark.sql import SparkSession  # noqa: PLC0415
-
-    existing = SparkSession.getActiveSession()
-    if existing is not None:
-        yield existing
-        return
-    notice(f"starting Spark on {master}; what it says goes to {holder.log}")
-    settings = {
-        "spark.app.name": f"topics flow {flow.name}",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.shuffle.partitions": str(_shuffle_partitions(master)),
-        **conf,
-    }
-    with chatter_to(holder.log):
-        spark = session(master, conf=settings)
-    with stopped_quietly(spark):
-        yield spark
-
-
-def _shuffle_partitions(master: str) -> int:
+def _shuffle_partitions(master: str) -> str:
     """As many as there are cores on this machine; Spark's 200 would be 200 small state stores."""
     if not master.startswith("local"):
-        return 200
+        return "200"
     wanted = master.removeprefix("local").strip("[]").partition(",")[0]
-    return int(wanted) if wanted.isdecimal() else os.cpu_count() or 1
+    return wanted if wanted.isdecimal() else str(os.cpu_count() or 1)
 
 
 def _first_state(flow: Flow, target: Target, master: str, holder: state.Holder) -> state.State:
@@ -298,8 +260,8 @@ def deliver_reports(spark: SparkSession) -> None:
         _log.warning("the cursors of the flow may not be up to date: %s", first_line(error))
 
 
-class Watch:
-    """Follows a query: every batch is reported once, and the state file is kept up to date."""
+class Watch(QueryFollower):
+    """Follows the query of a flow, reports every batch and keeps the state file up to date."""
 
     def __init__(
         self,
@@ -314,7 +276,6 @@ class Watch:
         self._report = report
         self._find_head = find_head
         self._count = count
-        self._last_batch = -1
         self._batches = self._rows = self._lost = 0
         self._began = time.monotonic()
 
@@ -323,41 +284,11 @@ class Watch:
         return Outcome(self._batches, self._rows, self._lost, time.monotonic() - self._began)
 
     def follow(self, query: StreamingQuery, stopping: threading.Event) -> Exception | None:
-        """Wait for the end of the query, or end it when asked to; gives the error it ended with."""
-        self._query = query
         self._holder.update(status="running")
-        try:
-            while query.isActive and not stopping.wait(_POLL_S):
-                self._look()
-            if query.isActive:
-                self._finish_batch()
-        finally:
-            query.stop()
-        self._look()
-        return query.exception()
+        return super().follow(query, stopping)
 
-    def _finish_batch(self) -> None:
-        """Wait until the running batch has ended; Spark would tear it down in the middle."""
-        last = self._last_batch
-        while self._query.isActive and self._last_batch == last:
-            status = self._query.status
-            if not status["isTriggerActive"] or not status["message"].startswith(_IN_A_BATCH):
-                return
-            time.sleep(_POLL_S / 2)
-            self._look()
-
-    def _look(self) -> None:
-        """Report the batches that ended since the last look."""
-        newest = self._query.lastProgress
-        if newest is None or newest["batchId"] <= self._last_batch:
-            return
-        for each in self._query.recentProgress:
-            # An idle trigger reports too, under the number of a batch that is still to come.
-            if each["batchId"] > self._last_batch and "addBatch" in each["durationMs"]:
-                self._take(progress.of_batch(each, self._topics, self._find_head, self._count))
-
-    def _take(self, done: Progress) -> None:
-        self._last_batch = done.batch
+    def batch_ended(self, report: Mapping[str, Any]) -> None:
+        done = progress.of_batch(report, self._topics, self._find_head, self._count)
         self._batches += 1
         self._rows += done.rows
         self._lost += sum(done.lost.values())

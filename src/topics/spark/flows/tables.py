@@ -12,12 +12,11 @@ no clean-up of files reaches them, and a smallest and a largest e-mail address a
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import time
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -30,13 +29,15 @@ from pyspark.sql.datasource import (
 )
 
 from topics.spark.errors import FlowFailed
+from topics.spark.lake import parquet
+from topics.spark.lake.parquet import FileSeries, WrittenFile
+from topics.spark.lake.place import Place
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyspark.sql.types import StructType
 
 FORMAT: Final = "topics_flow_table"
-_ROWS_PER_FILE: Final = 2_000_000
 
 
 @dataclass
@@ -45,8 +46,7 @@ class Written(WriterCommitMessage):
 
     query: str
     schema: bytes
-    files: list[tuple[str, int, int]] = field(default_factory=list)
-    """Name, bytes, rows."""
+    files: list[WrittenFile] = field(default_factory=list)
 
 
 class FlowTable(DataSource):
@@ -87,50 +87,25 @@ class TableWriter(DataSourceStreamArrowWriter):
 
 def write_files(path: str, batches: Iterator[pa.RecordBatch], *, query: str, batch: str) -> Written:
     """Write the rows of a task as Parquet files, synced; a task without rows writes none."""
-    import pyarrow.parquet as pq  # noqa: PLC0415 - workers import this module for its classes
-
-    written: Written | None = None
-    writer: pq.ParquetWriter | None = None
-    name, rows = "", 0
-
-    def finish() -> None:
-        nonlocal writer
-        assert writer is not None
-        assert written is not None
-        writer.close()
-        full = os.path.join(path, name)
-        with open(full, "rb") as file:
-            os.fsync(file.fileno())
-            written.files.append((name, os.fstat(file.fileno()).st_size, rows))
-        writer = None
-
     os.makedirs(path, exist_ok=True)
-    for each in batches:
-        if written is None:
-            written = Written(query, each.schema.serialize().to_pybytes())
-        if each.num_rows == 0:
-            continue
-        if writer is None:
-            name, rows = f"part-{batch}-{uuid.uuid4()}.parquet", 0
-            writer = pq.ParquetWriter(
-                os.path.join(path, name),
-                each.schema,
-                compression="zstd",
-                write_statistics=public_columns(each.schema),
-            )
-        writer.write_batch(each)
-        rows += each.num_rows
-        if rows >= _ROWS_PER_FILE:
-            finish()
-    if writer is not None:
-        finish()
-    return written or Written(query, b"")
+    first = next(batches, None)
+    if first is None:
+        return Written(query, b"")
+    schema = first.schema
+    stem = f"part-{batch}-{uuid.uuid4()}"
+    series = FileSeries(path, stem, schema, statistics=public_columns(schema))
+    try:
+        for each in chain((first,), batches):
+            series.write(each)
+        return Written(query, schema.serialize().to_pybytes(), series.finish())
+    except BaseException:
+        series.drop()
+        raise
 
 
 def commit_files(path: str, messages: Sequence[Written], *, batch: int) -> None:
     """Make a batch part of the table, unless it is already."""
-    from deltalake import CommitProperties, Transaction  # noqa: PLC0415 - 0.3 s
-    from deltalake.transaction import AddAction  # noqa: PLC0415
+    from topics.spark.lake.table import Change, LakeTable  # noqa: PLC0415 - 0.3 s
 
     files = [file for message in messages for file in message.files]
     if not files:
@@ -139,27 +114,8 @@ def commit_files(path: str, messages: Sequence[Written], *, batch: int) -> None:
         remove_files(path, messages)
         return
     schema = pa.ipc.read_schema(pa.py_buffer(next(m.schema for m in messages if m.files)))
-    now_ms = int(time.time() * 1000)
-    adds = [
-        AddAction(
-            path=name,
-            size=size,
-            partition_values={},
-            modification_time=now_ms,
-            data_change=True,
-            stats=json.dumps({"numRecords": rows}),
-        )
-        for name, size, rows in files
-    ]
-    table = open_table(path, schema)
-    table.create_write_transaction(
-        list(adds),
-        mode="append",
-        schema=table.schema(),
-        commit_properties=CommitProperties(
-            app_transactions=[Transaction(messages[0].query, batch)]
-        ),
-    )
+    change = Change(add=files, transactions={messages[0].query: batch})
+    LakeTable(Place(path), open_table(path, schema)).commit(change, rebase=True)
 
 
 def was_committed(path: str, messages: Sequence[Written], batch: int) -> bool:
@@ -174,10 +130,7 @@ def was_committed(path: str, messages: Sequence[Written], batch: int) -> bool:
 
 def remove_files(path: str, messages: Sequence[Written]) -> None:
     """Drop what was written for a batch that will not be committed."""
-    for message in messages:
-        for name, _, _ in message.files:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(os.path.join(path, name))
+    parquet.remove_files(path, [file.name for message in messages for file in message.files])
 
 
 def open_table(path: str, schema: pa.Schema) -> DeltaTable:

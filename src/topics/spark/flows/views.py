@@ -12,12 +12,12 @@ to the record that was read and are left out, and every other column is a field 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from topics.spark.errors import FlowFailed
 from topics.spark.flows.file import Source
+from topics.spark.jobs.queries import first_line
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 OF_THE_RECORD: Final = ("_tag", "_node", "_meta", "_topic")
 OF_THE_SOURCE: Final = ("_seq", "_ts")
-SINK_COLUMNS: Final = ("data", "tag", "node", "meta", "topic")
 _META: Final = tuple(f"{name} AS _{name}" for name in ("seq", "ts", "node", "tag", "meta"))
 _LOSS: Final = ("epoch", "seq", "last_seq", "kind", "reason", "ts")
 _BAD: Final = "_bad"
@@ -130,12 +129,6 @@ def as_records(rows: DataFrame) -> DataFrame:
             "so that all columns become fields of the record"
         )
     return rows.select(F.struct(*map(_quoted, fields)).alias("data"), *own)
-
-
-def first_line(error: Exception) -> str:
-    """What an error of Spark says before its stack trace and its plan."""
-    said = str(error).strip().partition("\n")[0]
-    return re.sub(r" SQLSTATE: \w+$", "", said)
 
 
 def _quoted(name: str) -> str:

@@ -11,7 +11,7 @@ import os
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -33,11 +33,14 @@ def job_session(
     notice: Callable[[str], None] = lambda line: None,
     *,
     stopping: threading.Event | None = None,
+    conf: Mapping[str, str] | None = None,
+    log: Path | None = None,
 ) -> Iterator[SparkSession]:
     """A session that is there already is used and left as it was.
 
-    What Spark says goes to a file, of which the end is shown if the session does not start. Whoever
-    is told to stop by `stopping` is told of a Spark that was stopped as well by `Stopped`.
+    What Spark says goes to `log`, or to a file of which the end is shown if the session does not
+    start. Whoever is told to stop by `stopping` is told of a Spark that was stopped as well by
+    `Stopped`.
     """
     stopping = stopping or threading.Event()
     require_pyspark()
@@ -47,32 +50,33 @@ def job_session(
     if existing is not None:
         yield existing
         return
-    notice(f"starting Spark on {master}")
-    conf = {
+    notice(f"starting Spark on {master}" + (f"; what it says goes to {log}" if log else ""))
+    settings = {
         "spark.app.name": f"topics {name}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        **(conf or {}),
     }
     with (
         dying_with_spark(stopping),
         tempfile.TemporaryDirectory(prefix="topics-spark-") as scratch,
     ):
-        log = Path(scratch) / "spark.log"
+        if log is None:
+            settings |= worker_sockets(master, scratch)
+        said = log or Path(scratch) / "spark.log"
         try:
-            with chatter_to(log):
-                spark = session(master, conf=conf | worker_sockets(master, scratch))
+            with chatter_to(said):
+                spark = session(master, conf=settings)
         except TopicsError:
             raise
         except Exception as error:
             if stopping.is_set():
                 raise
-            notice(tail(log))
+            if log is None:
+                notice(tail(said))
             raise CannotStartSpark(f"Spark did not start on {master}: {explain(error)}") from error
         with stopped_quietly(spark):
             yield spark
-
-
-_TAIL_LINES = 30
 
 
 @contextmanager
@@ -97,7 +101,7 @@ def chatter_to(log: Path) -> Iterator[TextIO]:
             os.close(handle)
 
 
-def tail(log: Path, lines: int = _TAIL_LINES) -> str:
+def tail(log: Path, lines: int = 30) -> str:
     """The end of a log, for whoever has to find out what went wrong."""
     try:
         said = log.read_text(errors="replace").splitlines()

@@ -23,9 +23,10 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from topics.errors import InvalidRequest, TopicsError
 from topics.spark.errors import FilesVanished, RangesDoNotJoin
 from topics.spark.lake.erasing import Carried, carry_deletes
-from topics.spark.lake.origin import Origin, say_how_far
+from topics.spark.lake.origin import Origin
 from topics.spark.lake.parquet import LOSS, Arrived, FileWriter, Gap, WrittenFile, remove_files
 from topics.spark.lake.place import Place, committing
 from topics.spark.lake.seqs import KeySet, Run
@@ -186,9 +187,11 @@ def report_position(place: Place, origin: Origin, cursor: str) -> None:
     epochs = [page.epoch for page in origin.holes(1, 1)]
     if not epochs:
         return
-    seq = LakeTable.open(place).position(origin.topic, epochs[0])
-    error = say_how_far(origin, cursor, seq)
-    if error is not None:
+    try:
+        origin.set_cursor(cursor, LakeTable.open(place).position(origin.topic, epochs[0]))
+    except InvalidRequest:
+        pass  # the topic was made anew and is shorter now; the next epoch tells
+    except TopicsError as error:
         _log.warning("the cursor %s of topic %s was not moved: %s", cursor, origin.topic, error)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from topics.client.targets import Target
-from topics.errors import InvalidRequest, TopicNotFound, TopicsError
+from topics.errors import TopicNotFound
 from topics.spark.source.log import COUNT_BYTES, whole_plan
 from topics.spark.source.server import Server
 from topics.values import Holes, TopicState
@@ -61,14 +61,3 @@ class Origin:
     def cursors(self) -> list[str]:
         """The names of the topic's cursors."""
         return [found.cursor for found in self._server.cursors(self.topic)]
-
-
-def say_how_far(origin: Origin, cursor: str, seq: int) -> TopicsError | None:
-    """Move a cursor; an error is returned, for the rows are safe without it."""
-    try:
-        origin.set_cursor(cursor, seq)
-    except InvalidRequest:
-        return None  # the topic was made anew and is shorter now; the next epoch tells
-    except TopicsError as error:
-        return error
-    return None

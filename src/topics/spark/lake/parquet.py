@@ -41,12 +41,9 @@ class Statistics:
     times: tuple[int, int] | None = None
     timeless: int = 0
 
-    def with_batch(self, batch: pa.RecordBatch | pa.Table) -> Statistics:
-        if not batch.num_rows:
-            return self
-        seqs, times, timeless = self.seqs, self.times, self.timeless
-        if "seq" in batch.schema.names:
-            seqs = _widened(seqs, batch.column("seq"))
+    def with_batch(self, batch: pa.RecordBatch) -> Statistics:
+        """With the rows of a batch of a topic's table, or of its loss table."""
+        seqs, times, timeless = _widened(self.seqs, batch.column("seq")), self.times, self.timeless
         if "ts" in batch.schema.names:
             stamps = batch.column("ts")
             timeless += stamps.null_count
@@ -84,22 +81,37 @@ class WrittenFile:
 
 
 class FileWriter:
-    """One Parquet file: batches in, a synced file out; when dropped, nothing is left of it."""
+    """One Parquet file: batches in, a synced file out; when dropped, nothing is left of it.
 
-    def __init__(self, directory: str, name: str, schema: pa.Schema) -> None:
+    A file of a topic has statistics of its seqs and times. Any other table names the columns whose
+    values may stand in the file's `statistics`; the log gets the number of rows only.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        name: str,
+        schema: pa.Schema,
+        statistics: Sequence[str] | None = None,
+    ) -> None:
         self.name = name
         self.statistics = Statistics()
         self._path = os.path.join(directory, name)
         self._held: list[pa.RecordBatch] = []
         self._held_rows = self._held_bytes = 0
         self._schema = schema
+        self._is_of_a_topic = statistics is None
         self._open = pq.ParquetWriter(
             self._path,
             schema,
             compression="zstd",
             compression_level=1,
-            use_dictionary=[n for n in ("epoch", "node", "tag") if n in schema.names],
-            write_statistics=[n for n in ("epoch", "seq", "ts") if n in schema.names],
+            use_dictionary=[n for n in ("epoch", "node", "tag") if n in schema.names]
+            if self._is_of_a_topic
+            else True,
+            write_statistics=[n for n in ("epoch", "seq", "ts") if n in schema.names]
+            if statistics is None
+            else list(statistics),
         )
 
     @property
@@ -109,7 +121,10 @@ class FileWriter:
         return False
 
     def write(self, batch: pa.RecordBatch) -> None:
-        self.statistics = self.statistics.with_batch(batch)
+        if self._is_of_a_topic:
+            self.statistics = self.statistics.with_batch(batch)
+        else:
+            self.statistics = Statistics(self.statistics.rows + batch.num_rows)
         self._held.append(batch)
         self._held_rows += batch.num_rows
         self._held_bytes += batch.nbytes
@@ -139,8 +154,15 @@ class FileWriter:
 class FileSeries:
     """Files `<stem>-0.parquet`, `<stem>-1.parquet`, ...: the next one begins when one is large."""
 
-    def __init__(self, directory: str, stem: str, schema: pa.Schema) -> None:
+    def __init__(
+        self,
+        directory: str,
+        stem: str,
+        schema: pa.Schema,
+        statistics: Sequence[str] | None = None,
+    ) -> None:
         self._directory = directory
+        self._statistics = statistics
         self._stem = stem
         self._schema = schema
         self._writer: FileWriter | None = None
@@ -151,7 +173,7 @@ class FileSeries:
             return
         if self._writer is None:
             name = f"{self._stem}-{len(self._done)}.parquet"
-            self._writer = FileWriter(self._directory, name, self._schema)
+            self._writer = FileWriter(self._directory, name, self._schema, self._statistics)
         self._writer.write(batch)
         if self._writer.is_large:
             self._end_file()
@@ -195,6 +217,18 @@ def sync_file(path: str) -> None:
 
 
 sync_directory = sync_file
+
+
+def write_json(path: str, value: object) -> None:
+    """Put a value on disk for good, in one step."""
+    scratch = f"{path}.{os.getpid()}"
+    with open(scratch, "w", encoding="utf-8") as file:
+        json.dump(value, file, indent=2)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(scratch, path)
+    sync_directory(os.path.dirname(os.path.abspath(path)))
 
 
 def _widened(span: tuple[int, int] | None, column: pa.Array) -> tuple[int, int] | None:

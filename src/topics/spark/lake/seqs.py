@@ -54,10 +54,6 @@ class KeySet:
         for epoch in np.unique(epochs).tolist():
             self.add_runs(epoch, runs_of(seqs[epochs == epoch]))
 
-    def add_all(self, other: KeySet) -> None:
-        for epoch, runs in other:
-            self.add_runs(epoch, runs)
-
     def mask(self, epochs: Seqs, seqs: Seqs) -> Mask:
         """Which rows have a key in the set."""
         hit = np.zeros(len(seqs), dtype=bool)

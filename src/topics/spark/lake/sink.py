@@ -35,20 +35,11 @@ from topics.spark.lake.origin import RETRY_S, Origin
 from topics.spark.lake.parquet import Arrived, remove_files, staged_stem, write_rows
 from topics.spark.lake.place import Place, committing
 from topics.spark.source.options import Given, check_names
+from topics.spark.source.schema import COLUMNS as READ_COLUMNS
 
 FORMAT: Final = "topics_lake"
-COLUMNS: Final = (
-    "epoch",
-    "seq",
-    "last_seq",
-    "kind",
-    "reason",
-    "ts",
-    "node",
-    "tag",
-    "data",
-    "meta",
-)
+COLUMNS: Final = tuple(name for name in READ_COLUMNS if name != "topic")
+"""All but the topic's name, which is the same in every row."""
 _OPTIONS: Final = ("topic", "url", "token", "caFile", "path", "cursor", "retrySeconds")
 
 

@@ -19,16 +19,17 @@ from topics.client.targets import Target
 from topics.errors import TopicNotFound, TopicsError
 from topics.spark.errors import SyncFailed
 from topics.spark.flows.progress import Count, every_seq, lag_of
-from topics.spark.jobs.queries import again_if_too_slow, explain, has_read
+from topics.spark.jobs.queries import QueryFollower, explain, has_read
 from topics.spark.lake.epochs import report_position
 from topics.spark.lake.erasing import carry_deletes
 from topics.spark.lake.origin import Origin
 from topics.spark.lake.place import Place, committing, syncing
-from topics.spark.lake.sink import FORMAT, LakeSink
+from topics.spark.lake.sink import COLUMNS, FORMAT, LakeSink
 from topics.spark.lake.table import CHECKPOINT, LakeTable
 from topics.spark.lake.upkeep import remove_before_sync
 from topics.spark.source.log import Head
 from topics.spark.source.options import options_of
+from topics.spark.source.schema import ddl
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,14 +38,7 @@ if TYPE_CHECKING:
 EPOCH_BYTES: Final = 256 << 20
 """How much one epoch takes when there is a lot to catch up with."""
 TRIGGER: Final = "5 seconds"
-_COLUMNS: Final = (
-    "epoch long, seq long, last_seq long, kind string, reason string, ts timestamp, "
-    "node string, tag string, data string, meta string"
-)
-"""All but the topic's name, which is the same in every row."""
-_POLL_S: Final = 0.2
 _DELETES_EVERY_S: Final = 2.0
-_IN_A_BATCH: Final = "Processing"
 
 
 @dataclass(frozen=True)
@@ -111,7 +105,7 @@ def start_options(task: SyncTask, epoch: int) -> dict[str, str]:
     return {"startingOffsets": json.dumps({task.topic: position + 1})}
 
 
-class Sync:
+class Sync(QueryFollower):
     """One run. `report` gets every epoch, `notice` words about the rest."""
 
     def __init__(
@@ -124,7 +118,6 @@ class Sync:
         self._task = task
         self._report = report
         self._notice = notice
-        self._last = -1
         self._epochs = self._rows = self._deleted = 0
         self._seen_deletes: int | None = None
         self._look_at = 0.0
@@ -135,18 +128,18 @@ class Sync:
         place = task.place
         stopping = stopping or threading.Event()
         with task.origin() as origin:
+            self._origin = origin
             state = origin.state()  # a topic that is not there is told before anything is made
             with syncing(place):
                 self._prepare()
                 if task.reconcile and not task.once:
-                    self._reconcile(origin, everything=True)
-                failed = again_if_too_slow(
-                    lambda: self._watch(self._start(spark, state.epoch), origin, stopping),
-                    self._notice,
+                    self._reconcile(everything=True)
+                failed = self.run_query(
+                    lambda: self._start(spark, state.epoch), stopping, self._notice
                 )
                 if failed is not None:
                     raise SyncFailed(explain(failed)) from failed
-                self._reconcile(origin, everything=task.reconcile)
+                self._reconcile(everything=task.reconcile)
                 report_position(place, origin, place.cursor)
         table = LakeTable.open(place)
         return Synced(
@@ -173,7 +166,7 @@ class Sync:
         server = options_of(task.target)
         rows = (
             spark.readStream.format("topics")
-            .schema(_COLUMNS)
+            .schema(ddl(COLUMNS))
             .options(**server, **start_options(task, epoch))
             .option("subscribe", task.topic)
             .option("onLoss", "rows")
@@ -195,55 +188,27 @@ class Sync:
 
     # While it runs
 
-    def _watch(
-        self, query: StreamingQuery, origin: Origin, stopping: threading.Event
-    ) -> Exception | None:
-        """Follow a query to its end; gives the error it ended with."""
-        try:
-            while query.isActive and not stopping.wait(_POLL_S):
-                self._look(query, origin)
-                if not self._task.once and time.monotonic() >= self._look_at:
-                    self._reconcile(origin)
-                    self._look_at = time.monotonic() + _DELETES_EVERY_S
-            self._finish_epoch(query, origin)
-        finally:
-            query.stop()
-        self._look(query, origin)
-        return query.exception()
+    def while_running(self) -> None:
+        if not self._task.once and time.monotonic() >= self._look_at:
+            self._reconcile()
+            self._look_at = time.monotonic() + _DELETES_EVERY_S
 
-    def _finish_epoch(self, query: StreamingQuery, origin: Origin) -> None:
-        """Let the running epoch end; Spark would tear it down in the middle."""
-        last = self._last
-        while query.isActive and self._last == last:
-            status = query.status
-            if not status["isTriggerActive"] or not status["message"].startswith(_IN_A_BATCH):
-                return
-            time.sleep(_POLL_S)
-            self._look(query, origin)
+    def batch_ended(self, report: Mapping[str, Any]) -> None:
+        epoch = epoch_of(report, self._origin, partial(_count, self._origin))
+        self._epochs += 1
+        self._rows += epoch.rows
+        self._report(epoch)
 
-    def _look(self, query: StreamingQuery, origin: Origin) -> None:
-        """Report the epochs that ended since the last look."""
-        newest = query.lastProgress
-        if newest is None or newest["batchId"] <= self._last:
-            return
-        for each in query.recentProgress:
-            if each["batchId"] > self._last and "addBatch" in each["durationMs"]:
-                epoch = epoch_of(each, origin, partial(_count, origin))
-                self._last = epoch.epoch
-                self._epochs += 1
-                self._rows += epoch.rows
-                self._report(epoch)
-
-    def _reconcile(self, origin: Origin, *, everything: bool = False) -> None:
+    def _reconcile(self, *, everything: bool = False) -> None:
         """Carry deletes over, unless nothing was deleted since the last look."""
         try:
-            version = origin.state().delete_version
+            version = self._origin.state().delete_version
         except TopicNotFound:
             return  # the source warns of it
         if version == self._seen_deletes and not everything:
             return
         with committing(self._task.place):
-            carried = carry_deletes(self._task.place, origin, everything=everything)
+            carried = carry_deletes(self._task.place, self._origin, everything=everything)
         self._seen_deletes = version
         self._deleted += carried.rows
         if carried.rows:

@@ -167,8 +167,11 @@ class LakeTable:
 
     # Changing it
 
-    def commit(self, change: Change) -> None:
-        """Make one new version, durably; `CommitFailedError` if another came in between."""
+    def commit(self, change: Change, *, rebase: bool = False) -> None:
+        """Make one new version, durably; `CommitFailedError` if another came in between.
+
+        With `rebase` a change that only adds goes on top of what came in between.
+        """
         made = self.version + 1
         now_ms = time.time_ns() // 1_000_000
         removed = [RemoveAction(file.name, True, now_ms, file.size, {}) for file in change.remove]
@@ -183,10 +186,12 @@ class LakeTable:
             partition_by=[],
             commit_properties=CommitProperties(
                 custom_metadata=dict(change.told),
-                max_commit_retries=0,
+                max_commit_retries=None if rebase else 0,
                 app_transactions=[Transaction(a, v) for a, v in change.transactions.items()],
             ),
-            post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
+            post_commithook_properties=PostCommitHookProperties(
+                cleanup_expired_logs=None if rebase else False
+            ),
         )
         self._make_durable(made)
 

@@ -25,7 +25,6 @@ taken out and never repeats a value of it.
 from __future__ import annotations
 
 import datetime as dt
-import json
 import os
 import re
 import time
@@ -36,7 +35,7 @@ from typing import Any, Final
 from topics.errors import InvalidRequest, TopicsError
 from topics.spark.lake.erasing import erase, noted
 from topics.spark.lake.origin import Origin
-from topics.spark.lake.parquet import sync_directory
+from topics.spark.lake.parquet import write_json
 from topics.spark.lake.place import Place, committing, unless_syncing
 from topics.spark.lake.scan import Scanned, scan
 from topics.spark.lake.seqs import KeySet
@@ -290,16 +289,8 @@ class Receipt:
 
     def write(self, path: str) -> None:
         """Put it on disk for good, in one step."""
-        folder = os.path.dirname(os.path.abspath(path))
-        os.makedirs(folder, exist_ok=True)
-        scratch = f"{path}.{os.getpid()}"
-        with open(scratch, "w", encoding="utf-8") as file:
-            json.dump(self.to_dict(), file, indent=2)
-            file.write("\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(scratch, path)
-        sync_directory(folder)
+        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+        write_json(path, self.to_dict())
 
 
 def default_path(place: Place, started: dt.datetime) -> str:

@@ -10,7 +10,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Final
 
 from topics.spark import java
@@ -36,12 +36,7 @@ class Report:
         return not self.remedies
 
     def to_dict(self) -> dict[str, object]:
-        return {
-            "ok": self.is_good,
-            "found": self.found,
-            "would": self.would,
-            "remedies": self.remedies,
-        }
+        return {"ok": self.is_good, **asdict(self)}
 
 
 def examine(environ: Mapping[str, str] | None = None) -> Report:

@@ -15,7 +15,7 @@ that was not read, without a `last_seq`: how much there was behind it nobody kno
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
@@ -46,9 +46,17 @@ _TYPES: Final = {
     "meta": ("string", pa.string()),
 }
 COLUMNS: Final = tuple(_TYPES)
-DDL: Final = ", ".join(f"{name} {spark}" for name, (spark, _) in _TYPES.items())
+
 _NEVER_NULL: Final = frozenset(("topic", "epoch", "seq", "kind"))
 _STORED: Final = frozenset(("seq", "ts", "node", "tag", "data", "meta"))
+
+
+def ddl(names: Iterable[str] = COLUMNS) -> str:
+    """The schema of these columns as Spark reads it."""
+    return ", ".join(f"{name} {_TYPES[name][0]}" for name in names)
+
+
+DDL: Final = ddl()
 
 
 @dataclass(frozen=True)
