@@ -17,7 +17,7 @@ from tests.spark.drivers import Driver, running
 from tests.spark.proxy import Proxy
 
 from topics.spark.lake.parquet import staged_stem
-from topics.spark.lake.place import Place
+from topics.spark.lake.place import TablePath
 
 ROWS = 400
 """Records that are fed at a time; a batch each."""
@@ -32,7 +32,7 @@ class Copy:
         self.name = name
         self.topics, self.table = f"{name}-topics", f"{name}-table"
         """The queries."""
-        self.place = Place.of(str(work / f"lake-{name}"))
+        self.place = TablePath.of(str(work / f"lake-{name}"))
         self.proxy, self.table_proxy = Proxy(server.address), Proxy(server.address)
         self._server = server
         self._work = work

@@ -27,7 +27,7 @@ from tests.spark.copying_world import ROWS, SOURCE, Copy, World
 from tests.spark.pages import run_console
 from tests.spark.proxy import Request
 
-from topics.spark.lake.place import Place
+from topics.spark.lake.place import TablePath
 
 _STAGE = re.compile(r"/v0/stages/[^/]+/\d+/(\d+)/\d+")
 _CONF = CONF | {
@@ -122,7 +122,7 @@ def test_the_code_of_the_page_about_clusters_runs_as_printed(ran: Ran) -> None:
 def test_a_sync_by_its_command_runs_on_the_cluster_until_it_is_stopped_and_says_so(
     ran: Ran, tmp_path: Path
 ) -> None:
-    url, place = ran.world.server.url, Place.of(str(tmp_path / "orders"))
+    url, place = ran.world.server.url, TablePath.of(str(tmp_path / "orders"))
     conf = _CONF | {"spark.cores.max": "1"}  # one executor starts in less time than two
     words = [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
     command = ["lake", "sync", SOURCE, place.path, "--url", url, "--master", ran.cluster.master]

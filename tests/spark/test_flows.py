@@ -24,7 +24,7 @@ from topics.client.targets import Target
 from topics.spark.errors import FlowFailed, FlowRuns
 from topics.spark.flows import state
 from topics.spark.flows.file import load
-from topics.spark.flows.progress import Progress
+from topics.spark.flows.progress import BatchProgress
 from topics.spark.flows.running import Outcome, run
 from topics.spark.source.options import READ_OPTIONS
 
@@ -73,7 +73,7 @@ class Log:
         return [record["data"] for record in self.records(topic)]
 
     def run(
-        self, text: str, name: str = "flow.yaml", *, batches: list[Progress] | None = None
+        self, text: str, name: str = "flow.yaml", *, batches: list[BatchProgress] | None = None
     ) -> Outcome:
         """Run a flow until it has read everything; `ORDERS`, `VIEW` and `OUT` are filled in."""
         flow = load(self.write(text, name), source_options=READ_OPTIONS)
@@ -126,7 +126,7 @@ to: {{topic: OUT}}
 
 def test_windows_are_written_once_over_several_runs_and_the_cursor_shows_the_lag(log: Log) -> None:
     log.append(log.orders, [order(n, f"2026-03-01T09:00:{n:02}Z") for n in range(1, 31)])
-    batches: list[Progress] = []
+    batches: list[BatchProgress] = []
     assert log.run(TOTALS, batches=batches).rows == 30
     assert batches[0].rows == 30
     assert log.call("POST", f"/v0/topics/{log.orders}/diff", {"from_seq": 30})["caught_up"]
@@ -232,7 +232,7 @@ def test_doubled_records_are_dropped_and_streams_joined_within_a_time(log: Log) 
 def test_loss_is_a_view_and_shows_in_the_progress(log: Log) -> None:
     log.create(log.orders, cap_records=4)
     log.append(log.orders, [order(n) for n in range(1, 11)])
-    batches: list[Progress] = []
+    batches: list[BatchProgress] = []
     outcome = log.run(
         f"""
         from: {{ORDERS: {{schema: "{SCHEMA}", startingOffsets: earliest}}}}
@@ -277,7 +277,7 @@ def test_data_that_does_not_fit_fails_the_flow_and_names_the_seq(bad_log: Log) -
 
 
 def test_data_that_does_not_fit_can_be_left_out_and_is_counted(bad_log: Log) -> None:
-    batches: list[Progress] = []
+    batches: list[BatchProgress] = []
     bad_log.run(BAD.replace("MANNER", "skip").replace("VIEWS", "VIEW"), batches=batches)
     assert bad_log.datas(bad_log.out) == [{"seq": 1}, {"seq": 2}, {"seq": 3}]
     assert (batches[0].rows, batches[0].bad) == (8, 5)
@@ -442,7 +442,7 @@ def test_a_batch_that_was_cut_off_tells_when_it_is_repeated_how_far_the_flow_is_
     for committed in commits.glob("*0*"):
         committed.unlink()
     log.append(log.orders, [order(n) for n in range(21, 51)])
-    batches: list[Progress] = []
+    batches: list[BatchProgress] = []
     log.run(file.read_text(), batches=batches)
     lags = [(done.batch, done.lag) for done in batches]
     assert lags == [(number, {log.orders: lag}) for number, lag in enumerate((30, 10, 0))]

@@ -27,8 +27,8 @@ from topics.cli import _app as cli
 from topics.client.targets import Target
 from topics.spark.errors import ForeignTable, SyncFailed
 from topics.spark.lake.parquet import staged_stem
-from topics.spark.lake.place import Place
-from topics.spark.lake.syncing import Epoch, Sync, SyncTask
+from topics.spark.lake.place import TablePath
+from topics.spark.lake.syncing import Sync, SyncedEpoch, SyncTask
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,7 +78,7 @@ class Topic:
         seq: int = self.call("GET", f"/cursors/{name}")["seq"]
         return seq
 
-    def task(self, place: Place, **options: Any) -> SyncTask:  # noqa: ANN401 - fields of the task
+    def task(self, place: TablePath, **options: Any) -> SyncTask:  # noqa: ANN401 - fields of the task
         return SyncTask(self.name, place, Target(url=self.server.url), **{"once": True, **options})
 
 
@@ -90,11 +90,11 @@ def log(shared_server: ServerProcess, topic: str) -> Iterator[Topic]:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place.of(str(tmp_path / "orders"))
+def place(tmp_path: Path) -> TablePath:
+    return TablePath.of(str(tmp_path / "orders"))
 
 
-def seqs_in(place: Place) -> list[int]:
+def seqs_in(place: TablePath) -> list[int]:
     table = DeltaTable(place.path).to_pyarrow_table(columns=["seq"])
     return sorted(table.column("seq").to_pylist())
 
@@ -106,7 +106,7 @@ class Big:
     """A million records, a customer in a thousand of them, and a table they were deleted from."""
 
     def __init__(self, root: Path, spark: SparkSession) -> None:
-        self.place = Place.of(str(root / "lake" / "orders"))
+        self.place = TablePath.of(str(root / "lake" / "orders"))
         self.server = ServerProcess(root, {"TOPICS_MAX_LIMIT": "10000"}, ())
         self._fill()
         self.server.start()
@@ -284,7 +284,7 @@ def test_after_maintenance_the_customers_bytes_are_nowhere_in_the_table_nor_in_a
 
 
 def test_a_sync_goes_on_where_it_was_and_its_cursor_says_where_that_is(
-    log: Topic, place: Place, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+    log: Topic, place: TablePath, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log.append(1, 100)
     ask = ["lake", "sync", log.name, f"file://{place.path}", "--once", "--url", log.server.url]
@@ -301,7 +301,7 @@ def test_a_sync_goes_on_where_it_was_and_its_cursor_says_where_that_is(
 
 
 def test_a_lost_checkpoint_costs_nothing_because_the_table_knows_where_it_is(
-    log: Topic, place: Place, spark: SparkSession, tmp_path: Path
+    log: Topic, place: TablePath, spark: SparkSession, tmp_path: Path
 ) -> None:
     log.append(1, 100)
     Sync(log.task(place)).run(spark)
@@ -315,7 +315,7 @@ def test_a_lost_checkpoint_costs_nothing_because_the_table_knows_where_it_is(
 
 
 def test_losses_and_a_recreated_topic_are_rows_of_the_loss_table(
-    log: Topic, place: Place, spark: SparkSession
+    log: Topic, place: TablePath, spark: SparkSession
 ) -> None:
     log.call("PUT", body={"cap_records": 50})
     log.append(1, 200)
@@ -339,7 +339,7 @@ def test_losses_and_a_recreated_topic_are_rows_of_the_loss_table(
 
 
 def test_rows_that_only_the_table_still_has_are_deleted_by_their_tag(
-    log: Topic, place: Place, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+    log: Topic, place: TablePath, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log.append(1, 100)
     Sync(log.task(place)).run(spark)
@@ -360,13 +360,13 @@ def test_rows_that_only_the_table_still_has_are_deleted_by_their_tag(
 
 @pytest.mark.timeout(1200)
 def test_a_running_sync_carries_a_delete_over_although_nothing_arrives_and_ends_when_told(
-    log: Topic, place: Place, spark: SparkSession
+    log: Topic, place: TablePath, spark: SparkSession
 ) -> None:
     log.append(1, 100)
     stopping, arrived, gone = threading.Event(), threading.Event(), threading.Event()
     task = log.task(place, once=False, trigger="1 second")
 
-    def epoch_ended(epoch: Epoch) -> None:
+    def epoch_ended(epoch: SyncedEpoch) -> None:
         arrived.set()
 
     def notice(line: str) -> None:
@@ -389,7 +389,7 @@ def test_a_running_sync_carries_a_delete_over_although_nothing_arrives_and_ends_
 
 
 def test_files_that_a_killed_run_left_are_removed_by_the_next(
-    log: Topic, place: Place, spark: SparkSession
+    log: Topic, place: TablePath, spark: SparkSession
 ) -> None:
     log.append(1, 10)
     Sync(log.task(place)).run(spark)
@@ -402,7 +402,7 @@ def test_files_that_a_killed_run_left_are_removed_by_the_next(
 
 
 def test_a_sync_that_cannot_work_says_why(
-    log: Topic, place: Place, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+    log: Topic, place: TablePath, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ask = ["lake", "sync", "absent", place.path, "--once", "--url", log.server.url]
     assert cli.run(ask) == 3

@@ -18,14 +18,14 @@ from tests.spark.proxy import Proxy
 from topics.client.targets import Target
 from topics.errors import Forbidden, StaleEpoch, Unauthorized, Unreachable
 from topics.spark.bulk.importing import ImportTask, find
-from topics.spark.bulk.inputs import Plan
+from topics.spark.bulk.inputs import ImportPlan
 from topics.spark.sink.chunks import RowEncoder, chunks
-from topics.spark.sink.stages import Stages, WriteRefused
+from topics.spark.sink.stages import StageClient, WriteRefused
 from topics.spark.sink.writer import batch_writer
 
 PATIENCE_S = 120.0
 _apps = count()
-Connect = Callable[..., Stages]
+Connect = Callable[..., StageClient]
 
 
 def body(*datas: str, topic: str = "t") -> bytes:
@@ -47,19 +47,21 @@ def connect() -> Iterator[Connect]:
 
         def make(
             url: str, app: str = "app", *, retry_s: float = PATIENCE_S, token: str | None = None
-        ) -> Stages:
-            return opened.enter_context(Stages(Target(url=url, token=token), app, retry_s=retry_s))
+        ) -> StageClient:
+            return opened.enter_context(
+                StageClient(Target(url=url, token=token), app, retry_s=retry_s)
+            )
 
         yield make
 
 
 @pytest.fixture
-def stages(shared_server: ServerProcess, connect: Connect) -> Stages:
+def stages(shared_server: ServerProcess, connect: Connect) -> StageClient:
     return connect(shared_server.url, f"app-{next(_apps)}")
 
 
 def test_an_epoch_is_open_until_it_is_committed(
-    stages: Stages, shared_server: ServerProcess, topic: str
+    stages: StageClient, shared_server: ServerProcess, topic: str
 ) -> None:
     assert stages.last_epoch() is None
     assert stages.keep(4, 0, 1, body("1", "2", topic=topic))
@@ -74,7 +76,7 @@ def test_an_epoch_is_open_until_it_is_committed(
     assert head(shared_server, topic) == 3
 
 
-def test_an_earlier_epoch_is_stale(stages: Stages) -> None:
+def test_an_earlier_epoch_is_stale(stages: StageClient) -> None:
     stages.commit(4, [])
     with pytest.raises(StaleEpoch):
         stages.keep(3, 0, 1, body("1"))
@@ -82,7 +84,7 @@ def test_an_earlier_epoch_is_stale(stages: Stages) -> None:
         stages.commit(3, [])
 
 
-def test_a_commit_without_its_stage_says_what_may_have_happened(stages: Stages) -> None:
+def test_a_commit_without_its_stage_says_what_may_have_happened(stages: StageClient) -> None:
     with pytest.raises(WriteRefused, match="TOPICS_STAGE_TTL_MS"):
         stages.commit(0, [(0, 1)])
 
@@ -95,7 +97,7 @@ def test_a_bad_key_is_refused_at_once(server_factory: ServerFactory, connect: Co
     with pytest.raises(Forbidden, match="belongs to another API key"):
         connect(server.url, token="limited").is_open(0)
     task = ImportTask("files", "mine." + "t" * 100, Target(url=server.url, token="limited"))
-    app, last = find(task, Plan("files", (), "fingerprint"))
+    app, last = find(task, ImportPlan("files", (), "fingerprint"))
     assert (app[:6], last) == ("mine.t", None)
 
 

@@ -20,9 +20,9 @@ from topics.errors import TopicNotFound, Unauthorized, Unreachable, Untrusted
 from topics.spark.errors import InvalidOption
 from topics.spark.sink import options as sink_options
 from topics.spark.sink.chunks import RowEncoder, chunks
-from topics.spark.sink.stages import Stages
+from topics.spark.sink.stages import StageClient
 from topics.spark.source import directory
-from topics.spark.source.log import Head
+from topics.spark.source.log import Offset
 from topics.spark.source.server import ServerLog
 
 PATIENT = {"retrySeconds": "300"}
@@ -141,7 +141,7 @@ def test_source_and_sink_trust_the_authority_that_ca_file_names(
     env = {"TOPICS_TLS_CERT": trusted, "TOPICS_TLS_KEY": str(tmp_path / "key.pem")}
     server = {"url": server_factory(env=env).url}
     sink = sink_options.parse({**server, "caFile": trusted}, streaming=True)
-    with Stages(sink.target, "app", retry_s=60.0) as stages:
+    with StageClient(sink.target, "app", retry_s=60.0) as stages:
         row = pa.record_batch({"topic": ["orders"], "data": ["1"]})
         (chunk,) = chunks([row], RowEncoder(0, None, as_text=False))
         stages.keep(0, 0, 1, chunk.body)
@@ -163,7 +163,7 @@ def test_a_wait_ends_with_the_next_record(shared: Server, topic: str) -> None:
     writing.start()
     log.wait(topic, head, 30.0)
     writing.join()
-    assert log.head(topic) == Head(head.epoch, 5)
+    assert log.head(topic) == Offset(head.epoch, 5)
     log.close()
 
 

@@ -40,10 +40,10 @@ def lake(stages: Stages, bench: Bench) -> Iterator[Result]:
 def _sync(stage: Stage) -> None:
     from topics.bench.spark_stage import TOPIC  # noqa: PLC0415 - brings in Spark
     from topics.client.targets import Target  # noqa: PLC0415
-    from topics.spark.lake.place import Place  # noqa: PLC0415
+    from topics.spark.lake.place import TablePath  # noqa: PLC0415
     from topics.spark.lake.syncing import Sync, SyncTask  # noqa: PLC0415
 
-    place = Place.of(str(stage.directory / "lake" / TOPIC))
+    place = TablePath.of(str(stage.directory / "lake" / TOPIC))
     shutil.rmtree(place.path, ignore_errors=True)
     target = Target(url=stage.server.url, token=KEY)
     done = Sync(SyncTask(TOPIC, place, target, once=True)).run(stage.spark)

@@ -16,7 +16,7 @@ from topics.cli._options import Where, as_json_option, master_option, on_a_log
 from topics.cli._output import safe, safe_json
 
 if TYPE_CHECKING:
-    from topics.spark.flows.progress import Progress
+    from topics.spark.flows.progress import BatchProgress
     from topics.spark.flows.state import State
 
 
@@ -88,7 +88,7 @@ class _Shown:
     def notice(self, text: str) -> None:
         print(f"flow: {safe(text)}", file=sys.stderr, flush=True)
 
-    def batch(self, done: Progress) -> None:
+    def batch(self, done: BatchProgress) -> None:
         if self._as_json:
             _print_json({"flow": self._name, **_fields(done)})
         else:

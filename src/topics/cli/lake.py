@@ -17,9 +17,9 @@ from topics.cli._output import print_json, print_json_line, safe, size
 
 if TYPE_CHECKING:
     from topics.client.targets import Target
-    from topics.spark.lake.origin import Origin
-    from topics.spark.lake.place import Place
-    from topics.spark.lake.syncing import Epoch
+    from topics.spark.lake.origin import SourceTopic
+    from topics.spark.lake.place import TablePath
+    from topics.spark.lake.syncing import SyncedEpoch
     from topics.spark.lake.upkeep import Receipt
 
 _table = click.argument("table", metavar="TABLE")
@@ -80,10 +80,10 @@ def sync(
     """
     from topics.spark.jobs.ending import told_to_stop  # noqa: PLC0415 - help must not wait
     from topics.spark.jobs.session import job_session  # noqa: PLC0415
-    from topics.spark.lake.place import Place  # noqa: PLC0415
+    from topics.spark.lake.place import TablePath  # noqa: PLC0415
     from topics.spark.lake.syncing import Sync, SyncTask  # noqa: PLC0415
 
-    place = Place.of(table)
+    place = TablePath.of(table)
     task = SyncTask(
         topic=topic,
         place=place,
@@ -124,10 +124,10 @@ def delete(*, table: str, match: str, yes: bool, as_json: bool) -> int:
     `topics lake maintain`, which takes the bytes away and proves it.
     """
     from topics.spark.lake.erasing import erase, matching  # noqa: PLC0415
-    from topics.spark.lake.place import Place, committing  # noqa: PLC0415
+    from topics.spark.lake.place import TablePath, committing  # noqa: PLC0415
     from topics.spark.lake.table import LakeTable  # noqa: PLC0415
 
-    place = Place.of(table)
+    place = TablePath.of(table)
     topic = LakeTable.open(place).topic
     found = len(matching(place, match))
     if found and not ask(f"Delete {found:,} rows from {place.path}?", yes=yes):
@@ -173,10 +173,10 @@ def maintain(
     texts in the needle file. Exits with 1 when anything is found.
     """
     from topics.spark.lake import upkeep  # noqa: PLC0415 - help must not wait
-    from topics.spark.lake.place import Place  # noqa: PLC0415
+    from topics.spark.lake.place import TablePath  # noqa: PLC0415
     from topics.spark.lake.upkeep import default_path  # noqa: PLC0415
 
-    place = Place.of(table)
+    place = TablePath.of(table)
     needles = [] if needle_file is None else upkeep.needles_of(needle_file)
     task = upkeep.Maintenance(upkeep.hours_of(retain), needles)
     with _origin(where, place) as origin:
@@ -199,9 +199,9 @@ def _server(target: Target) -> Target:
 
 
 @contextmanager
-def _origin(where: Where, place: Place) -> Iterator[Origin | None]:
+def _origin(where: Where, place: TablePath) -> Iterator[SourceTopic | None]:
     """The server the table is made from, if that is the one meant; the receipt asks it little."""
-    from topics.spark.lake.origin import Origin  # noqa: PLC0415
+    from topics.spark.lake.origin import SourceTopic  # noqa: PLC0415
     from topics.spark.lake.table import ORIGIN, LakeTable  # noqa: PLC0415
 
     target = where.target()
@@ -209,7 +209,7 @@ def _origin(where: Where, place: Place) -> Iterator[Origin | None]:
     if target.url is None or table.settings.get(ORIGIN) != target.url:
         yield None
         return
-    with Origin(target, table.topic, retry_s=_QUICKLY_S) as origin:
+    with SourceTopic(target, table.topic, retry_s=_QUICKLY_S) as origin:
         yield origin
 
 
@@ -218,7 +218,7 @@ class _Shown:
         self._name = name
         self._as_json = as_json
 
-    def __call__(self, epoch: Epoch) -> None:
+    def __call__(self, epoch: SyncedEpoch) -> None:
         if self._as_json:
             print_json_line({"table": self._name, **asdict(epoch)})
         else:

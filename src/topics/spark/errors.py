@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
 from topics.errors import InvalidRequest, NotFound, TopicsError
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that was probably meant."""
+    spelled = {each.lower(): each for each in known}
+    near = get_close_matches(name.lower(), spelled, n=1)
+    return spelled[near[0]] if near else None
 
 
 class CannotStartSpark(TopicsError):
@@ -41,9 +48,8 @@ class InvalidFlow(InvalidRequest):
         cls, key: str, known: Sequence[str], *, file: Path, where: str = ""
     ) -> InvalidFlow:
         """A key nobody knows, with the nearest one that exists."""
-        spelled = {name.lower(): name for name in known}
-        near = get_close_matches(key.lower(), list(spelled), n=1)
-        hint = f"did you mean `{spelled[near[0]]}`?" if near else f"known: {', '.join(known)}"
+        near = nearest(key, known)
+        hint = f"did you mean `{near}`?" if near else f"known: {', '.join(known)}"
         return cls(f"{file}: `{key}` is no key{where}; {hint}")
 
 

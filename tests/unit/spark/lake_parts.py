@@ -14,9 +14,9 @@ from topics.client.targets import Target
 from topics.core.runs import RunSet
 from topics.errors import TopicNotFound
 from topics.spark.lake.epochs import EpochCommit, Landed
-from topics.spark.lake.origin import Origin
-from topics.spark.lake.parquet import Arrived, staged_stem, write_rows
-from topics.spark.lake.place import Place
+from topics.spark.lake.origin import SourceTopic
+from topics.spark.lake.parquet import TaskRows, staged_stem, write_rows
+from topics.spark.lake.place import TablePath
 from topics.spark.lake.table import LakeTable
 from topics.values import Hole, HoleKind, Holes, TopicState
 
@@ -38,7 +38,7 @@ ARRIVING = pa.schema(
 )
 
 
-class FakeTopic(Origin):
+class FakeTopic(SourceTopic):
     """A topic of `head` records; every tenth belongs to the customer."""
 
     def __init__(self, head: int, *, epoch: int = 17) -> None:
@@ -148,12 +148,12 @@ def gap(
 class Query:
     """A streaming query without Spark: the same tasks and commits, one after the other."""
 
-    def __init__(self, place: Place, topic: FakeTopic) -> None:
+    def __init__(self, place: TablePath, topic: FakeTopic) -> None:
         self.place = place
         self.topic = topic
         self.id = str(uuid.uuid4())
 
-    def stage(self, version: int, *parts: Sequence[pa.RecordBatch]) -> list[Arrived]:
+    def stage(self, version: int, *parts: Sequence[pa.RecordBatch]) -> list[TaskRows]:
         LakeTable.of_topic(self.place, self.topic.topic, origin=str(self.topic.target))
         return [
             write_rows(
@@ -164,7 +164,7 @@ class Query:
             for number, batches in enumerate(parts)
         ]
 
-    def land(self, version: int, staged: list[Arrived]) -> Landed:
+    def land(self, version: int, staged: list[TaskRows]) -> Landed:
         commit = EpochCommit(self.place, self.topic, app=self.id, version=version)
         return commit.run(staged)
 
@@ -185,18 +185,18 @@ class Query:
         ]
 
 
-def lake(tmp_path: Path, name: str = "orders") -> Place:
-    return Place.of(str(tmp_path / "lake" / name))
+def lake(tmp_path: Path, name: str = "orders") -> TablePath:
+    return TablePath.of(str(tmp_path / "lake" / name))
 
 
-def seqs_in(place: Place, epoch: int = 17) -> list[int]:
+def seqs_in(place: TablePath, epoch: int = 17) -> list[int]:
     """The seqs of an epoch that the table shows, sorted but not made distinct."""
     data = LakeTable.open(place).delta.to_pyarrow_dataset()
     table = data.to_table(columns=["seq"], filter=ds.field("epoch") == epoch)
     return sorted(table.column("seq").to_pylist())
 
 
-def losses_in(place: Place) -> list[tuple[int, int, int | None, str]]:
+def losses_in(place: TablePath) -> list[tuple[int, int, int | None, str]]:
     table = LakeTable.open(place.loss).delta.to_pyarrow_table()
     found = [(r["epoch"], r["seq"], r["last_seq"], r["reason"]) for r in table.to_pylist()]
     return sorted(found, key=lambda row: row[:2])

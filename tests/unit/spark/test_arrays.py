@@ -17,7 +17,7 @@ from topics.spark.source.arrays import literal, numbers, repeated
 from topics.spark.sink.chunks import RowEncoder, chunks
 from topics.spark.lake.parquet import write_rows
 from topics.spark.lake.epochs import EpochCommit
-from topics.spark.lake.place import Place
+from topics.spark.lake.place import TablePath
 from topics.spark.source.schema import COLUMNS, Projection
 import numpy as np
 
@@ -34,7 +34,7 @@ stored = pa.RecordBatch.from_arrays(
     ["seq", "ts", "node", "tag", "data", "meta"],
 )
 rows = Projection(COLUMNS).of_records(stored, topic="orders", epoch=1)
-assert write_rows(Place.of(sys.argv[1]), "part-", iter([rows])).seen == [(1, [(1, 4)])]
+assert write_rows(TablePath.of(sys.argv[1]), "part-", iter([rows])).seen == [(1, [(1, 4)])]
 print("pandas" in sys.modules)
 """
 

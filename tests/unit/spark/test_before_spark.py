@@ -13,7 +13,7 @@ from topics.errors import TopicNotFound
 from topics.spark.bulk import inputs
 from topics.spark.flows import running
 from topics.spark.jobs import session as jobs
-from topics.spark.lake.origin import Origin
+from topics.spark.lake.origin import SourceTopic
 
 
 @pytest.fixture(autouse=True)
@@ -126,10 +126,10 @@ def test_a_flow_from_a_topic_that_is_not_there_is_told_before_spark_starts(
 def test_a_sync_of_a_topic_that_is_not_there_is_told_before_spark_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def missing(origin: Origin) -> None:
+    def missing(origin: SourceTopic) -> None:
         raise TopicNotFound(origin.topic)
 
-    monkeypatch.setattr(Origin, "state", missing)
+    monkeypatch.setattr(SourceTopic, "state", missing)
     url = "http://127.0.0.1:1"
     answer = topics("lake", "sync", "absent", tmp_path / "table", "--once", "--url", url)
     assert (answer.code, answer.out, answer.err) == (3, "", MISSING)

@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topics.errors import InvalidRequest, NotFound
-from topics.spark.bulk.inputs import Plan, Unit, batches_of, plan
+from topics.spark.bulk.inputs import ImportPlan, Unit, batches_of, plan
 from topics.spark.sink.chunks import RowEncoder
 
 
-def records_of(cut: Plan) -> list[dict[str, object]]:
+def records_of(cut: ImportPlan) -> list[dict[str, object]]:
     """What an import of the plan would write, in its order."""
     encoder = RowEncoder(0, "t", as_text=False)
     found: list[dict[str, object]] = []
@@ -29,7 +29,7 @@ def records_of(cut: Plan) -> list[dict[str, object]]:
     return found
 
 
-def payloads(cut: Plan) -> list[object]:
+def payloads(cut: ImportPlan) -> list[object]:
     return [json.loads(str(record["data"])) for record in records_of(cut)]
 
 

@@ -6,11 +6,11 @@ import pyarrow as pa
 import pytest
 
 from topics.spark.errors import CoverageBroken
-from topics.spark.source.coverage import Coverage, Page, Run, check
+from topics.spark.source.coverage import Coverage, RowPage, Run, check
 
 
-def page(seqs: list[int], coverage: Coverage) -> Page:
-    return Page(1, coverage, [pa.record_batch({"seq": pa.array(seqs, pa.int64())})])
+def page(seqs: list[int], coverage: Coverage) -> RowPage:
+    return RowPage(1, coverage, [pa.record_batch({"seq": pa.array(seqs, pa.int64())})])
 
 
 def test_records_filtered_and_runs_add_up() -> None:

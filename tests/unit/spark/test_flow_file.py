@@ -8,7 +8,7 @@ import pytest
 
 from topics.errors import NotFound
 from topics.spark.errors import InvalidFlow
-from topics.spark.flows.file import Flow, Function, Source, ToTable, ToTopic, load
+from topics.spark.flows.file import Flow, FlowSource, Function, ToTable, ToTopic, load
 
 OPTIONS = ("startingOffsets", "endingOffsets", "match", "maxRecordsPerTrigger", "includeDeleted")
 SMALL = "from: orders\nsql: SELECT * FROM orders\nto: {topic: totals}\n"
@@ -33,7 +33,7 @@ def test_the_smallest_flow_gets_its_name_checkpoint_and_trigger_from_its_file(
     assert flow == Flow(
         file=tmp_path / "totals.yaml",
         name="totals",
-        sources=(Source("orders"),),
+        sources=(FlowSource("orders"),),
         transform="SELECT * FROM orders",
         target=ToTopic("totals"),
         trigger="1 second",
@@ -64,7 +64,7 @@ def test_every_key_is_understood(tmp_path: Path) -> None:
         """,
     )
     orders, customers = flow.sources
-    assert orders == Source(
+    assert orders == FlowSource(
         "orders",
         schema="id long",
         on_bad_data="rows",
@@ -74,7 +74,7 @@ def test_every_key_is_understood(tmp_path: Path) -> None:
             "includeDeleted": "true",
         },
     )
-    assert customers == Source("customers")
+    assert customers == FlowSource("customers")
     assert flow.transform == Function(tmp_path / "lib.py", "make")
     assert flow.target == ToTable(tmp_path / "lake" / "big")
     assert flow.checkpoint == Path("/tmp/checkpoints/big")
@@ -84,7 +84,7 @@ def test_every_key_is_understood(tmp_path: Path) -> None:
 @pytest.mark.parametrize("given", ["orders", "[orders]", "{orders: }", "{orders: {}}"])
 def test_one_topic_can_be_named_in_every_usual_way(tmp_path: Path, given: str) -> None:
     flow = loaded(tmp_path, SMALL.replace("from: orders", f"from: {given}"))
-    assert flow.sources == (Source("orders"),)
+    assert flow.sources == (FlowSource("orders"),)
 
 
 def test_a_bare_seq_means_that_seq_of_this_topic(tmp_path: Path) -> None:

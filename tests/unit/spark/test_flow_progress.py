@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from topics.spark.flows.progress import Progress, of_batch
+from topics.spark.flows.progress import BatchProgress, of_batch
 from topics.spark.flows.views import watched
-from topics.spark.source.log import Head
+from topics.spark.source.log import Offset
 
 
 def a_report(**changes: Any) -> dict[str, Any]:  # noqa: ANN401 - as Spark words it
@@ -28,7 +28,7 @@ def a_report(**changes: Any) -> dict[str, Any]:  # noqa: ANN401 - as Spark words
 
 def test_a_batch_is_told_with_its_rate_and_its_lag() -> None:
     done = of_batch(a_report(), ["orders"])
-    assert done == Progress(
+    assert done == BatchProgress(
         batch=7, rows=100, rows_per_second=50.0, seconds=2.0, lag={"orders": 20}, lost={}, bad=0
     )
     assert done.line() == "batch 7  100 records  50/s  2.0 s  lag 20"
@@ -41,7 +41,7 @@ def a_repeated_report(latest: object = "null") -> dict[str, Any]:
 
 @pytest.mark.parametrize("latest", ["null", "", None])
 def test_the_log_is_asked_for_what_spark_does_not_say_of_a_repeated_batch(latest: object) -> None:
-    done = of_batch(a_repeated_report(latest), ["orders"], {"orders": Head(3, 151)}.get)
+    done = of_batch(a_repeated_report(latest), ["orders"], {"orders": Offset(3, 151)}.get)
     assert done.lag == {"orders": 50}
     assert done.line().endswith("lag 50")
 

@@ -15,15 +15,15 @@ import topics
 from topics.client.targets import Target
 from topics.errors import InvalidRequest, TopicNotFound
 from topics.spark.flows import state
-from topics.spark.flows.file import Flow, Source, ToTable, ToTopic
-from topics.spark.flows.progress import Progress
+from topics.spark.flows.file import Flow, FlowSource, ToTable, ToTopic
+from topics.spark.flows.progress import BatchProgress
 from topics.spark.flows.running import Watch, find_head, require_topics, server_options
 from topics.spark.flows.views import watched
 
 FLOW = Flow(
     file=Path("/flows/totals.yaml"),
     name="totals",
-    sources=(Source("orders"),),
+    sources=(FlowSource("orders"),),
     transform="SELECT 1",
     target=ToTopic("totals"),
     trigger="once",
@@ -77,7 +77,7 @@ def holder(tmp_path: Path) -> Iterator[state.Holder]:
 
 
 def test_every_batch_is_reported_once_and_kept_in_the_state(holder: state.Holder) -> None:
-    seen: list[Progress] = []
+    seen: list[BatchProgress] = []
     watch = Watch(FLOW, holder, seen.append)
     run(watch, Query([0, 1, 2]))
     outcome = watch.outcome
@@ -91,7 +91,7 @@ def test_a_query_that_failed_because_the_machine_was_too_slow_is_started_again(
     holder: state.Holder,
 ) -> None:
     queries = [Query([0], TOO_SLOW), Query(error=TOO_SLOW), Query([0, 1])]
-    seen: list[Progress] = []
+    seen: list[BatchProgress] = []
     notices: list[str] = []
     watch = Watch(FLOW, holder, seen.append)
     assert run(watch, *queries, notices=notices) is None
@@ -129,7 +129,7 @@ def test_a_flow_begins_only_with_topics_that_are_there_and_goes_on_without_them(
         log.create("orders")
     flow = replace(FLOW, checkpoint=tmp_path / "checkpoint")
     require_topics(flow, here)
-    more = replace(flow, sources=(*FLOW.sources, Source("absent")))
+    more = replace(flow, sources=(*FLOW.sources, FlowSource("absent")))
     with pytest.raises(TopicNotFound, match="absent"):
         require_topics(more, here)
     begun = more.checkpoint / "offsets" / "0"
@@ -150,6 +150,6 @@ def test_where_a_topic_of_the_flow_ends_is_asked_of_its_log(tmp_path: Path) -> N
 def test_a_log_that_cannot_be_asked_is_told_of_and_does_not_end_the_flow(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    flow = replace(FLOW, sources=(Source("orders", options={"retrySeconds": "0"}),))
+    flow = replace(FLOW, sources=(FlowSource("orders", options={"retrySeconds": "0"}),))
     assert find_head(flow, {"url": "http://127.0.0.1:1"}, "orders") is None
     assert "how far the flow is behind orders is not known" in caplog.text

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from topics.spark.errors import FlowFailed
 from topics.spark.flows.tables import (
     TableWriter,
-    Written,
+    TaskFiles,
     commit_files,
     remove_files,
     was_committed,
@@ -27,7 +27,7 @@ def rows(*numbers: int, text: str = "someone@example.org") -> Iterator[pa.Record
     yield pa.record_batch({"id": pa.array(numbers, pa.int64()), "who": [text] * len(numbers)})
 
 
-def written(table: Path, *numbers: int, batch: int, query: str = QUERY) -> Written:
+def written(table: Path, *numbers: int, batch: int, query: str = QUERY) -> TaskFiles:
     return write_files(str(table), rows(*numbers), query=query, batch=str(batch))
 
 

@@ -21,17 +21,17 @@ from tests.unit.spark.lake_parts import (
 from topics.spark.errors import FilesVanished, ForeignTable, RangesDoNotJoin
 from topics.spark.lake import epochs
 from topics.spark.lake.erasing import carry_deletes
-from topics.spark.lake.place import Place
+from topics.spark.lake.place import TablePath
 from topics.spark.lake.table import LakeTable, deletes_app, position_app
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def place(tmp_path: Path) -> TablePath:
     return lake(tmp_path)
 
 
 def test_epochs_land_in_one_commit_each_with_their_transaction_and_the_position(
-    place: Place,
+    place: TablePath,
 ) -> None:
     query = Query(place, FakeTopic(200))
     query.records(0, 1, 100)
@@ -46,7 +46,7 @@ def test_epochs_land_in_one_commit_each_with_their_transaction_and_the_position(
 
 
 def test_the_table_has_the_promised_columns_and_statistics_of_nothing_but_seq_and_time(
-    place: Place,
+    place: TablePath,
 ) -> None:
     query = Query(place, FakeTopic(100))
     query.records(0, 1, 100)
@@ -73,7 +73,7 @@ def test_the_table_has_the_promised_columns_and_statistics_of_nothing_but_seq_an
     assert table.settings["delta.enableDeletionVectors"] == "false"
 
 
-def test_an_epoch_that_comes_again_lands_once_and_leaves_no_file_behind(place: Place) -> None:
+def test_an_epoch_that_comes_again_lands_once_and_leaves_no_file_behind(place: TablePath) -> None:
     query = Query(place, FakeTopic(100))
     query.records(0, 1, 100)
     before = sorted(os.listdir(place.path))
@@ -84,7 +84,7 @@ def test_an_epoch_that_comes_again_lands_once_and_leaves_no_file_behind(place: P
 
 
 def test_a_replayed_epoch_still_carries_over_a_delete_that_the_crash_kept_out(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+    place: TablePath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     query = Query(place, FakeTopic(100))
     staged = query.stage(0, [rows(range(1, 101))])
@@ -106,7 +106,7 @@ def test_a_replayed_epoch_still_carries_over_a_delete_that_the_crash_kept_out(
     assert seqs_in(place) == [*range(1, 40), *range(50, 101)]
 
 
-def test_rows_that_leave_a_hole_are_refused_and_nothing_is_committed(place: Place) -> None:
+def test_rows_that_leave_a_hole_are_refused_and_nothing_is_committed(place: TablePath) -> None:
     query = Query(place, FakeTopic(200))
     query.records(0, 1, 100)
     with pytest.raises(RangesDoNotJoin, match=r"seqs 101\.\.109 .* neither rows nor gaps"):
@@ -119,7 +119,7 @@ def test_rows_that_leave_a_hole_are_refused_and_nothing_is_committed(place: Plac
 
 
 def test_an_evicted_run_that_arrives_as_nothing_is_a_hole_even_if_the_topic_lost_it(
-    place: Place,
+    place: TablePath,
 ) -> None:
     query = Query(place, FakeTopic(200))
     query.topic.dead.append((1, 10, "cap"))
@@ -127,14 +127,14 @@ def test_an_evicted_run_that_arrives_as_nothing_is_a_hole_even_if_the_topic_lost
         query.epoch(0, [rows(range(11, 201))])
 
 
-def test_seqs_that_never_were_records_may_be_absent(place: Place) -> None:
+def test_seqs_that_never_were_records_may_be_absent(place: TablePath) -> None:
     query = Query(place, FakeTopic(200))
     query.topic.dead += [(91, 95, "skipped"), (96, 99, "skipped")]
     query.epoch(0, [rows(range(1, 91)), rows(range(100, 201))])
     assert LakeTable.open(place).position(TOPIC, 17) == 200
 
 
-def test_rows_that_the_table_has_already_are_refused(place: Place) -> None:
+def test_rows_that_the_table_has_already_are_refused(place: TablePath) -> None:
     query = Query(place, FakeTopic(200))
     query.records(0, 1, 100)
     other = Query(place, query.topic)  # another checkpoint: another id, from the start
@@ -144,7 +144,7 @@ def test_rows_that_the_table_has_already_are_refused(place: Place) -> None:
 
 
 def test_a_checkpoint_older_than_the_table_is_refused_where_it_would_lose_rows(
-    place: Place,
+    place: TablePath,
 ) -> None:
     query = Query(place, FakeTopic(300))
     query.records(0, 1, 100)
@@ -153,7 +153,7 @@ def test_a_checkpoint_older_than_the_table_is_refused_where_it_would_lose_rows(
         query.records(1, 101, 300)
 
 
-def test_lost_runs_land_in_the_loss_table_with_the_epochs_transaction(place: Place) -> None:
+def test_lost_runs_land_in_the_loss_table_with_the_epochs_transaction(place: TablePath) -> None:
     query = Query(place, FakeTopic(100))
     landed = query.epoch(0, [gap(1, 40), rows(range(41, 90))], [gap(90, 100, reason="crash")])
     assert landed.lost == 2
@@ -164,7 +164,7 @@ def test_lost_runs_land_in_the_loss_table_with_the_epochs_transaction(place: Pla
 
 
 def test_losses_of_a_first_try_are_completed_and_not_repeated(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+    place: TablePath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     query = Query(place, FakeTopic(100))
 
@@ -186,7 +186,7 @@ def test_losses_of_a_first_try_are_completed_and_not_repeated(
     assert seqs_in(place) == list(range(61, 101))
 
 
-def test_a_topic_made_anew_goes_on_in_the_same_table_under_its_new_epoch(place: Place) -> None:
+def test_a_topic_made_anew_goes_on_in_the_same_table_under_its_new_epoch(place: TablePath) -> None:
     query = Query(place, FakeTopic(100))
     query.records(0, 1, 100)
     query.topic.epoch, query.topic.head = 18, 50
@@ -196,7 +196,7 @@ def test_a_topic_made_anew_goes_on_in_the_same_table_under_its_new_epoch(place: 
     assert losses_in(place) == [(17, 101, None, "recreated")]
 
 
-def test_a_gap_that_a_recreated_topic_can_no_longer_explain_is_a_loss(place: Place) -> None:
+def test_a_gap_that_a_recreated_topic_can_no_longer_explain_is_a_loss(place: TablePath) -> None:
     query = Query(place, FakeTopic(100))
     staged = query.stage(0, [rows(range(1, 51)), rows(range(61, 101))])
     query.topic.epoch = 18
@@ -204,7 +204,7 @@ def test_a_gap_that_a_recreated_topic_can_no_longer_explain_is_a_loss(place: Pla
     assert losses_in(place) == [(17, 51, 60, "unexplained")]
 
 
-def test_a_delete_between_reading_and_committing_does_not_come_back(place: Place) -> None:
+def test_a_delete_between_reading_and_committing_does_not_come_back(place: TablePath) -> None:
     query = Query(place, FakeTopic(100))
     staged = query.stage(0, [rows(range(1, 101))])
     query.topic.delete(7, 7)
@@ -213,7 +213,7 @@ def test_a_delete_between_reading_and_committing_does_not_come_back(place: Place
 
 
 def test_a_delete_that_another_process_has_recorded_does_not_come_back_either(
-    place: Place,
+    place: TablePath,
 ) -> None:
     query = Query(place, FakeTopic(200))
     query.records(0, 1, 100)
@@ -226,7 +226,7 @@ def test_a_delete_that_another_process_has_recorded_does_not_come_back_either(
     assert seqs_in(place) == [*range(1, 150), *range(160, 201)]
 
 
-def test_a_file_that_vanished_is_never_committed(place: Place) -> None:
+def test_a_file_that_vanished_is_never_committed(place: TablePath) -> None:
     query = Query(place, FakeTopic(100))
     staged = query.stage(0, [rows(range(1, 101))])
     for name in os.listdir(place.path):
@@ -238,7 +238,7 @@ def test_a_file_that_vanished_is_never_committed(place: Place) -> None:
     assert seqs_in(place) == list(range(1, 101))
 
 
-def test_the_table_of_another_topic_is_refused(place: Place) -> None:
+def test_the_table_of_another_topic_is_refused(place: TablePath) -> None:
     Query(place, FakeTopic(10)).records(0, 1, 10)
     other = FakeTopic(10)
     other.topic = "invoices"
@@ -246,7 +246,7 @@ def test_the_table_of_another_topic_is_refused(place: Place) -> None:
         Query(place, other).records(0, 1, 10)
 
 
-def test_an_epoch_without_rows_changes_nothing(place: Place) -> None:
+def test_an_epoch_without_rows_changes_nothing(place: TablePath) -> None:
     query = Query(place, FakeTopic(10))
     query.records(0, 1, 10)
     version = LakeTable.open(place).version

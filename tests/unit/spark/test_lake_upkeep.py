@@ -32,7 +32,7 @@ from topics.errors import InvalidRequest
 from topics.spark.errors import NoSuchTable, TableBusy
 from topics.spark.lake import erasing
 from topics.spark.lake.erasing import carry_deletes, erase, matching, note, noted
-from topics.spark.lake.place import ERASED, Place, committing, syncing
+from topics.spark.lake.place import ERASED, TablePath, committing, syncing
 from topics.spark.lake.scan import scan
 from topics.spark.lake.seqs import KeySet
 from topics.spark.lake.table import LakeTable, deletes_app
@@ -50,12 +50,12 @@ NEEDLE = f"{CUSTOMER}@example.org"
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def place(tmp_path: Path) -> TablePath:
     return lake(tmp_path)
 
 
 @pytest.fixture
-def query(place: Place) -> Query:
+def query(place: TablePath) -> Query:
     """Five epochs of a thousand records; every tenth is the customer's."""
     made = Query(place, FakeTopic(5000))
     for epoch in range(5):
@@ -63,7 +63,7 @@ def query(place: Place) -> Query:
     return made
 
 
-def bytes_found(place: Place, needle: str) -> list[str]:
+def bytes_found(place: TablePath, needle: str) -> list[str]:
     """Files under the table with the needle in any decoded column or in their bytes.
 
     Written without the scan it judges.
@@ -179,7 +179,7 @@ def test_rows_are_found_by_tag_or_by_the_beginning_of_it(query: Query) -> None:
     assert not matching(query.place, "cust")
 
 
-def test_the_list_of_the_erased_survives_a_line_that_a_crash_cut_short(place: Place) -> None:
+def test_the_list_of_the_erased_survives_a_line_that_a_crash_cut_short(place: TablePath) -> None:
     os.makedirs(place.path)
     assert not noted(place)
     note(place, KeySet({17: [(1, 3)]}), "deleted")
@@ -262,7 +262,7 @@ def test_a_receipt_has_exactly_the_promised_members(query: Query, tmp_path: Path
     assert Path(path).parent.name == "orders__receipts"
 
 
-def test_earlier_epochs_are_in_the_receipt_too(place: Place) -> None:
+def test_earlier_epochs_are_in_the_receipt_too(place: TablePath) -> None:
     query = Query(place, FakeTopic(100))
     query.records(0, 1, 100)
     query.topic.delete(1, 5)
@@ -424,7 +424,7 @@ def test_files_of_a_running_sync_are_no_leftovers_until_their_epoch_is_over(quer
         assert len(remove_leftovers(place)) == 1
 
 
-def test_the_loss_table_is_maintained_with_the_table(place: Place) -> None:
+def test_the_loss_table_is_maintained_with_the_table(place: TablePath) -> None:
     query = Query(place, FakeTopic(30))
     for epoch in range(3):
         first = epoch * 10 + 1
@@ -434,14 +434,14 @@ def test_the_loss_table_is_maintained_with_the_table(place: Place) -> None:
     assert LakeTable.open(place.loss).delta.count() == 3
 
 
-def test_two_syncs_of_one_table_are_refused(place: Place) -> None:
+def test_two_syncs_of_one_table_are_refused(place: TablePath) -> None:
     with syncing(place), pytest.raises(TableBusy, match="another"), syncing(place):
         pass
     with syncing(place):
         pass
 
 
-def test_a_change_does_not_wait_for_ever_for_its_turn(place: Place) -> None:
+def test_a_change_does_not_wait_for_ever_for_its_turn(place: TablePath) -> None:
     with (
         committing(place),
         pytest.raises(TableBusy, match="try again"),
@@ -450,7 +450,7 @@ def test_a_change_does_not_wait_for_ever_for_its_turn(place: Place) -> None:
         pass
 
 
-def test_there_must_be_a_table_to_maintain(place: Place) -> None:
+def test_there_must_be_a_table_to_maintain(place: TablePath) -> None:
     with pytest.raises(NoSuchTable, match="lake sync"):
         maintain(place, Maintenance())
     assert not os.path.exists(place.path)
@@ -484,14 +484,14 @@ def test_needles_come_one_a_line(tmp_path: Path) -> None:
     [("file:///lake/my%20orders", "/lake/my orders"), ("/lake/orders/", "/lake/orders")],
 )
 def test_a_table_is_a_path_or_a_file_address(table: str, path: str) -> None:
-    assert Place.of(table).path == path
+    assert TablePath.of(table).path == path
 
 
 @pytest.mark.parametrize("table", ["s3://bucket/orders", "file://elsewhere/orders", "/"])
 def test_other_places_are_refused(table: str) -> None:
     with pytest.raises(InvalidRequest):
-        Place.of(table)
+        TablePath.of(table)
 
 
 def test_the_cursor_of_a_table_is_a_name_that_a_server_takes() -> None:
-    assert Place.of("/lake/my orders").cursor == "lake.my-orders"
+    assert TablePath.of("/lake/my orders").cursor == "lake.my-orders"

@@ -18,7 +18,13 @@ from topics.spark.errors import InvalidOption
 from topics.spark.sink import writer as sink
 from topics.spark.sink.encode import Unencodable
 from topics.spark.sink.stages import WriteRefused
-from topics.spark.sink.writer import BatchWriter, Staged, StreamWriter, batch_writer, stream_writer
+from topics.spark.sink.writer import (
+    BatchWriter,
+    StreamWriter,
+    TaskCommit,
+    batch_writer,
+    stream_writer,
+)
 from topics.values import StageCommit
 
 SCHEMA = StructType([StructField("data", StringType())])
@@ -102,7 +108,7 @@ class Task:
 def server(monkeypatch: pytest.MonkeyPatch) -> Server:
     made = Server()
     monkeypatch.setattr(FakeStages, "server", made, raising=False)
-    monkeypatch.setattr(sink, "Stages", FakeStages)
+    monkeypatch.setattr(sink, "StageClient", FakeStages)
     return made
 
 
@@ -271,6 +277,6 @@ def test_abort_touches_nothing_that_a_commit_may_have_named(server: Server, in_t
 
 
 def test_messages_and_writers_travel(server: Server) -> None:
-    staged = Staged("a", 1, ((1, 2),), 3)
+    staged = TaskCommit("a", 1, ((1, 2),), 3)
     assert pickle.loads(pickle.dumps(staged)) == staged
     assert pickle.loads(pickle.dumps(streaming())) is not None

@@ -16,9 +16,9 @@ from topics.embedded import Log
 from topics.errors import TopicNotFound
 from topics.spark.errors import CoverageBroken, InvalidOption, RecordsLost
 from topics.spark.source import directory
-from topics.spark.source.coverage import Coverage, Page
+from topics.spark.source.coverage import Coverage, RowPage
 from topics.spark.source.log import PageQuery
-from topics.spark.source.partitions import Piece
+from topics.spark.source.partitions import TopicPartition
 
 
 @pytest.fixture
@@ -163,7 +163,7 @@ def test_nothing_to_read_is_no_partition_and_no_row(log: Log, where: dict[str, o
     log.create("orders")
     reader = batch(where)
     assert reader.partitions() == []
-    assert rows(reader, [Piece("orders", log.state("orders").epoch, 1, 0)]) == []
+    assert rows(reader, [TopicPartition("orders", log.state("orders").epoch, 1, 0)]) == []
 
 
 def test_partitions_are_as_many_and_as_small_as_asked_for(
@@ -174,7 +174,7 @@ def test_partitions_are_as_many_and_as_small_as_asked_for(
     many = batch(where | {"minPartitions": "8"}).partitions()
     assert len(many) >= 8
     small = batch(where | {"maxRecordsPerPartition": "30"}).partitions()
-    sizes = [piece.last - piece.first + 1 for piece in small if isinstance(piece, Piece)]
+    sizes = [piece.last - piece.first + 1 for piece in small if isinstance(piece, TopicPartition)]
     assert sum(sizes) == 400
     assert max(sizes) <= 30
 
@@ -286,7 +286,7 @@ def test_a_file_that_stays_away_is_an_error_after_three_looks(
     (piece,) = reader.partitions()
     looks: list[int] = []
 
-    def missing(self: directory.DirectoryLog, topic: str, query: PageQuery) -> Page:
+    def missing(self: directory.DirectoryLog, topic: str, query: PageQuery) -> RowPage:
         looks.append(query.first)
         raise FileNotFoundError("seg-1")
 
@@ -304,7 +304,7 @@ def test_fewer_rows_than_announced_are_never_passed_on(
     (piece,) = reader.partitions()
     whole = directory.DirectoryLog._page
 
-    def short(self: directory.DirectoryLog, topic: str, query: PageQuery) -> Page:
+    def short(self: directory.DirectoryLog, topic: str, query: PageQuery) -> RowPage:
         page = whole(self, topic, query)
         return page._replace(batches=[found.slice(1) for found in page.batches])
 
@@ -321,9 +321,9 @@ def test_a_topic_that_has_become_shorter_is_lost_from_there(
     (piece,) = reader.partitions()
     whole = directory.DirectoryLog._page
 
-    def shrunk(self: directory.DirectoryLog, topic: str, query: PageQuery) -> Page:
+    def shrunk(self: directory.DirectoryLog, topic: str, query: PageQuery) -> RowPage:
         if query.first > 4:
-            return Page(1, Coverage(query.first, query.first - 1, 0, 0, []), [])
+            return RowPage(1, Coverage(query.first, query.first - 1, 0, 0, []), [])
         kept = PageQuery(query.first, 4, query.rows, query.delete_version)
         return whole(self, topic, kept)
 

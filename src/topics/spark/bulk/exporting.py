@@ -29,9 +29,9 @@ from topics.client.targets import Target
 from topics.errors import InvalidRequest, TopicNotFound, TopicsError
 from topics.spark.jobs.queries import explain
 from topics.spark.lake.parquet import ROWS, FileWriter, rows_and_gaps, sync_directory, write_json
-from topics.spark.source.log import Where
+from topics.spark.source.log import LogAddress
 from topics.spark.source.options import DEFAULT_RETRY_S, options_of, parse
-from topics.spark.source.partitions import Piece, PieceReader, cut
+from topics.spark.source.partitions import PartitionReader, TopicPartition, cut
 from topics.spark.source.schema import COLUMNS, Projection
 from topics.wire.rendering import EVERYTHING, Row, render_records
 
@@ -60,8 +60,8 @@ class ExportTask:
     cold_dir: str | None = None
 
     @property
-    def where(self) -> Where:
-        return Where(self.target, self.cold_dir, DEFAULT_RETRY_S)
+    def where(self) -> LogAddress:
+        return LogAddress(self.target, self.cold_dir, DEFAULT_RETRY_S)
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ class Manifest:
 class ToDo(NamedTuple):
     """The pieces to write, and the list that they go on."""
 
-    pieces: Sequence[Piece]
+    pieces: Sequence[TopicPartition]
     manifest: Manifest
 
 
@@ -190,7 +190,7 @@ def plan_export(task: ExportTask) -> ToDo:
             raise InvalidRequest(
                 f"topic {task.topic} was made anew since {task.output} was written; choose another"
             )
-        whole = Piece(task.topic, head.epoch, manifest.last + 1, head.next_seq - 1)
+        whole = TopicPartition(task.topic, head.epoch, manifest.last + 1, head.next_seq - 1)
         return ToDo(cut(log, whole, parse(_options(task), streaming=False)), manifest)
     finally:
         log.close()
@@ -203,8 +203,8 @@ def _options(task: ExportTask) -> dict[str, str]:
 # Writing
 
 
-def _write(spark: SparkSession, task: ExportTask, pieces: Sequence[Piece]) -> list[Done]:
-    rows = PieceReader.of(parse(_options(task), streaming=False), Projection(COLUMNS))
+def _write(spark: SparkSession, task: ExportTask, pieces: Sequence[TopicPartition]) -> list[Done]:
+    rows = PartitionReader(parse(_options(task), streaming=False), Projection(COLUMNS))
     write = partial(write_piece, rows, task.where, task.output, task.format)
     try:
         done: list[Done] = spark.sparkContext.parallelize(pieces, len(pieces)).map(write).collect()
@@ -213,7 +213,9 @@ def _write(spark: SparkSession, task: ExportTask, pieces: Sequence[Piece]) -> li
     return done
 
 
-def write_piece(rows: PieceReader, where: Where, output: str, how: Format, piece: Piece) -> Done:
+def write_piece(
+    rows: PartitionReader, where: LogAddress, output: str, how: Format, piece: TopicPartition
+) -> Done:
     """On an executor: one piece to one file."""
     log = where.open()
     lost: list[tuple[int, int | None, str]] = []

@@ -23,12 +23,13 @@ from typing import TYPE_CHECKING, Final
 
 from topics.client.targets import Target
 from topics.errors import Forbidden, TopicsError
-from topics.spark.bulk.inputs import EPOCH_BYTES, UNIT_BYTES, Plan, Unit, batches_of, plan
+from topics.spark.bulk.inputs import EPOCH_BYTES, UNIT_BYTES, ImportPlan, Unit, batches_of, plan
+from topics.spark.flows.state import state_home
 from topics.spark.jobs.queries import explain
 from topics.spark.lake.parquet import write_json
 from topics.spark.sink.options import parse
-from topics.spark.sink.stages import Stages
-from topics.spark.sink.writer import BatchWriter, Staged
+from topics.spark.sink.stages import StageClient
+from topics.spark.sink.writer import BatchWriter, TaskCommit
 from topics.spark.source.options import DEFAULT_RETRY_S, options_of
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class ImportTask:
     epoch_bytes: int = EPOCH_BYTES
     unit_bytes: int = UNIT_BYTES
 
-    def plan(self) -> Plan:
+    def plan(self) -> ImportPlan:
         """Find and cut the input, which needs no Spark: what cannot be imported is told here."""
         return plan(self.source, epoch_bytes=self.epoch_bytes, unit_bytes=self.unit_bytes)
 
@@ -99,7 +100,7 @@ class Step:
 def import_files(
     spark: SparkSession,
     task: ImportTask,
-    cut: Plan,
+    cut: ImportPlan,
     *,
     report: Callable[[Step], None] = lambda step: None,
     notice: Callable[[str], None] = lambda line: None,
@@ -126,13 +127,13 @@ def import_files(
     )
 
 
-def app_id(task: ImportTask, cut: Plan) -> str:
+def app_id(task: ImportTask, cut: ImportPlan) -> str:
     """Under which name the server counts the epochs: the same for the same input and topic."""
     seen = hashlib.sha256(json.dumps([task.topic, cut.fingerprint, task.name]).encode())
     return f"import.{seen.hexdigest()[:_ID_LENGTH]}"
 
 
-def find(task: ImportTask, cut: Plan) -> tuple[str, int | None]:
+def find(task: ImportTask, cut: ImportPlan) -> tuple[str, int | None]:
     """The name of the import on the server, and the last epoch it has committed."""
     app = app_id(task, cut)
     try:
@@ -146,18 +147,18 @@ def find(task: ImportTask, cut: Plan) -> tuple[str, int | None]:
 
 
 def _last_epoch(task: ImportTask, app: str) -> int | None:
-    with Stages(task.target, app, retry_s=DEFAULT_RETRY_S) as stages:
+    with StageClient(task.target, app, retry_s=DEFAULT_RETRY_S) as stages:
         return stages.last_epoch()
 
 
-def _write(spark: SparkSession, task: ImportTask, cut: Plan, number: int, app: str) -> Step:
+def _write(spark: SparkSession, task: ImportTask, cut: ImportPlan, number: int, app: str) -> Step:
     began = time.monotonic()
     options = options_of(task.target) | {"topic": task.topic}
     writer = BatchWriter(parse(options, streaming=False), app, number, is_open=True)
     units = cut.epochs[number]
     try:
         work = spark.sparkContext.parallelize(units, len(units))
-        staged: list[Staged] = work.map(partial(stage_unit, writer)).collect()
+        staged: list[TaskCommit] = work.map(partial(stage_unit, writer)).collect()
         writer.commit(list(staged))
     except TopicsError:
         raise
@@ -167,7 +168,7 @@ def _write(spark: SparkSession, task: ImportTask, cut: Plan, number: int, app: s
     return Step(number, len(cut.epochs), records, time.monotonic() - began)
 
 
-def stage_unit(writer: BatchWriter, unit: Unit) -> Staged:
+def stage_unit(writer: BatchWriter, unit: Unit) -> TaskCommit:
     """On an executor: the records of one unit, staged."""
     return writer.write(batches_of(unit))
 
@@ -175,7 +176,7 @@ def stage_unit(writer: BatchWriter, unit: Unit) -> Staged:
 # What was imported from where
 
 
-def _remember(task: ImportTask, cut: Plan, env: Mapping[str, str]) -> None:
+def _remember(task: ImportTask, cut: ImportPlan, env: Mapping[str, str]) -> None:
     path = _memory(task, cut, env)
     with suppress(FileNotFoundError, ValueError):
         with open(path, encoding="utf-8") as file:
@@ -192,10 +193,7 @@ def _remember(task: ImportTask, cut: Plan, env: Mapping[str, str]) -> None:
     write_json(path, {**facts, "url": task.target.url, "fingerprint": cut.fingerprint})
 
 
-def _memory(task: ImportTask, cut: Plan, env: Mapping[str, str]) -> str:
-    home = env.get("XDG_STATE_HOME") or os.path.join(
-        env.get("HOME") or os.path.expanduser("~"), ".local", "state"
-    )
+def _memory(task: ImportTask, cut: ImportPlan, env: Mapping[str, str]) -> str:
     what = json.dumps([cut.source, task.topic, task.target.url, task.name])
     name = hashlib.sha256(what.encode()).hexdigest()[:_ID_LENGTH]
-    return os.path.join(home, "topics", "imports", f"{name}.json")
+    return str(state_home(env) / "imports" / f"{name}.json")

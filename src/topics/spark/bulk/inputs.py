@@ -43,7 +43,7 @@ _OF_RECORDS: Final = frozenset((*_RECORD, *COLUMNS))
 _IN_LINES: Final = frozenset(("$seq", "$ts", "$node", "$tag", *_OF_RECORDS))
 
 
-class Unreadable(TopicsError):
+class UnreadableInput(TopicsError):
     """The input is there, and whoever runs the import may not read it."""
 
     code = "unreadable"
@@ -68,7 +68,7 @@ class Unit:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ImportPlan:
     """An import, cut."""
 
     source: str
@@ -80,7 +80,9 @@ class Plan:
         return sum(unit.nbytes for epoch in self.epochs for unit in epoch)
 
 
-def plan(source: str, *, epoch_bytes: int = EPOCH_BYTES, unit_bytes: int = UNIT_BYTES) -> Plan:
+def plan(
+    source: str, *, epoch_bytes: int = EPOCH_BYTES, unit_bytes: int = UNIT_BYTES
+) -> ImportPlan:
     """Find the files and cut them.
 
     Every file is opened for that, so what is absent or may not be read is told here.
@@ -100,7 +102,7 @@ def plan(source: str, *, epoch_bytes: int = EPOCH_BYTES, unit_bytes: int = UNIT_
         seen.update(json.dumps([name, status.st_size, status.st_mtime_ns]).encode())
     for unit in units:
         seen.update(json.dumps(astuple(unit)[1:]).encode())
-    return Plan(source, list(_epochs(units, epoch_bytes)), seen.hexdigest())
+    return ImportPlan(source, list(_epochs(units, epoch_bytes)), seen.hexdigest())
 
 
 def _epochs(units: Sequence[Unit], epoch_bytes: int) -> Iterator[list[Unit]]:
@@ -138,7 +140,7 @@ def _reading(path: str) -> Iterator[None]:
     try:
         yield
     except PermissionError as error:
-        raise Unreadable(str(error.filename or path)) from error
+        raise UnreadableInput(str(error.filename or path)) from error
 
 
 def _files_below(source: str) -> list[str]:

@@ -47,7 +47,7 @@ _INTERVAL = re.compile(r"[1-9]\d* *(millisecond|second|minute|hour)s?")
 
 
 @dataclass(frozen=True)
-class Source:
+class FlowSource:
     """One topic that a flow reads. `options` are those of the data source, as text."""
 
     topic: str
@@ -87,7 +87,7 @@ class Flow:
 
     file: Path
     name: str
-    sources: Sequence[Source]
+    sources: Sequence[FlowSource]
     transform: str | Function
     target: ToTopic | ToTable
     trigger: str
@@ -144,7 +144,7 @@ class _Reader:
             )
         return given
 
-    def _sources(self, given: object) -> tuple[Source, ...]:
+    def _sources(self, given: object) -> tuple[FlowSource, ...]:
         match given:
             case None:
                 raise self._wrong("`from` is missing", "name the topic to read, as in from: orders")
@@ -162,17 +162,17 @@ class _Reader:
         self._distinct_views(sources)
         return sources
 
-    def _source(self, topic: object, given: object) -> Source:
+    def _source(self, topic: object, given: object) -> FlowSource:
         name = self._topic(topic, "from")
         if given is None:
-            return Source(name)
+            return FlowSource(name)
         if not isinstance(given, Mapping):
             raise self._wrong(
                 f"the settings of {name} are {given!r}", f"write from: {{{name}: {{schema: ...}}}}"
             )
         self._not_set_by_hand(given)
         self._only((*SOURCE_KEYS, *self._options), given, where=f" of from.{name}")
-        return Source(
+        return FlowSource(
             name,
             schema=self._text(given.get("schema"), f"from.{name}.schema"),
             on_bad_data=self._bad_data(given.get("onBadData", "fail"), name),
@@ -194,10 +194,10 @@ class _Reader:
                 return known  # type: ignore[no-any-return]  # get_args gives Any
         raise self._wrong(
             f"from.{topic}.onBadData is {given!r}",
-            f"choose fail, skip, or rows (they are in the view {Source(topic).view}__bad)",
+            f"choose fail, skip, or rows (they are in the view {FlowSource(topic).view}__bad)",
         )
 
-    def _distinct_views(self, sources: Sequence[Source]) -> None:
+    def _distinct_views(self, sources: Sequence[FlowSource]) -> None:
         seen: dict[str, str] = {}
         for source in sources:
             other = seen.setdefault(source.view.lower(), source.topic)

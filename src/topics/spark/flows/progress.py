@@ -9,15 +9,15 @@ from typing import Any
 import msgspec
 
 from topics.spark.flows.views import watched
-from topics.spark.source.log import Head
+from topics.spark.source.log import Offset
 
-FindHead = Callable[[str], Head | None]
+FindHead = Callable[[str], Offset | None]
 """Tells where a topic ends; None when that cannot be found out."""
 Count = Callable[[str, int, int], int]
 """Counts the live records of a topic from one seq to another, both included."""
 
 
-class Progress(msgspec.Struct, frozen=True):
+class BatchProgress(msgspec.Struct, frozen=True):
     """What one batch did, and how much there was still to read when it ended."""
 
     batch: int
@@ -46,7 +46,7 @@ class Progress(msgspec.Struct, frozen=True):
         return "  ".join(parts)
 
 
-def nobody_knows(topic: str) -> Head | None:
+def nobody_knows(topic: str) -> Offset | None:
     """There is no log to ask."""
     return None
 
@@ -61,12 +61,12 @@ def of_batch(
     topics: Sequence[str],
     find_head: FindHead = nobody_knows,
     count: Count = every_seq,
-) -> Progress:
+) -> BatchProgress:
     """Read Spark's report of a batch; `find_head` is asked for what the report does not say."""
     seen = {topic: _observed(report, topic) for topic in topics}
     duration_ms = report.get("batchDuration") or 0
     rows = sum(counted.get("records") or 0 for counted in seen.values())
-    return Progress(
+    return BatchProgress(
         batch=int(report["batchId"]),
         rows=rows,
         rows_per_second=1000 * rows / duration_ms if duration_ms else 0.0,

@@ -23,20 +23,20 @@ from topics.client.targets import Target
 from topics.errors import InvalidRequest, TopicNotFound, TopicsError
 from topics.spark.errors import FlowFailed
 from topics.spark.flows import progress, state
-from topics.spark.flows.file import Flow, Function, Source, ToTable, load_module
-from topics.spark.flows.progress import Count, FindHead, Progress, nobody_knows
+from topics.spark.flows.file import Flow, FlowSource, Function, ToTable, load_module
+from topics.spark.flows.progress import BatchProgress, Count, FindHead, nobody_knows
 from topics.spark.flows.views import as_records, create_views
 from topics.spark.jobs.ending import Stopped, dying_with_spark, told_to_stop
 from topics.spark.jobs.queries import QueryFollower, explain, first_line, has_read
 from topics.spark.jobs.session import job_session
-from topics.spark.source.log import Head, TopicLog, Where, live_records
+from topics.spark.source.log import LogAddress, Offset, TopicLog, live_records
 from topics.spark.source.options import options_of, parse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    Report = Callable[[Progress], None]
+    Report = Callable[[BatchProgress], None]
 
 _DELIVERY_MS: Final = 30_000
 _log = logging.getLogger("topics.spark")
@@ -130,7 +130,7 @@ def require_topics(flow: Flow, options: Mapping[str, str]) -> None:
             raise TopicNotFound(source.topic)
 
 
-def find_head(flow: Flow, options: Mapping[str, str], topic: str) -> Head | None:
+def find_head(flow: Flow, options: Mapping[str, str], topic: str) -> Offset | None:
     """Where a topic of the flow ends; None when it does not, or the log cannot be asked now."""
     (source,) = (source for source in flow.sources if source.topic == topic)
     try:
@@ -151,14 +151,14 @@ def count_records(flow: Flow, options: Mapping[str, str], topic: str, first: int
         return progress.every_seq(topic, first, last)
 
 
-def _head(flow: Flow, source: Source, options: Mapping[str, str]) -> Head | None:
+def _head(flow: Flow, source: FlowSource, options: Mapping[str, str]) -> Offset | None:
     with _log_of(flow, source, options) as log:
         return log.head(source.topic)
 
 
-def _log_of(flow: Flow, source: Source, options: Mapping[str, str]) -> closing[TopicLog]:
+def _log_of(flow: Flow, source: FlowSource, options: Mapping[str, str]) -> closing[TopicLog]:
     asked = parse(_source_options(flow, source, options), streaming=True)
-    return closing(Where(asked.target, asked.cold_dir, asked.retry_s).open())
+    return closing(LogAddress(asked.target, asked.cold_dir, asked.retry_s).open())
 
 
 def start(spark: SparkSession, flow: Flow, options: Mapping[str, str]) -> StreamingQuery:
@@ -188,7 +188,7 @@ def start(spark: SparkSession, flow: Flow, options: Mapping[str, str]) -> Stream
     return writer.trigger(processingTime=flow.trigger).start()
 
 
-def _source_options(flow: Flow, source: Source, server: Mapping[str, str]) -> dict[str, str]:
+def _source_options(flow: Flow, source: FlowSource, server: Mapping[str, str]) -> dict[str, str]:
     """What the file says of a source wins over where the flow runs."""
     elsewhere = {"url", "path"} & source.options.keys()
     chosen = {} if elsewhere else dict(server)

@@ -60,11 +60,16 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     log: str | None = None
 
 
-def folder(env: Mapping[str, str] = os.environ) -> Path:
-    """Where the states of this user's flows are kept."""
+def state_home(env: Mapping[str, str] = os.environ) -> Path:
+    """Where this user's flows and imports are remembered."""
     home = env.get("XDG_STATE_HOME")
     base = Path(home) if home else Path(env.get("HOME") or Path.home(), ".local", "state")
-    return base / "topics" / "flows"
+    return base / "topics"
+
+
+def folder(env: Mapping[str, str] = os.environ) -> Path:
+    """Where the states of flows are kept."""
+    return state_home(env) / "flows"
 
 
 class Holder:

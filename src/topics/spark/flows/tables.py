@@ -31,7 +31,7 @@ from pyspark.sql.datasource import (
 from topics.spark.errors import FlowFailed
 from topics.spark.lake import parquet
 from topics.spark.lake.parquet import FileSeries, WrittenFile
-from topics.spark.lake.place import Place
+from topics.spark.lake.place import TablePath
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -41,7 +41,7 @@ FORMAT: Final = "topics_flow_table"
 
 
 @dataclass
-class Written(WriterCommitMessage):
+class TaskFiles(WriterCommitMessage):
     """What one task wrote: files in the table's directory that no log names yet."""
 
     query: str
@@ -66,7 +66,7 @@ class TableWriter(DataSourceStreamArrowWriter):
     def __init__(self, path: str) -> None:
         self._path = path
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskFiles:
         task = TaskContext.get()
         assert task is not None
         query = task.getLocalProperty("sql.streaming.queryId") or ""
@@ -74,38 +74,40 @@ class TableWriter(DataSourceStreamArrowWriter):
         return write_files(self._path, iterator, query=query, batch=batch)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        commit_files(self._path, [m for m in messages if isinstance(m, Written)], batch=batchId)
+        commit_files(self._path, [m for m in messages if isinstance(m, TaskFiles)], batch=batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         # Spark also says this after a commit that failed, and that commit may have arrived: files
         # that the log names must stay. Those it does not name are garbage that a vacuum removes.
-        written = [m for m in messages if isinstance(m, Written)]
+        written = [m for m in messages if isinstance(m, TaskFiles)]
         with contextlib.suppress(Exception):
             if not was_committed(self._path, written, batchId):
                 remove_files(self._path, written)
 
 
-def write_files(path: str, batches: Iterator[pa.RecordBatch], *, query: str, batch: str) -> Written:
+def write_files(
+    path: str, batches: Iterator[pa.RecordBatch], *, query: str, batch: str
+) -> TaskFiles:
     """Write the rows of a task as Parquet files, synced; a task without rows writes none."""
     os.makedirs(path, exist_ok=True)
     first = next(batches, None)
     if first is None:
-        return Written(query, b"")
+        return TaskFiles(query, b"")
     schema = first.schema
     stem = f"part-{batch}-{uuid.uuid4()}"
     series = FileSeries(path, stem, schema, statistics=public_columns(schema))
     try:
         for each in chain((first,), batches):
             series.write(each)
-        return Written(query, schema.serialize().to_pybytes(), series.finish())
+        return TaskFiles(query, schema.serialize().to_pybytes(), series.finish())
     except BaseException:
         series.drop()
         raise
 
 
-def commit_files(path: str, messages: Sequence[Written], *, batch: int) -> None:
+def commit_files(path: str, messages: Sequence[TaskFiles], *, batch: int) -> None:
     """Make a batch part of the table, unless it is already."""
-    from topics.spark.lake.table import Change, LakeTable  # noqa: PLC0415 - 0.3 s
+    from topics.spark.lake.table import LakeTable, TableCommit  # noqa: PLC0415 - 0.3 s
 
     files = [file for message in messages for file in message.files]
     if not files:
@@ -114,11 +116,11 @@ def commit_files(path: str, messages: Sequence[Written], *, batch: int) -> None:
         remove_files(path, messages)
         return
     schema = pa.ipc.read_schema(pa.py_buffer(next(m.schema for m in messages if m.files)))
-    change = Change(add=files, transactions={messages[0].query: batch})
-    LakeTable(Place(path), open_table(path, schema)).commit(change, rebase=True)
+    change = TableCommit(add=files, transactions={messages[0].query: batch})
+    LakeTable(TablePath(path), open_table(path, schema)).commit(change, rebase=True)
 
 
-def was_committed(path: str, messages: Sequence[Written], batch: int) -> bool:
+def was_committed(path: str, messages: Sequence[TaskFiles], batch: int) -> bool:
     """Whether the table already holds this batch of this query."""
     from deltalake import DeltaTable  # noqa: PLC0415
 
@@ -128,7 +130,7 @@ def was_committed(path: str, messages: Sequence[Written], batch: int) -> bool:
     return last is not None and last >= batch
 
 
-def remove_files(path: str, messages: Sequence[Written]) -> None:
+def remove_files(path: str, messages: Sequence[TaskFiles]) -> None:
     """Drop what was written for a batch that will not be committed."""
     parquet.remove_files(path, [file.name for message in messages for file in message.files])
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from topics.spark.errors import FlowFailed
-from topics.spark.flows.file import Source
+from topics.spark.flows.file import FlowSource
 from topics.spark.jobs.queries import first_line
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def watched(topic: str) -> str:
 
 
 def create_views(
-    spark: SparkSession, source: Source, options: Mapping[str, str], *, streaming: bool = True
+    spark: SparkSession, source: FlowSource, options: Mapping[str, str], *, streaming: bool = True
 ) -> DataFrame:
     """Make the views of a source; returns the one that carries its name."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - its usual name; half a second
@@ -60,7 +60,7 @@ def create_views(
     return view
 
 
-def _records(rows: DataFrame, source: Source) -> DataFrame:
+def _records(rows: DataFrame, source: FlowSource) -> DataFrame:
     if source.schema is None:
         return rows.selectExpr("data", *_META)
     fits = f"_fields.{_BAD} IS NULL"

@@ -26,11 +26,18 @@ import pyarrow.parquet as pq
 from topics.errors import InvalidRequest, TopicsError
 from topics.spark.errors import FilesVanished, RangesDoNotJoin
 from topics.spark.lake.erasing import Carried, carry_deletes
-from topics.spark.lake.origin import Origin
-from topics.spark.lake.parquet import LOSS, Arrived, FileWriter, Gap, WrittenFile, remove_files
-from topics.spark.lake.place import Place, committing
+from topics.spark.lake.origin import SourceTopic
+from topics.spark.lake.parquet import (
+    LOSS,
+    FileWriter,
+    MissingRange,
+    TaskRows,
+    WrittenFile,
+    remove_files,
+)
+from topics.spark.lake.place import TablePath, committing
 from topics.spark.lake.seqs import KeySet, Run
-from topics.spark.lake.table import TOPIC, Change, LakeTable, attempt, position_app
+from topics.spark.lake.table import TOPIC, LakeTable, TableCommit, attempt, position_app
 
 NEVER_RECORDS: Final = "skipped"
 """The kind of holes that no reader hears of: no record ever had these seqs."""
@@ -52,7 +59,13 @@ class EpochCommit:
     """One epoch of one query, on the driver."""
 
     def __init__(
-        self, place: Place, origin: Origin, *, app: str, version: int, cursor: str | None = None
+        self,
+        place: TablePath,
+        origin: SourceTopic,
+        *,
+        app: str,
+        version: int,
+        cursor: str | None = None,
     ) -> None:
         self._place = place
         self._origin = origin
@@ -60,7 +73,7 @@ class EpochCommit:
         self._version = version
         self._cursor = cursor or place.cursor
 
-    def run(self, arrived: Sequence[Arrived]) -> Landed:
+    def run(self, arrived: Sequence[TaskRows]) -> Landed:
         """Land it, once, however often this is called."""
         seen = KeySet()
         for part in arrived:
@@ -98,10 +111,10 @@ class EpochCommit:
 
     # Before it lands
 
-    def _check(self, seen: KeySet) -> list[Gap]:
+    def _check(self, seen: KeySet) -> list[MissingRange]:
         """Refuse rows that do not continue the table; runs that nobody can explain any more."""
         table = LakeTable.open(self._place)
-        unexplained: list[Gap] = []
+        unexplained: list[MissingRange] = []
         for epoch, runs in seen:
             position = table.position(self._origin.topic, epoch)
             first, last = runs[0][0], runs[-1][1]
@@ -116,9 +129,9 @@ class EpochCommit:
             unexplained += self._judge(epoch, gaps)
         return unexplained
 
-    def _judge(self, epoch: int, gaps: Iterable[Run]) -> list[Gap]:
+    def _judge(self, epoch: int, gaps: Iterable[Run]) -> list[MissingRange]:
         """Seqs that never were records may be absent; a topic made anew cannot be asked."""
-        unexplained: list[Gap] = []
+        unexplained: list[MissingRange] = []
         for first, last in gaps:
             known = KeySet()
             for page in self._origin.holes(first, last):
@@ -132,7 +145,7 @@ class EpochCommit:
                     f"{epoch}) are neither rows nor gaps of this epoch; nothing was committed to "
                     f"{self._place.path}"
                 )
-            unexplained += [Gap(epoch, lo, hi, UNEXPLAINED) for lo, hi in absent]
+            unexplained += [MissingRange(epoch, lo, hi, UNEXPLAINED) for lo, hi in absent]
         return unexplained
 
     def _is_current(self, epoch: int) -> bool:
@@ -141,7 +154,7 @@ class EpochCommit:
 
     # Landing
 
-    def _land_losses(self, lost: Sequence[Gap]) -> None:
+    def _land_losses(self, lost: Sequence[MissingRange]) -> None:
         """Only what the loss table lacks: the first try of this epoch may have got this far."""
         if not lost:
             return
@@ -164,8 +177,8 @@ class EpochCommit:
         positions = {position_app(topic, epoch): runs[-1][1] for epoch, runs in seen}
         attempt(self._place, lambda table: table.commit(self._change(files, positions)))
 
-    def _change(self, files: list[WrittenFile], positions: dict[str, int]) -> Change:
-        return Change(
+    def _change(self, files: list[WrittenFile], positions: dict[str, int]) -> TableCommit:
+        return TableCommit(
             add=files,
             transactions={self._app: self._version, **positions},
             told={"topics": "epoch", "epoch": self._version, **positions},
@@ -182,7 +195,7 @@ class EpochCommit:
         report_position(self._place, self._origin, self._cursor)
 
 
-def report_position(place: Place, origin: Origin, cursor: str) -> None:
+def report_position(place: TablePath, origin: SourceTopic, cursor: str) -> None:
     """Move the table's cursor to where the table is; a warning if that fails."""
     epochs = [page.epoch for page in origin.holes(1, 1)]
     if not epochs:
@@ -195,7 +208,7 @@ def report_position(place: Place, origin: Origin, cursor: str) -> None:
         _log.warning("the cursor %s of topic %s was not moved: %s", cursor, origin.topic, error)
 
 
-def _not_yet_in(place: Place, lost: Sequence[Gap]) -> list[Gap]:
+def _not_yet_in(place: TablePath, lost: Sequence[MissingRange]) -> list[MissingRange]:
     known, open_ended = KeySet(), set()
     for file in LakeTable.open(place).files():
         for row in pq.read_table(place.inside(file.name)).to_pylist():
@@ -203,18 +216,18 @@ def _not_yet_in(place: Place, lost: Sequence[Gap]) -> list[Gap]:
                 open_ended.add((row["epoch"], row["seq"]))
             else:
                 known.add(row["epoch"], row["seq"], row["last_seq"])
-    fresh: list[Gap] = []
+    fresh: list[MissingRange] = []
     for run in lost:
         if run.last is None:
             if (run.epoch, run.first) not in open_ended:
                 fresh.append(run)
         else:
             absent = list(known.runs(run.epoch).gaps_between(run.first, run.last))
-            fresh += [Gap(run.epoch, lo, hi, run.reason) for lo, hi in absent]
+            fresh += [MissingRange(run.epoch, lo, hi, run.reason) for lo, hi in absent]
     return fresh
 
 
-def _loss_file(place: Place, lost: Sequence[Gap]) -> WrittenFile:
+def _loss_file(place: TablePath, lost: Sequence[MissingRange]) -> WrittenFile:
     now = pa.scalar(time.time_ns() // 1000, pa.timestamp("us", "UTC"))
     rows = pa.record_batch(
         [

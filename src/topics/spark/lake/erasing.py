@@ -33,11 +33,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from topics.errors import TopicNotFound
-from topics.spark.lake.origin import Origin
+from topics.spark.lake.origin import SourceTopic
 from topics.spark.lake.parquet import FileWriter, WrittenFile, row_groups, sync_directory
-from topics.spark.lake.place import ERASED, Place
+from topics.spark.lake.place import ERASED, TablePath
 from topics.spark.lake.seqs import KeySet, Mask, Run, Seqs
-from topics.spark.lake.table import Change, LakeTable, StoredFile, attempt, deletes_app
+from topics.spark.lake.table import LakeTable, StoredFile, TableCommit, attempt, deletes_app
 from topics.values import Holes
 
 Cause = Literal["deleted", "match"]
@@ -54,7 +54,7 @@ class Erased:
 
 
 def erase(
-    place: Place, doomed: KeySet, *, cause: Cause, transactions: Mapping[str, int] | None = None
+    place: TablePath, doomed: KeySet, *, cause: Cause, transactions: Mapping[str, int] | None = None
 ) -> Erased:
     """Take the named rows out, if they are there, in one commit; hold the lock.
 
@@ -80,7 +80,7 @@ def _erase(
     note(table.place, found, cause)
     kept = [_without(table.place, file, hit) for file, hit in touched]
     table.commit(
-        Change(
+        TableCommit(
             add=[file for file in kept if file is not None],
             remove=[file for file, _ in touched],
             transactions=transactions,
@@ -97,7 +97,7 @@ def keys_of(path: str) -> tuple[Seqs, Seqs]:
     return keys.column("epoch").to_numpy(), keys.column("seq").to_numpy()
 
 
-def _without(place: Place, file: StoredFile, hit: Mask) -> WrittenFile | None:
+def _without(place: TablePath, file: StoredFile, hit: Mask) -> WrittenFile | None:
     """A copy of a file less the rows that are hit; None if no row is left."""
     if hit.all():
         return None
@@ -122,7 +122,7 @@ def _without(place: Place, file: StoredFile, hit: Mask) -> WrittenFile | None:
 # The list
 
 
-def note(place: Place, keys: KeySet, cause: Cause) -> None:
+def note(place: TablePath, keys: KeySet, cause: Cause) -> None:
     """Add to the list, durably."""
     if not keys:
         return
@@ -141,7 +141,7 @@ def note(place: Place, keys: KeySet, cause: Cause) -> None:
         sync_directory(place.path)
 
 
-def noted(place: Place) -> KeySet:
+def noted(place: TablePath) -> KeySet:
     """Everything that was ever taken out of the table."""
     keys = KeySet()
     try:
@@ -158,7 +158,7 @@ def noted(place: Place) -> KeySet:
     return keys
 
 
-def matching(place: Place, match: str) -> KeySet:
+def matching(place: TablePath, match: str) -> KeySet:
     """The keys of the rows whose tag is `match`, or begins with it if that ends in `*`."""
     prefix = match[:-1] if match.endswith("*") else None
     keys = KeySet()
@@ -188,7 +188,7 @@ class Carried:
 
 
 def carry_deletes(
-    place: Place, origin: Origin, *, span: Run | None = None, everything: bool = False
+    place: TablePath, origin: SourceTopic, *, span: Run | None = None, everything: bool = False
 ) -> Carried:
     """Take rows out of the table that were deleted in the topic; hold the lock.
 

@@ -8,20 +8,20 @@ from typing import Final
 from topics.client.targets import Target
 from topics.errors import TopicNotFound
 from topics.spark.source.log import COUNT_BYTES, whole_plan
-from topics.spark.source.server import Server
+from topics.spark.source.server import SparkClient
 from topics.values import Holes, TopicState
 
 RETRY_S: Final = 60.0
 
 
-class Origin:
+class SourceTopic:
     """One topic of one server. A call whose error may pass is tried again for `retry_s` seconds."""
 
     def __init__(self, target: Target, topic: str, *, retry_s: float = RETRY_S) -> None:
         self.topic = topic
-        self._server = Server(target, retry_s=retry_s)
+        self._server = SparkClient(target, retry_s=retry_s)
 
-    def __enter__(self) -> Origin:
+    def __enter__(self) -> SourceTopic:
         return self
 
     def __exit__(self, *why: object) -> None:

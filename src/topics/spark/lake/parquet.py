@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from topics.spark.lake.place import Place
+from topics.spark.lake.place import TablePath
 from topics.spark.lake.seqs import KeySet, Run, Seqs
 from topics.spark.source.arrays import values_of
 from topics.spark.source.schema import DELETED
@@ -267,7 +267,7 @@ LOSS: Final = pa.schema(
 
 
 @dataclass(frozen=True)
-class Gap:
+class MissingRange:
     """Seqs without a record, lost or deleted; `last` is None if nobody knows where they end."""
 
     epoch: int
@@ -277,13 +277,13 @@ class Gap:
 
 
 @dataclass(frozen=True)
-class Arrived:
+class TaskRows:
     """What one task made of its rows."""
 
     files: list[WrittenFile] = field(default_factory=list)
     seen: list[tuple[int, list[Run]]] = field(default_factory=list)
     """Per epoch of the topic, the seqs of rows, lost and deleted runs."""
-    lost: list[Gap] = field(default_factory=list)
+    lost: list[MissingRange] = field(default_factory=list)
 
 
 def staged_stem(query: str, epoch: int) -> str:
@@ -291,11 +291,11 @@ def staged_stem(query: str, epoch: int) -> str:
     return f"part-{query}-{epoch}-"
 
 
-def write_rows(place: Place, stem: str, batches: Iterator[pa.RecordBatch]) -> Arrived:
+def write_rows(place: TablePath, stem: str, batches: Iterator[pa.RecordBatch]) -> TaskRows:
     """The rows of one task to files, and which seqs they and the gaps among them account for."""
     series = FileSeries(place.path, stem, ROWS)
     seen = KeySet()
-    lost: list[Gap] = []
+    lost: list[MissingRange] = []
     try:
         for batch in batches:
             rows, gaps = rows_and_gaps(batch)
@@ -306,13 +306,13 @@ def write_rows(place: Place, stem: str, batches: Iterator[pa.RecordBatch]) -> Ar
                 if gap.last is not None:
                     seen.add(gap.epoch, gap.first, gap.last)
             lost += [gap for gap in gaps if gap.reason != DELETED]
-        return Arrived(series.finish(), list(seen), lost)
+        return TaskRows(series.finish(), list(seen), lost)
     except BaseException:
         series.drop()
         raise
 
 
-def rows_and_gaps(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[Gap]]:
+def rows_and_gaps(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[MissingRange]]:
     """What the source reads, taken apart: records as they are stored, and runs without any.
 
     A run has a reason and a record has none. Comparing `kind` with a word would say the same, but
@@ -323,7 +323,7 @@ def rows_and_gaps(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[Gap]]:
         return _as_stored(batch), []
     gaps = batch.filter(reasons.is_valid())
     named = gaps.select(["epoch", "seq", "last_seq", "reason"]).to_pylist()
-    runs = [Gap(run["epoch"], run["seq"], run["last_seq"], run["reason"]) for run in named]
+    runs = [MissingRange(run["epoch"], run["seq"], run["last_seq"], run["reason"]) for run in named]
     return _as_stored(batch.filter(reasons.is_null())), runs
 
 

@@ -42,13 +42,13 @@ _MAX_NAME: Final = 255
 
 
 @dataclass(frozen=True)
-class Place:
+class TablePath:
     """The directory of a table."""
 
     path: str
 
     @staticmethod
-    def of(table: str) -> Place:
+    def of(table: str) -> TablePath:
         """From a path or a `file://` address."""
         if "://" in table:
             parts = urlsplit(table)
@@ -60,7 +60,7 @@ class Place:
         path = os.path.abspath(os.path.expanduser(table))
         if not os.path.basename(path):
             raise InvalidRequest(f"{table!r} is no place for a table; name a directory")
-        return Place(path)
+        return TablePath(path)
 
     @property
     def name(self) -> str:
@@ -80,8 +80,8 @@ class Place:
         return self.inside(CHECKPOINT_DIR)
 
     @property
-    def loss(self) -> Place:
-        return Place(f"{self.path}__loss")
+    def loss(self) -> TablePath:
+        return TablePath(f"{self.path}__loss")
 
     @property
     def receipts(self) -> str:
@@ -96,7 +96,7 @@ _POLL_S: Final = 0.02
 
 
 @contextmanager
-def committing(place: Place, *, patience: float = PATIENCE_S) -> Iterator[None]:
+def committing(place: TablePath, *, patience: float = PATIENCE_S) -> Iterator[None]:
     """Wait for the turn to change the table, and take it."""
     with _held(place.inside(LOCK), patience) as got:
         if not got:
@@ -105,7 +105,7 @@ def committing(place: Place, *, patience: float = PATIENCE_S) -> Iterator[None]:
 
 
 @contextmanager
-def syncing(place: Place) -> Iterator[None]:
+def syncing(place: TablePath) -> Iterator[None]:
     """Be the only sync of the table."""
     with _held(place.inside(SYNC_LOCK), 0) as got:
         if not got:
@@ -114,7 +114,7 @@ def syncing(place: Place) -> Iterator[None]:
 
 
 @contextmanager
-def unless_syncing(place: Place) -> Iterator[bool]:
+def unless_syncing(place: TablePath) -> Iterator[bool]:
     """Whether no sync runs; none can begin until this ends."""
     with _held(place.inside(SYNC_LOCK), 0) as got:
         yield got

@@ -31,9 +31,9 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from topics.spark.errors import InvalidOption
-from topics.spark.lake.origin import RETRY_S, Origin
-from topics.spark.lake.parquet import Arrived, remove_files, staged_stem, write_rows
-from topics.spark.lake.place import Place, committing
+from topics.spark.lake.origin import RETRY_S, SourceTopic
+from topics.spark.lake.parquet import TaskRows, remove_files, staged_stem, write_rows
+from topics.spark.lake.place import TablePath, committing
 from topics.spark.source.options import Given, check_names
 from topics.spark.source.schema import COLUMNS as READ_COLUMNS
 
@@ -70,7 +70,7 @@ class LakeSink(DataSource):
 class Message(WriterCommitMessage):
     """What a task tells the driver."""
 
-    def __init__(self, query: str, arrived: Arrived) -> None:
+    def __init__(self, query: str, arrived: TaskRows) -> None:
         self.query = query
         self.arrived = arrived
 
@@ -80,7 +80,7 @@ class LakeWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = dict(options)
-        self._place = Place.of(options["path"])
+        self._place = TablePath.of(options["path"])
         self._target = Given(options).target()
         self._retry_s = Given(options).seconds("retrySeconds", RETRY_S)
 
@@ -127,8 +127,8 @@ class LakeWriter(DataSourceStreamArrowWriter):
                     names = [file.name for file in message.arrived.files]
                     remove_files(self._place.path, names)
 
-    def _origin(self) -> Origin:
-        return Origin(self._target, self._options["topic"], retry_s=self._retry_s)
+    def _origin(self) -> SourceTopic:
+        return SourceTopic(self._target, self._options["topic"], retry_s=self._retry_s)
 
     def make_table(self) -> None:
         """Make the table if it is not there; refuse one of another topic."""

@@ -22,12 +22,12 @@ from topics.spark.flows.progress import Count, every_seq, lag_of
 from topics.spark.jobs.queries import QueryFollower, explain, has_read
 from topics.spark.lake.epochs import report_position
 from topics.spark.lake.erasing import carry_deletes
-from topics.spark.lake.origin import Origin
-from topics.spark.lake.place import Place, committing, syncing
+from topics.spark.lake.origin import SourceTopic
+from topics.spark.lake.place import TablePath, committing, syncing
 from topics.spark.lake.sink import COLUMNS, FORMAT, LakeSink
 from topics.spark.lake.table import CHECKPOINT, LakeTable
 from topics.spark.lake.upkeep import remove_before_sync
-from topics.spark.source.log import Head
+from topics.spark.source.log import Offset
 from topics.spark.source.options import options_of
 from topics.spark.source.schema import ddl
 
@@ -46,7 +46,7 @@ class SyncTask:
     """What to keep in step with what, and for how long."""
 
     topic: str
-    place: Place
+    place: TablePath
     target: Target
     once: bool = False
     reconcile: bool = False
@@ -57,8 +57,8 @@ class SyncTask:
     def checkpoint_dir(self) -> str:
         return self.checkpoint or self.place.checkpoint
 
-    def origin(self) -> Origin:
-        return Origin(self.target, self.topic)
+    def origin(self) -> SourceTopic:
+        return SourceTopic(self.target, self.topic)
 
     def require_topic(self) -> None:
         """Raise `TopicNotFound` if there is nothing to sync: to ask that needs no Spark."""
@@ -67,7 +67,7 @@ class SyncTask:
 
 
 @dataclass(frozen=True)
-class Epoch:
+class SyncedEpoch:
     """How one epoch went; `lag` is in records, None when nobody knows it."""
 
     epoch: int
@@ -112,7 +112,7 @@ class Sync(QueryFollower):
         self,
         task: SyncTask,
         *,
-        report: Callable[[Epoch], None] = lambda epoch: None,
+        report: Callable[[SyncedEpoch], None] = lambda epoch: None,
         notice: Callable[[str], None] = lambda line: None,
     ) -> None:
         self._task = task
@@ -215,10 +215,12 @@ class Sync(QueryFollower):
             self._notice(f"{carried.rows:,} deleted records left the table")
 
 
-def epoch_of(progress: Mapping[str, Any], origin: Origin, count: Count = every_seq) -> Epoch:
+def epoch_of(
+    progress: Mapping[str, Any], origin: SourceTopic, count: Count = every_seq
+) -> SyncedEpoch:
     """Read Spark's report of an epoch; the log is asked for what the report does not say."""
     rows, duration_ms = progress["numInputRows"], progress.get("batchDuration") or 0
-    return Epoch(
+    return SyncedEpoch(
         epoch=int(progress["batchId"]),
         rows=rows,
         rows_per_second=1000 * rows / duration_ms if duration_ms else 0.0,
@@ -227,16 +229,16 @@ def epoch_of(progress: Mapping[str, Any], origin: Origin, count: Count = every_s
     )
 
 
-def _count(origin: Origin, topic: str, first: int, last: int) -> int:
+def _count(origin: SourceTopic, topic: str, first: int, last: int) -> int:
     try:
         return origin.live_records(first, last)
     except TopicsError:
         return every_seq(topic, first, last)  # dropped, or out of reach: the query itself will tell
 
 
-def _head(origin: Origin) -> Head | None:
+def _head(origin: SourceTopic) -> Offset | None:
     try:
         found = origin.state()
     except TopicsError:
         return None  # dropped, or out of reach: the query itself will tell
-    return Head(found.epoch, found.head_seq + 1)
+    return Offset(found.epoch, found.head_seq + 1)

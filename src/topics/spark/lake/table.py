@@ -30,7 +30,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from topics.spark.errors import ForeignTable, NoSuchTable, TableDamaged
 from topics.spark.lake.parquet import ROWS, WrittenFile, sync_directory, sync_file
-from topics.spark.lake.place import Place
+from topics.spark.lake.place import TablePath
 
 if TYPE_CHECKING:
     from deltalake import Metadata
@@ -62,7 +62,7 @@ class StoredFile:
 
 
 @dataclass(frozen=True)
-class Change:
+class TableCommit:
     """What one commit does."""
 
     add: Sequence[WrittenFile] = ()
@@ -83,16 +83,16 @@ def deletes_app(topic: str, epoch: int) -> str:
 class LakeTable:
     """One version of a table. Every commit makes the object stale: open it again."""
 
-    def __init__(self, place: Place, delta: DeltaTable) -> None:
+    def __init__(self, place: TablePath, delta: DeltaTable) -> None:
         self.place = place
         self.delta = delta
 
     @staticmethod
-    def exists(place: Place) -> bool:
+    def exists(place: TablePath) -> bool:
         return DeltaTable.is_deltatable(place.path)
 
     @staticmethod
-    def open(place: Place) -> LakeTable:
+    def open(place: TablePath) -> LakeTable:
         try:
             return LakeTable(place, DeltaTable(place.path))
         except TableNotFoundError as error:
@@ -103,7 +103,7 @@ class LakeTable:
             raise TableDamaged(place.path, error) from error
 
     @staticmethod
-    def create(place: Place, schema: pa.Schema, settings: Mapping[str, str]) -> LakeTable:
+    def create(place: TablePath, schema: pa.Schema, settings: Mapping[str, str]) -> LakeTable:
         """Make it, unless it is there."""
         DeltaTable.create(
             place.path,
@@ -116,7 +116,7 @@ class LakeTable:
         return LakeTable.open(place)
 
     @staticmethod
-    def of_topic(place: Place, topic: str, *, origin: str) -> LakeTable:
+    def of_topic(place: TablePath, topic: str, *, origin: str) -> LakeTable:
         """The table of a topic, made if need be; refuses that of another topic."""
         table = LakeTable.create(place, ROWS, {TOPIC: topic, ORIGIN: origin})
         if table.topic != topic:
@@ -167,7 +167,7 @@ class LakeTable:
 
     # Changing it
 
-    def commit(self, change: Change, *, rebase: bool = False) -> None:
+    def commit(self, change: TableCommit, *, rebase: bool = False) -> None:
         """Make one new version, durably; `CommitFailedError` if another came in between.
 
         With `rebase` a change that only adds goes on top of what came in between.
@@ -206,7 +206,7 @@ class LakeTable:
         sync_directory(self.place.log)
 
 
-def attempt(place: Place, change: Callable[[LakeTable], T]) -> T:
+def attempt(place: TablePath, change: Callable[[LakeTable], T]) -> T:
     """Change the table as it is now; once more whenever somebody else was quicker."""
     for _ in range(_TRIES - 1):
         with suppress(CommitFailedError):

@@ -34,9 +34,9 @@ from typing import Any, Final
 
 from topics.errors import InvalidRequest, TopicsError
 from topics.spark.lake.erasing import erase, noted
-from topics.spark.lake.origin import Origin
+from topics.spark.lake.origin import SourceTopic
 from topics.spark.lake.parquet import write_json
-from topics.spark.lake.place import Place, committing, unless_syncing
+from topics.spark.lake.place import TablePath, committing, unless_syncing
 from topics.spark.lake.scan import Scanned, scan
 from topics.spark.lake.seqs import KeySet
 from topics.spark.lake.table import CHECKPOINT, ORIGIN, LakeTable
@@ -72,10 +72,10 @@ def needles_of(path: str) -> list[str]:
 
 
 def maintain(
-    place: Place,
+    place: TablePath,
     task: Maintenance,
     *,
-    origin: Origin | None = None,
+    origin: SourceTopic | None = None,
     say: Say = lambda line: None,
 ) -> Receipt:
     """Do all of it and return the receipt, not yet written."""
@@ -109,18 +109,18 @@ def maintain(
     )
 
 
-def search(place: Place, needles: Sequence[str] = (), say: Say = lambda line: None) -> Scanned:
+def search(place: TablePath, needles: Sequence[str] = (), say: Say = lambda line: None) -> Scanned:
     """Only search, as maintenance does at its end."""
     LakeTable.open(place)
     return _search(place, needles, say)
 
 
-def _search(place: Place, needles: Sequence[str], say: Say) -> Scanned:
+def _search(place: TablePath, needles: Sequence[str], say: Say) -> Scanned:
     say(f"searching every file under {place.path}")
     return scan([place.path, place.loss.path], noted(place), needles)
 
 
-def _tidy(place: Place, retain_hours: int, say: Say) -> list[RemovedFile]:
+def _tidy(place: TablePath, retain_hours: int, say: Say) -> list[RemovedFile]:
     say(f"compacting {place.name}")
     LakeTable.open(place).delta.optimize.compact()
     say(f"removing files that {place.name} has let go for {retain_hours} h or longer")
@@ -132,7 +132,7 @@ def _tidy(place: Place, retain_hours: int, say: Say) -> list[RemovedFile]:
     return removed
 
 
-def _vacuum(place: Place, retain_hours: int) -> list[RemovedFile]:
+def _vacuum(place: TablePath, retain_hours: int) -> list[RemovedFile]:
     """Remove files that the log says were let go; those of other programs are not touched."""
     doomed = _let_go(place, retain_hours)
     sizes = {name: os.path.getsize(place.inside(name)) for name in doomed}
@@ -143,7 +143,7 @@ def _vacuum(place: Place, retain_hours: int) -> list[RemovedFile]:
     return [RemovedFile(name, sizes[name]) for name in sorted(gone)]
 
 
-def _let_go(place: Place, retain_hours: int) -> list[str]:
+def _let_go(place: TablePath, retain_hours: int) -> list[str]:
     listed = LakeTable.open(place).delta.vacuum(
         retain_hours, dry_run=True, enforce_retention_duration=False
     )
@@ -151,12 +151,12 @@ def _let_go(place: Place, retain_hours: int) -> list[str]:
     return [name for name in names if os.path.exists(place.inside(name))]
 
 
-def _still_retained(place: Place, retain_hours: int) -> list[str]:
+def _still_retained(place: TablePath, retain_hours: int) -> list[str]:
     """Files that were let go, but not long enough ago: they are no leftovers."""
     return _let_go(place, 0) if retain_hours else []
 
 
-def _clean_log(place: Place, retain_hours: int) -> None:
+def _clean_log(place: TablePath, retain_hours: int) -> None:
     table = LakeTable.open(place)
     window = f"interval {retain_hours} hours"
     if table.settings.get("delta.logRetentionDuration") != window:
@@ -181,20 +181,20 @@ class RemovedFile:
 
 
 def remove_leftovers(
-    place: Place, *, keep: frozenset[str] = frozenset(), older_than_s: float = 0.0
+    place: TablePath, *, keep: frozenset[str] = frozenset(), older_than_s: float = 0.0
 ) -> list[RemovedFile]:
     """Remove what no log names; hold the lock. `keep` are names that must stay all the same."""
     with unless_syncing(place) as nobody_writes:
         return _remove(place, keep, older_than_s, nobody_writes=nobody_writes)
 
 
-def remove_before_sync(place: Place) -> list[RemovedFile]:
+def remove_before_sync(place: TablePath) -> list[RemovedFile]:
     """The same for a sync that is about to begin: it knows that no other one runs."""
     return _remove(place, frozenset(), 0.0, nobody_writes=True)
 
 
 def _remove(
-    place: Place, keep: frozenset[str], older_than_s: float, *, nobody_writes: bool
+    place: TablePath, keep: frozenset[str], older_than_s: float, *, nobody_writes: bool
 ) -> list[RemovedFile]:
     table = LakeTable.open(place)
     named = {file.name for file in table.files()} | keep
@@ -209,14 +209,14 @@ def _remove(
     return [_unlink(place, name) for name in sorted(found)]
 
 
-def _unlink(place: Place, name: str) -> RemovedFile:
+def _unlink(place: TablePath, name: str) -> RemovedFile:
     path = place.inside(name)
     size = os.path.getsize(path)
     os.unlink(path)
     return RemovedFile(name, size)
 
 
-def _parquet_files(place: Place) -> Iterator[str]:
+def _parquet_files(place: TablePath) -> Iterator[str]:
     with os.scandir(place.path) as entries:
         for entry in entries:
             if entry.name.endswith(_SUFFIX) and entry.is_file(follow_symlinks=False):
@@ -236,7 +236,7 @@ VERSION: Final = 1
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptCopy:
     """Where something of erased rows may still be, and by which rule it goes."""
 
     what: str
@@ -254,7 +254,7 @@ class Receipt:
     erased: KeySet
     files_removed: Sequence[RemovedFile]
     scanned: Scanned
-    kept_elsewhere: Sequence[Kept]
+    kept_elsewhere: Sequence[KeptCopy]
     started: dt.datetime
     finished: dt.datetime
 
@@ -293,23 +293,23 @@ class Receipt:
         write_json(path, self.to_dict())
 
 
-def default_path(place: Place, started: dt.datetime) -> str:
+def default_path(place: TablePath, started: dt.datetime) -> str:
     return os.path.join(place.receipts, started.strftime("%Y%m%dT%H%M%S.%fZ.json"))
 
 
 def kept_elsewhere(
-    place: Place, topic: str, *, origin: Origin | None, where: str, checkpoint: str
-) -> list[Kept]:
+    place: TablePath, topic: str, *, origin: SourceTopic | None, where: str, checkpoint: str
+) -> list[KeptCopy]:
     """Every place beyond the table that a reader of the receipt should know of."""
     kept = [
-        Kept(
+        KeptCopy(
             "log segments",
             f"topic {topic} of {where}",
             "a deleted record is marked and no reader gets it any more; its bytes go when every "
             "record of its segment is dead and the whole segment is dropped; log files and a stage "
             "that it came through go with the checkpoints before that",
         ),
-        Kept(
+        KeptCopy(
             "Spark checkpoint",
             checkpoint,
             "positions of the sync, no values of records"
@@ -319,10 +319,10 @@ def kept_elsewhere(
     flows = _flows(origin)
     named = ", ".join(flows) if flows else f"flows that read topic {topic}"
     why = "windows, joins and results of a flow hold what it made of records; see its checkpoint"
-    return [*kept, Kept("flow state", named, why)]
+    return [*kept, KeptCopy("flow state", named, why)]
 
 
-def _flows(origin: Origin | None) -> list[str]:
+def _flows(origin: SourceTopic | None) -> list[str]:
     if origin is None:
         return []
     try:

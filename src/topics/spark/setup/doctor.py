@@ -24,7 +24,7 @@ SPARK_VERSION: Final = "4.3"
 
 
 @dataclass
-class Report:
+class Diagnosis:
     """Findings in order, notes on what a session would do, and what stands in the way."""
 
     found: dict[str, str] = field(default_factory=dict)
@@ -39,17 +39,17 @@ class Report:
         return {"ok": self.is_good, **asdict(self)}
 
 
-def examine(environ: Mapping[str, str] | None = None) -> Report:
+def examine(environ: Mapping[str, str] | None = None) -> Diagnosis:
     """Look at Python, its packages and Java."""
     environ = os.environ if environ is None else environ
-    report = Report()
+    report = Diagnosis()
     _python(report, environ)
     _packages(report)
     _java(report, environ)
     return report
 
 
-def _python(report: Report, environ: Mapping[str, str]) -> None:
+def _python(report: Diagnosis, environ: Mapping[str, str]) -> None:
     report.found["Python"] = f"{sys.version.split()[0]} at {sys.executable}"
     if sys.version_info < OLDEST_PYTHON:
         report.remedies.append("run topics with Python 3.11 or newer")
@@ -61,7 +61,7 @@ def _python(report: Report, environ: Mapping[str, str]) -> None:
         report.would.append(f"run workers with {worker}, as PYSPARK_PYTHON says: it needs topics")
 
 
-def _packages(report: Report) -> None:
+def _packages(report: Diagnosis) -> None:
     for name in _NEEDED:
         version = _version(name)
         report.found[name] = version or "missing"
@@ -81,7 +81,7 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _java(report: Report, environ: Mapping[str, str]) -> None:
+def _java(report: Diagnosis, environ: Mapping[str, str]) -> None:
     search = java.search(environ)
     for found in search.seen:
         verdict = "" if found.is_new_enough else f", too old: Spark needs {java.OLDEST}"

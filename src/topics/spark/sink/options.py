@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Final
 
 from pyspark.sql.types import (
@@ -31,7 +30,7 @@ from pyspark.sql.types import (
 from topics.client.targets import Target
 from topics.core.config import check_topic_name
 from topics.errors import TopicsError
-from topics.spark.errors import InvalidOption
+from topics.spark.errors import InvalidOption, nearest
 from topics.spark.source.options import DEFAULT_RETRY_S, Given, check_names
 from topics.spark.source.schema import COLUMNS as READ_COLUMNS
 
@@ -149,14 +148,14 @@ def check_columns(schema: StructType, options: SinkOptions) -> None:
 
 
 def _unknown(name: str, names: Sequence[str]) -> str:
-    near = get_close_matches(name.lower(), [known for known in COLUMNS if known not in names], n=1)
+    near = nearest(name, [known for known in COLUMNS if known not in names])
     if name in READ_COLUMNS:
         hint = (
             f"the log gives every record its own; select {', '.join(COLUMNS)} of the rows whose "
             "kind is data"
         )
     elif near:
-        hint = f"did you mean {near[0]}?"
+        hint = f"did you mean {near}?"
     else:
         hint = f"there are: {', '.join(COLUMNS)}. Put it into data: struct(...) AS data"
     return f"the column {name!r} has no place in a record; {hint}"

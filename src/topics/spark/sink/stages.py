@@ -16,7 +16,7 @@ from topics.client._call import Call
 from topics.client._linked_calls import commit, stage, stage_arrow
 from topics.client.targets import Target
 from topics.errors import NotFound, PayloadTooLarge, StaleEpoch, Throttled, TopicsError
-from topics.spark.source.server import Server
+from topics.spark.source.server import SparkClient
 from topics.values import StageCommit, Staged
 
 DROP_TIMEOUT_S: Final = 10.0
@@ -42,12 +42,12 @@ def new_attempt(task_attempt: int) -> int:
     return secrets.randbits(40) << 24 | task_attempt & 0xFFFFFF
 
 
-class Stages:
+class StageClient:
     """Stages of one app; `retry_s` is how long a call is tried again before it fails."""
 
     def __init__(self, target: Target, app: str, *, retry_s: float) -> None:
         self.app = app
-        self._server = Server(target, retry_s=retry_s)
+        self._server = SparkClient(target, retry_s=retry_s)
 
     def keep(self, epoch: int, part: int, attempt: int, rows: bytes) -> bool:
         """Stage an Arrow stream of records. False: the epoch is committed, send no more of it."""

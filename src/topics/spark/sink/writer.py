@@ -31,7 +31,7 @@ from topics.errors import StaleEpoch, TopicsError
 from topics.spark.errors import InvalidOption
 from topics.spark.sink.chunks import Chunk, RowEncoder, chunks
 from topics.spark.sink.options import SinkOptions, check_columns, parse
-from topics.spark.sink.stages import Stages, WriteRefused, new_attempt
+from topics.spark.sink.stages import StageClient, WriteRefused, new_attempt
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -43,7 +43,7 @@ _log = logging.getLogger("topics.spark")
 
 
 @dataclass(frozen=True)
-class Staged(WriterCommitMessage):
+class TaskCommit(WriterCommitMessage):
     """What one task has staged: its app, epoch, and (part, attempt) of each chunk."""
 
     app: str
@@ -91,9 +91,9 @@ class BatchWriter(DataSourceArrowWriter):
         self._epoch = epoch
         self._is_open = is_open
 
-    def write(self, iterator: Iterator[RecordBatch]) -> Staged:
+    def write(self, iterator: Iterator[RecordBatch]) -> TaskCommit:
         if not self._is_open:
-            return Staged(self._app, self._epoch, (), 0)
+            return TaskCommit(self._app, self._epoch, (), 0)
         return _stage(self._options, self._app, self._epoch, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -110,7 +110,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
 
-    def write(self, iterator: Iterator[RecordBatch]) -> Staged:
+    def write(self, iterator: Iterator[RecordBatch]) -> TaskCommit:
         task = _task()
         query, batch = task.getLocalProperty(_QUERY_ID), task.getLocalProperty(_BATCH_ID)
         if query is None or batch is None:
@@ -137,7 +137,9 @@ def _task() -> TaskContext:
     return task
 
 
-def _stage(options: SinkOptions, app: str, epoch: int, batches: Iterable[RecordBatch]) -> Staged:
+def _stage(
+    options: SinkOptions, app: str, epoch: int, batches: Iterable[RecordBatch]
+) -> TaskCommit:
     """Stage the rows of this task; stops early when the epoch turns out to be committed."""
     task = _task()
     partition, attempt = task.partitionId(), new_attempt(task.taskAttemptId())
@@ -154,10 +156,10 @@ def _stage(options: SinkOptions, app: str, epoch: int, batches: Iterable[RecordB
         except BaseException:
             stages.drop(epoch, parts)
             raise
-    return Staged(app, epoch, tuple(parts), rows)
+    return TaskCommit(app, epoch, tuple(parts), rows)
 
 
-def _keep(stages: Stages, epoch: int, chunk: Chunk, part: tuple[int, int], where: str) -> bool:
+def _keep(stages: StageClient, epoch: int, chunk: Chunk, part: tuple[int, int], where: str) -> bool:
     try:
         return stages.keep(epoch, *part, chunk.body)
     except TopicsError as error:
@@ -181,11 +183,11 @@ def _is_open(options: SinkOptions, app: str) -> bool:
         ) from error
 
 
-def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
-    return [message for message in messages if isinstance(message, Staged)]
+def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[TaskCommit]:
+    return [message for message in messages if isinstance(message, TaskCommit)]
 
 
-def _commit(options: SinkOptions, app: str, epoch: int, staged: Sequence[Staged]) -> None:
+def _commit(options: SinkOptions, app: str, epoch: int, staged: Sequence[TaskCommit]) -> None:
     for one in staged:
         assert (one.app, one.epoch) == (app, epoch), "Spark gathers the messages of one batch"
     with _stages(options, app) as stages:
@@ -208,5 +210,5 @@ def _abort(options: SinkOptions, messages: Sequence[WriterCommitMessage | None])
             stages.drop(one.epoch, one.parts)
 
 
-def _stages(options: SinkOptions, app: str) -> Stages:
-    return Stages(options.target, app, retry_s=options.retry_s)
+def _stages(options: SinkOptions, app: str) -> StageClient:
+    return StageClient(options.target, app, retry_s=options.retry_s)

@@ -44,7 +44,7 @@ class Coverage(msgspec.Struct, frozen=True, rename={"first": "from", "last": "to
         return msgspec.json.decode(text, type=cls)
 
 
-class Page(NamedTuple):
+class RowPage(NamedTuple):
     """Consecutive seqs of one life of a topic, read in one go."""
 
     epoch: int
@@ -52,7 +52,7 @@ class Page(NamedTuple):
     batches: Sequence[pa.RecordBatch]
 
 
-def check(page: Page, *, topic: str, expected: int) -> None:
+def check(page: RowPage, *, topic: str, expected: int) -> None:
     """See that the page begins at `expected` and accounts for all it claims to cover."""
     coverage = page.coverage
     if coverage.first != expected:
@@ -72,7 +72,7 @@ def check(page: Page, *, topic: str, expected: int) -> None:
     _check_rows(page, topic=topic)
 
 
-def _check_rows(page: Page, *, topic: str) -> None:
+def _check_rows(page: RowPage, *, topic: str) -> None:
     coverage = page.coverage
     columns = [values_of(batch.column("seq"), np.int64) for batch in page.batches]
     seqs = np.concatenate([np.zeros(0, np.int64), *columns])

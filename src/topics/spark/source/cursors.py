@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from topics.spark.source import offsets
-from topics.spark.source.log import TopicLog, Where
+from topics.spark.source.log import LogAddress, TopicLog
 from topics.spark.source.options import ReadOptions, parse
 from topics.spark.source.reader import report_position
 
@@ -111,7 +111,7 @@ def _with_cursor(options: Mapping[str, Any]) -> Iterator[ReadOptions]:
 
 
 def _opened(options: ReadOptions) -> _Reported:
-    where = Where(options.target, options.cold_dir, _SHORT_PATIENCE_S)
+    where = LogAddress(options.target, options.cold_dir, _SHORT_PATIENCE_S)
     return _Reported(options, where.open())
 
 

@@ -29,12 +29,12 @@ from topics.engine.reading import Query
 from topics.engine.settings import EngineSettings
 from topics.errors import Internal, InvalidRequest, TopicNotFound
 from topics.spark.errors import InvalidOption
-from topics.spark.source.coverage import Coverage, Page, Run
+from topics.spark.source.coverage import Coverage, RowPage, Run
 from topics.spark.source.log import (
     PAGE_BATCHES,
     PAGE_BYTES,
     UNREADABLE_RECORDS,
-    Head,
+    Offset,
     PageQuery,
     whole_plan,
 )
@@ -77,7 +77,7 @@ class DirectoryLog:
         summaries = run(self._engine.views.topics())
         return {summary.topic: summary.head_seq for summary in summaries}
 
-    def head(self, topic: str) -> Head | None:
+    def head(self, topic: str) -> Offset | None:
         self._look_again()
         if not self._has_told:
             self._has_told = True
@@ -95,7 +95,7 @@ class DirectoryLog:
                 f"the records of {topic!r} are only in the memory of its owner (class ephemeral); "
                 "read them through url"
             )
-        return Head(state.epoch, state.head_seq + 1)
+        return Offset(state.epoch, state.head_seq + 1)
 
     def plan(self, topic: str, first: int, last: int, target_bytes: int) -> ReadPlan:
         def ask(at: int) -> ReadPlan:
@@ -113,7 +113,7 @@ class DirectoryLog:
     def first_at(self, topic: str, moment_ms: int) -> int:
         return self._again(lambda: self._engine.kernel.topic(topic).start_of(moment_ms) + 1)
 
-    def page(self, topic: str, epoch: int, query: PageQuery) -> Page:
+    def page(self, topic: str, epoch: int, query: PageQuery) -> RowPage:
         self._catch_up(topic, epoch, query)
         return self._again(lambda: self._page(topic, query))
 
@@ -129,7 +129,7 @@ class DirectoryLog:
         ):
             self._look_again(force=True)
 
-    def _page(self, topic: str, query: PageQuery) -> Page:
+    def _page(self, topic: str, query: PageQuery) -> RowPage:
         """Read a page, and again after a record that cannot be read: it is known then, and told
         of as lost."""
         for left in reversed(range(UNREADABLE_RECORDS)):
@@ -140,7 +140,7 @@ class DirectoryLog:
                     raise
         raise AssertionError("unreachable")
 
-    def _read(self, topic: str, query: PageQuery) -> Page:
+    def _read(self, topic: str, query: PageQuery) -> RowPage:
         found = run(self._engine.pages.plan(topic, _query(query), b"spark", ()))
         assert not isinstance(found, Unchanged)
         plan = found.bulk.plan
@@ -165,14 +165,14 @@ class DirectoryLog:
                 count, batch = run(step)
                 batches.append(batch)
                 at = at[count:]
-        return Page(plan.epoch, coverage, batches)
+        return RowPage(plan.epoch, coverage, batches)
 
-    def wait(self, topic: str, head: Head, seconds: float) -> None:
+    def wait(self, topic: str, head: Offset, seconds: float) -> None:
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             if self._look_again():
                 found = self._engine.kernel.catalog.by_name.get(topic)
-                if found is None or Head(found.epoch, found.head + 1) != head:
+                if found is None or Offset(found.epoch, found.head + 1) != head:
                     return
             time.sleep(min(POLL_S, left))
 

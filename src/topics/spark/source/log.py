@@ -3,7 +3,7 @@
     ServerLog      over HTTP; rows come as Arrow
     DirectoryLog   from the files, beside whoever has them open
 
-Both are made on the machine that uses them; what travels to executors is a `Where`.
+Both are made on the machine that uses them; what travels to executors is a `LogAddress`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 
 from topics.client.targets import Target
-from topics.spark.source.coverage import Page
+from topics.spark.source.coverage import RowPage
 from topics.spark.source.options import NO_FILTER, Filter
 from topics.values import Holes, ReadPlan
 
@@ -28,7 +28,7 @@ COUNT_BYTES: Final = 1 << 30
 """For a plan whose ranges are only counted: the fewer of them the better."""
 
 
-class Head(NamedTuple):
+class Offset(NamedTuple):
     """Where a topic ends: `next_seq` is the first seq that is not there yet."""
 
     epoch: int
@@ -57,7 +57,7 @@ class TopicLog(Protocol):
     def names(self) -> Mapping[str, int]:
         """Every topic, with its head."""
 
-    def head(self, topic: str) -> Head | None:
+    def head(self, topic: str) -> Offset | None:
         """The end of a topic."""
 
     def plan(self, topic: str, first: int, last: int, target_bytes: int) -> ReadPlan:
@@ -69,10 +69,10 @@ class TopicLog(Protocol):
     def first_at(self, topic: str, moment_ms: int) -> int:
         """The first seq at or after a time; what may be lost from then on is included."""
 
-    def page(self, topic: str, epoch: int, query: PageQuery) -> Page:
+    def page(self, topic: str, epoch: int, query: PageQuery) -> RowPage:
         """Some of the records from `query.first` on."""
 
-    def wait(self, topic: str, head: Head, seconds: float) -> None:
+    def wait(self, topic: str, head: Offset, seconds: float) -> None:
         """Return when the topic may have grown beyond `head`, or the time is over."""
 
     def report(self, topic: str, cursor: str, seq: int) -> None:
@@ -82,7 +82,7 @@ class TopicLog(Protocol):
 
 
 @dataclass(frozen=True)
-class Where:
+class LogAddress:
     """How to reach a log, from a driver or from an executor."""
 
     target: Target

@@ -12,11 +12,11 @@ from typing import NamedTuple
 from topics.errors import TopicNotFound
 from topics.spark.errors import InvalidOption
 from topics.spark.source.coverage import DELETES, LOSSES
-from topics.spark.source.log import Head, TopicLog
+from topics.spark.source.log import Offset, TopicLog
 from topics.spark.source.options import FIRST_SEQ, ReadOptions
-from topics.spark.source.partitions import MIN_PIECE_BYTES, Piece, Restart, cut
+from topics.spark.source.partitions import MIN_PIECE_BYTES, Restart, TopicPartition, cut
 
-Offsets = Mapping[str, Head]
+Offsets = Mapping[str, Offset]
 Json = dict[str, list[int]]
 
 
@@ -25,13 +25,13 @@ def encode(offsets: Offsets) -> Json:
     return {topic: [*offsets[topic]] for topic in sorted(offsets)}
 
 
-def decode(stored: Mapping[str, object]) -> dict[str, Head]:
+def decode(stored: Mapping[str, object]) -> dict[str, Offset]:
     """Offsets from a checkpoint; refuses those of another source."""
-    found: dict[str, Head] = {}
+    found: dict[str, Offset] = {}
     for topic, position in stored.items():
         match position:
             case [int(epoch), int(next_seq)]:
-                found[topic] = Head(epoch, next_seq)
+                found[topic] = Offset(epoch, next_seq)
             case _:
                 raise InvalidOption(
                     f"the checkpoint holds {stored!r}, which is no position in topics; use another "
@@ -40,25 +40,25 @@ def decode(stored: Mapping[str, object]) -> dict[str, Head]:
     return found
 
 
-def is_restart(start: Head, end: Head) -> bool:
+def is_restart(start: Offset, end: Offset) -> bool:
     """Whether the topic was made anew between the two."""
     return start.epoch != end.epoch or start.next_seq > end.next_seq
 
 
 def pieces(
     log: TopicLog, start: Offsets, end: Offsets, options: ReadOptions
-) -> Iterator[Piece | Restart]:
+) -> Iterator[TopicPartition | Restart]:
     """What lies between two offsets; a topic that joined begins with its first seq."""
     for topic, until in sorted(end.items()):
-        since = start.get(topic, Head(until.epoch, FIRST_SEQ))
+        since = start.get(topic, Offset(until.epoch, FIRST_SEQ))
         if is_restart(since, until):
             yield Restart(topic, since.epoch, since.next_seq)
-            since = Head(until.epoch, FIRST_SEQ)
-        whole = Piece(topic, until.epoch, since.next_seq, until.next_seq - 1)
+            since = Offset(until.epoch, FIRST_SEQ)
+        whole = TopicPartition(topic, until.epoch, since.next_seq, until.next_seq - 1)
         yield from cut(log, whole, options)
 
 
-class Room(NamedTuple):
+class TriggerRoom(NamedTuple):
     """What a trigger may still take; None is no bound."""
 
     rows: int | None
@@ -70,15 +70,15 @@ class Room(NamedTuple):
             self.nbytes is not None and self.nbytes <= 0
         )
 
-    def share(self, part: int, whole: int) -> Room:
+    def share(self, part: int, whole: int) -> TriggerRoom:
         """The room for `part` of `whole` that is waiting, rounded up."""
-        return Room(
+        return TriggerRoom(
             None if self.rows is None else -(-self.rows * part // whole),
             None if self.nbytes is None else -(-self.nbytes * part // whole),
         )
 
-    def less(self, rows: int, nbytes: int) -> Room:
-        return Room(
+    def less(self, rows: int, nbytes: int) -> TriggerRoom:
+        return TriggerRoom(
             None if self.rows is None else self.rows - rows,
             None if self.nbytes is None else self.nbytes - nbytes,
         )
@@ -87,17 +87,19 @@ class Room(NamedTuple):
 class Advance(NamedTuple):
     """How far a topic gets in a trigger, and what that takes of the room."""
 
-    end: Head
+    end: Offset
     rows: int
     nbytes: int
 
 
-def advance(log: TopicLog, topic: str, span: tuple[Head, Head], room: Room, gaps: Gaps) -> Advance:
+def advance(
+    log: TopicLog, topic: str, span: tuple[Offset, Offset], room: TriggerRoom, gaps: Gaps
+) -> Advance:
     """As far from the first towards the second position as there is room for."""
     start, end = span
     rows = 0
     if is_restart(start, end):
-        rows, start = gaps.restart_rows, Head(end.epoch, FIRST_SEQ)
+        rows, start = gaps.restart_rows, Offset(end.epoch, FIRST_SEQ)
     last, nbytes = end.next_seq - 1, 0
     try:
         if room.nbytes is not None:
@@ -107,7 +109,7 @@ def advance(log: TopicLog, topic: str, span: tuple[Head, Head], room: Room, gaps
             rows += more
     except TopicNotFound:
         pass  # dropped just now: the reader will say so
-    return Advance(Head(end.epoch, last + 1), rows, nbytes)
+    return Advance(Offset(end.epoch, last + 1), rows, nbytes)
 
 
 class Gaps(NamedTuple):

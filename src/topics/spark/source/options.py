@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from difflib import get_close_matches
 from typing import Final, Literal, TypeVar
 from urllib.parse import unquote, urlsplit
 
@@ -22,7 +21,7 @@ import msgspec
 
 from topics.client.targets import Target, checked_ca_file, resolve
 from topics.errors import TopicsError
-from topics.spark.errors import InvalidOption
+from topics.spark.errors import InvalidOption, nearest
 
 T = TypeVar("T")
 Start = Literal["earliest", "latest"] | Mapping[str, "int | str"]
@@ -86,7 +85,7 @@ NO_FILTER: Final = Filter()
 
 
 @dataclass(frozen=True)
-class Limits:
+class TriggerLimits:
     """How much one trigger takes."""
 
     max_records: int | None = None
@@ -108,7 +107,7 @@ class ReadOptions:
     starting_ms: int | None
     ending_ms: int | None
     filter: Filter
-    limits: Limits
+    limits: TriggerLimits
     min_partitions: int | None
     max_records_per_partition: int | None
     on_loss: OnLoss
@@ -135,13 +134,12 @@ class ReadOptions:
 
 def check_names(given: Iterable[str], known: Iterable[str], *, what: str) -> None:
     """Refuse an option that is not among the `known`, naming the one that was probably meant."""
-    spelled = {name.lower(): name for name in (*known, *SPARK_OPTIONS)}
+    allowed = (*known, *SPARK_OPTIONS)
     for name in given:
-        if name.lower() in spelled:
+        if name.lower() in map(str.lower, allowed):
             continue
-        alias = _ALSO_KNOWN_AS.get(name.lower(), "")
-        near = get_close_matches(name.lower(), spelled, n=1)
-        meant = alias if alias.lower() in spelled else spelled[near[0]] if near else None
+        alias = _ALSO_KNOWN_AS.get(name.lower())
+        meant = alias if alias in allowed else nearest(name, allowed)
         hint = f"did you mean {meant}?" if meant else f"there are: {', '.join(sorted(known))}"
         raise InvalidOption(f"{what} has no option {name!r}; {hint}")
 
@@ -327,7 +325,7 @@ def _offsets(option: str, text: str, topics: tuple[str, ...]) -> Start:
     return offsets
 
 
-def _limits(given: Given) -> Limits:
+def _limits(given: Given) -> TriggerLimits:
     if "maxTriggerDelay" in given and "minRecordsPerTrigger" not in given:
         raise InvalidOption("maxTriggerDelay bounds the wait for minRecordsPerTrigger; set both")
     max_records, min_records = (
@@ -336,7 +334,7 @@ def _limits(given: Given) -> Limits:
     )
     if max_records is not None and min_records is not None and min_records > max_records:
         raise InvalidOption("minRecordsPerTrigger is above maxRecordsPerTrigger")
-    return Limits(
+    return TriggerLimits(
         max_records=max_records,
         max_bytes=given.get("maxBytesPerTrigger", lambda s: size_bytes("maxBytesPerTrigger", s)),
         min_records=min_records,

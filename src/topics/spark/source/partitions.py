@@ -16,9 +16,9 @@ from pyspark.sql.datasource import InputPartition
 
 from topics.errors import TopicNotFound
 from topics.spark.errors import CoverageBroken, RecordsLost
-from topics.spark.source.coverage import DELETES, LOSSES, Page, Run, check
+from topics.spark.source.coverage import DELETES, LOSSES, RowPage, Run, check
 from topics.spark.source.log import PAGE_BATCHES, PageQuery, TopicLog
-from topics.spark.source.options import Filter, OnLoss, ReadOptions
+from topics.spark.source.options import ReadOptions
 from topics.spark.source.schema import DELETED, LOST, GapRow, Projection
 from topics.values import PlannedRange
 
@@ -31,7 +31,7 @@ _SHRUNK: Final = "crash"
 
 
 @dataclass
-class Piece(InputPartition):
+class TopicPartition(InputPartition):
     """The seqs `first` to `last`, ends included, of one life of a topic."""
 
     topic: str
@@ -53,7 +53,7 @@ class Restart(InputPartition):
 # Cutting
 
 
-def cut(log: TopicLog, whole: Piece, options: ReadOptions) -> list[Piece]:
+def cut(log: TopicLog, whole: TopicPartition, options: ReadOptions) -> list[TopicPartition]:
     """A piece in pieces that follow each other without a gap."""
     topic, epoch, first, last = whole.topic, whole.epoch, whole.first, whole.last
     if first > last:
@@ -75,7 +75,8 @@ def cut(log: TopicLog, whole: Piece, options: ReadOptions) -> list[Piece]:
     ends = [end for end in ends[:-1] if first <= end < last] + [last]
     starts = [first, *(end + 1 for end in ends[:-1])]
     return [
-        Piece(topic, epoch, a, b, plan.delete_version) for a, b in zip(starts, ends, strict=True)
+        TopicPartition(topic, epoch, a, b, plan.delete_version)
+        for a, b in zip(starts, ends, strict=True)
     ]
 
 
@@ -100,24 +101,11 @@ def _at_least(count: int, first: int, last: int, ends: list[int]) -> list[int]:
 
 
 @dataclass(frozen=True)
-class PieceReader:
+class PartitionReader:
     """Rows of pieces, in batches of the query's schema."""
 
+    options: ReadOptions
     projection: Projection
-    filter: Filter
-    on_loss: OnLoss
-    include_deleted: bool
-    batch_rows: int
-
-    @classmethod
-    def of(cls, options: ReadOptions, projection: Projection) -> PieceReader:
-        return cls(
-            projection,
-            options.filter,
-            options.on_loss,
-            options.include_deleted,
-            options.batch_rows,
-        )
 
     def restart(self, restart: Restart) -> Iterator[pa.RecordBatch]:
         """The row that tells of a topic made anew."""
@@ -125,7 +113,7 @@ class PieceReader:
             [GapRow(restart.topic, restart.epoch, restart.seq, None, LOST, RECREATED)]
         )
 
-    def read(self, log: TopicLog, piece: Piece) -> Iterator[pa.RecordBatch]:
+    def read(self, log: TopicLog, piece: TopicPartition) -> Iterator[pa.RecordBatch]:
         """Everything about the seqs of a piece, each exactly once."""
         at = piece.first
         while at <= piece.last:
@@ -142,15 +130,15 @@ class PieceReader:
             yield from self._records(piece, page)
             at = page.coverage.last + 1
 
-    def _next(self, log: TopicLog, piece: Piece, at: int) -> tuple[Page | None, str]:
+    def _next(self, log: TopicLog, piece: TopicPartition, at: int) -> tuple[RowPage | None, str]:
         """The page from `at` on; or why there is none any more."""
         names = self.projection.names
         query = PageQuery(
             at,
             piece.last,
-            self.batch_rows * PAGE_BATCHES,
+            self.options.batch_rows * PAGE_BATCHES,
             piece.delete_version,
-            self.filter,
+            self.options.filter,
             with_tags="tag" in names,
             with_meta="meta" in names,
         )
@@ -165,32 +153,32 @@ class PieceReader:
             return None, _SHRUNK
         return page, ""
 
-    def _wanted(self, piece: Piece, runs: Sequence[Run]) -> Iterator[GapRow]:
+    def _wanted(self, piece: TopicPartition, runs: Sequence[Run]) -> Iterator[GapRow]:
         for run in runs:
             if run.kind in LOSSES:
                 yield GapRow(piece.topic, piece.epoch, run.first, run.last, LOST, run.kind)
-            elif run.kind == DELETES and self.include_deleted:
+            elif run.kind == DELETES and self.options.include_deleted:
                 yield GapRow(piece.topic, piece.epoch, run.first, run.last, DELETED, DELETES)
 
     def _gaps(self, gaps: Sequence[GapRow]) -> Iterator[pa.RecordBatch]:
         lost = next((gap for gap in gaps if gap.kind == LOST), None)
-        if lost is not None and self.on_loss == "fail":
+        if lost is not None and self.options.on_loss == "fail":
             raise RecordsLost(
                 f"{lost.topic}: the records from seq {lost.seq} to {lost.last_seq or 'the end'} "
                 f"are lost ({lost.reason}). Read on with onLoss=rows, which gives them as rows of "
                 "kind lost, or onLoss=skip; or start behind them"
             )
-        if self.on_loss == "skip":
+        if self.options.on_loss == "skip":
             gaps = [gap for gap in gaps if gap.kind != LOST]
         if gaps:
             yield self.projection.of_gaps(gaps)
 
-    def _records(self, piece: Piece, page: Page) -> Iterator[pa.RecordBatch]:
+    def _records(self, piece: TopicPartition, page: RowPage) -> Iterator[pa.RecordBatch]:
         if not page.coverage.records:
             return
         batches = page.batches
         if len(batches) > PAGE_BATCHES:  # smaller ones than were asked for
             table = pa.Table.from_batches(batches).combine_chunks()
-            batches = table.to_batches(max_chunksize=self.batch_rows)
+            batches = table.to_batches(max_chunksize=self.options.batch_rows)
         for batch in batches:
             yield self.projection.of_records(batch, topic=piece.topic, epoch=piece.epoch)

@@ -28,10 +28,10 @@ from pyspark.sql.streaming.datasource import (
 from topics.errors import TopicNotFound, TopicsError
 from topics.spark.errors import InvalidOption
 from topics.spark.source import offsets
-from topics.spark.source.log import Head, TopicLog, Where
-from topics.spark.source.offsets import Gaps, Json, Room
+from topics.spark.source.log import LogAddress, Offset, TopicLog
+from topics.spark.source.offsets import Gaps, Json, TriggerRoom
 from topics.spark.source.options import FIRST_SEQ, ReadOptions, Start, parse
-from topics.spark.source.partitions import Piece, PieceReader, Restart, cut
+from topics.spark.source.partitions import PartitionReader, Restart, TopicPartition, cut
 from topics.spark.source.schema import Projection, projection
 
 if TYPE_CHECKING:
@@ -78,8 +78,8 @@ class _Reader:
 
     def __init__(self, options: ReadOptions, columns: Projection) -> None:
         self.options = options
-        self._where = Where(options.target, options.cold_dir, options.retry_s)
-        self._rows = PieceReader.of(options, columns)
+        self._where = LogAddress(options.target, options.cold_dir, options.retry_s)
+        self._rows = PartitionReader(options, columns)
         self._opened: TopicLog | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -100,7 +100,7 @@ class _Reader:
         """The rows of one partition."""
         if isinstance(partition, Restart):
             yield from self._rows.restart(partition)
-        elif isinstance(partition, Piece):
+        elif isinstance(partition, TopicPartition):
             log = self._where.open()
             try:
                 yield from self._rows.read(log, partition)
@@ -114,12 +114,12 @@ class _Reader:
             return list(self.options.topics)
         return sorted(topic for topic in self.log.names() if self.options.wants(topic))
 
-    def heads(self) -> dict[str, Head]:
+    def heads(self) -> dict[str, Offset]:
         """Where the topics end, as far as they exist."""
         found = ((topic, self.log.head(topic)) for topic in self.topics())
         return {topic: head for topic, head in found if head is not None}
 
-    def existing_heads(self) -> dict[str, Head]:
+    def existing_heads(self) -> dict[str, Offset]:
         """The same when a query begins: then a topic that is missing is a mistake."""
         heads = self.heads()
         for topic in self.options.topics:
@@ -129,7 +129,7 @@ class _Reader:
             _log.warning("no topic matches %s yet", self.options.pattern)
         return heads
 
-    def first_seq(self, topic: str, head: Head, default: Start) -> int:
+    def first_seq(self, topic: str, head: Offset, default: Start) -> int:
         """The first seq to read."""
         if self.options.starting_ms is not None:
             return self.log.first_at(topic, self.options.starting_ms)
@@ -148,7 +148,7 @@ class _Reader:
             return max(self._floor(topic, head), FIRST_SEQ)
         return FIRST_SEQ
 
-    def end_seq(self, topic: str, head: Head) -> int:
+    def end_seq(self, topic: str, head: Offset) -> int:
         """The first seq not to read any more."""
         if self.options.ending_ms is not None:
             end = self.log.first_at(topic, self.options.ending_ms)
@@ -159,7 +159,7 @@ class _Reader:
             return FIRST_SEQ
         return head.next_seq if found == "latest" else min(int(found), head.next_seq)
 
-    def _floor(self, topic: str, head: Head) -> int:
+    def _floor(self, topic: str, head: Offset) -> int:
         if head.next_seq == FIRST_SEQ:
             return FIRST_SEQ
         return self.log.plan(topic, FIRST_SEQ, FIRST_SEQ, 1).evict_floor
@@ -177,7 +177,9 @@ class TopicsReader(_Reader, DataSourceReader):
         try:
             for topic, head in self.existing_heads().items():
                 first, end = self.first_seq(topic, head, "earliest"), self.end_seq(topic, head)
-                pieces += cut(self.log, Piece(topic, head.epoch, first, end - 1), self.options)
+                pieces += cut(
+                    self.log, TopicPartition(topic, head.epoch, first, end - 1), self.options
+                )
         finally:
             self.close()
         return pieces
@@ -188,8 +190,8 @@ class TopicsStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailab
 
     def __init__(self, options: ReadOptions, columns: Projection) -> None:
         super().__init__(options, columns)
-        self._stop_at: dict[str, Head] | None = None
-        self._first: dict[str, Head] | None = None
+        self._stop_at: dict[str, Offset] | None = None
+        self._first: dict[str, Offset] | None = None
         self._has_looked = self._has_planned = False
         self._is_checked = False
         self._missing: set[str] = set()
@@ -203,7 +205,7 @@ class TopicsStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailab
         if self._first is None:
             heads = self.existing_heads()
             self._first = {
-                topic: Head(head.epoch, self.first_seq(topic, head, "latest"))
+                topic: Offset(head.epoch, self.first_seq(topic, head, "latest"))
                 for topic, head in heads.items()
             }
             if self._stop_at is not None:
@@ -212,7 +214,7 @@ class TopicsStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailab
                 self._stop_at = self.heads()
         return offsets.encode(self._first)
 
-    def _check_checkpoint(self, start: Mapping[str, Head]) -> None:
+    def _check_checkpoint(self, start: Mapping[str, Offset]) -> None:
         if self._is_checked:
             return
         self._is_checked = True
@@ -270,12 +272,12 @@ class TopicsStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailab
             self._triggered = monotonic()
         return offsets.encode(position | reached)
 
-    def _room(self, limit: ReadLimit) -> Room:
+    def _room(self, limit: ReadLimit) -> TriggerRoom:
         if isinstance(limit, ReadAllAvailable):
-            return Room(None, None)
-        return Room(self.options.limits.max_records, self.options.limits.max_bytes)
+            return TriggerRoom(None, None)
+        return TriggerRoom(self.options.limits.max_records, self.options.limits.max_bytes)
 
-    def _grown(self, position: Mapping[str, Head]) -> dict[str, Head]:
+    def _grown(self, position: Mapping[str, Offset]) -> dict[str, Offset]:
         """Where the topics end; waits a moment if that is where the stream is already."""
         heads = self._present_heads(position)
         if any(position.get(topic) != head for topic, head in heads.items()):
@@ -283,7 +285,7 @@ class TopicsStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailab
         self._wait(heads, LONG_POLL_S)
         return self._present_heads(position)
 
-    def _present_heads(self, position: Mapping[str, Head]) -> dict[str, Head]:
+    def _present_heads(self, position: Mapping[str, Offset]) -> dict[str, Offset]:
         heads = self.heads()
         missing = {topic for topic in (*position, *self.options.topics) if topic not in heads}
         for topic in sorted(missing - self._missing):
@@ -291,7 +293,7 @@ class TopicsStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailab
         self._missing = missing
         return heads
 
-    def _wait(self, heads: Mapping[str, Head], seconds: float) -> None:
+    def _wait(self, heads: Mapping[str, Offset], seconds: float) -> None:
         if not heads:
             sleep(min(seconds, _MISSING_PAUSE_S))
         for topic, head in heads.items():
@@ -302,7 +304,7 @@ class TopicsStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailab
             if len(heads) > 1 and self.log.head(topic) != head:
                 return
 
-    def _is_enough(self, position: Mapping[str, Head], ends: Mapping[str, Head]) -> bool:
+    def _is_enough(self, position: Mapping[str, Offset], ends: Mapping[str, Offset]) -> bool:
         """Whether what is there is worth a trigger, or has waited for one long enough."""
         limits = self.options.limits
         if limits.min_records is None:
@@ -317,34 +319,36 @@ class TopicsStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailab
         return False
 
     def _rows_between(
-        self, position: Mapping[str, Head], ends: Mapping[str, Head], most: int
+        self, position: Mapping[str, Offset], ends: Mapping[str, Offset], most: int
     ) -> int:
         gaps, rows = Gaps.of(self.options), 0
         for topic, end in ends.items():
-            start = position.get(topic, Head(end.epoch, FIRST_SEQ))
+            start = position.get(topic, Offset(end.epoch, FIRST_SEQ))
             span = start, end
-            rows += offsets.advance(self.log, topic, span, Room(most - rows, None), gaps).rows
+            rows += offsets.advance(
+                self.log, topic, span, TriggerRoom(most - rows, None), gaps
+            ).rows
             if rows >= most:
                 break
         return rows
 
     def _admitted(
-        self, position: Mapping[str, Head], ends: Mapping[str, Head], room: Room
-    ) -> dict[str, Head]:
+        self, position: Mapping[str, Offset], ends: Mapping[str, Offset], room: TriggerRoom
+    ) -> dict[str, Offset]:
         """As far as there is room: shared in proportion, and each time another topic is first."""
         spans = {
-            topic: (position.get(topic, Head(end.epoch, FIRST_SEQ)), end)
+            topic: (position.get(topic, Offset(end.epoch, FIRST_SEQ)), end)
             for topic, end in sorted(ends.items())
             if position.get(topic) != end
         }
-        if room == Room(None, None):
+        if room == TriggerRoom(None, None):
             return {topic: end for topic, (_, end) in spans.items()}
         self._turn += 1
         names = list(spans)
         shift = self._turn % len(names) if names else 0
         waiting = {topic: _seqs(*span) for topic, span in spans.items()}
         total, gaps = sum(waiting.values()), Gaps.of(self.options)
-        reached: dict[str, Head] = {}
+        reached: dict[str, Offset] = {}
         for topic in names[shift:] + names[:shift]:
             if room.is_full:
                 break
@@ -373,14 +377,14 @@ class TopicsStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailab
         self.close()
 
 
-def _seqs(start: Head, end: Head) -> int:
+def _seqs(start: Offset, end: Offset) -> int:
     """About how much lies between, at least one."""
     if offsets.is_restart(start, end):
         return end.next_seq
     return max(end.next_seq - start.next_seq, 1)
 
 
-def report_position(log: TopicLog, cursor: str, position: Mapping[str, Head]) -> None:
+def report_position(log: TopicLog, cursor: str, position: Mapping[str, Offset]) -> None:
     """Tell the log how far a query has come in each topic; failures are only logged."""
     for topic, reached in position.items():
         try:

@@ -17,13 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 
-from topics.spark.errors import InvalidOption
+from topics.spark.errors import InvalidOption, nearest
 from topics.spark.source.arrays import numbers, repeated
 
 if TYPE_CHECKING:
@@ -128,8 +127,8 @@ def projection(schema: StructType) -> Projection:
 
 def _check(name: str, spark_type: str, *, nullable: bool) -> None:
     if name not in _TYPES:
-        near = get_close_matches(name.lower(), COLUMNS, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(COLUMNS)}"
+        near = nearest(name, COLUMNS)
+        hint = f"did you mean {near}?" if near else f"there are: {', '.join(COLUMNS)}"
         raise InvalidOption(
             f"a topic has no column {name!r}; {hint} Fields of a record are inside `data`, as "
             "JSON: read them with from_json"

@@ -19,15 +19,15 @@ from topics.client._retry import is_passing
 from topics.client.sync import RemoteLog
 from topics.client.targets import Target
 from topics.errors import Internal, NotAcceptable, TopicNotFound, TopicsError
-from topics.spark.source.coverage import Coverage, Page
-from topics.spark.source.log import PAGE_BYTES, UNREADABLE_RECORDS, Head, PageQuery, whole_plan
+from topics.spark.source.coverage import Coverage, RowPage
+from topics.spark.source.log import PAGE_BYTES, UNREADABLE_RECORDS, Offset, PageQuery, whole_plan
 from topics.values import Holes, ReadPlan
 
 T = TypeVar("T")
 TIMEOUT_S: Final = 120.0
 
 
-class Server(RemoteLog):
+class SparkClient(RemoteLog):
     """The log behind an address.
 
     A call whose error may pass is tried again for `retry_s` seconds, with the client's pauses.
@@ -72,17 +72,17 @@ class ServerLog:
     """The log behind `target`. A call whose error may pass is tried again for `retry_s` seconds."""
 
     def __init__(self, target: Target, *, retry_s: float) -> None:
-        self._server = Server(target, retry_s=retry_s)
+        self._server = SparkClient(target, retry_s=retry_s)
 
     def names(self) -> Mapping[str, int]:
         return {found.topic: found.head_seq for found in self._server.topics()}
 
-    def head(self, topic: str) -> Head | None:
+    def head(self, topic: str) -> Offset | None:
         try:
             state = self._server.state(topic, touch=False)
         except TopicNotFound:
             return None
-        return Head(state.epoch, state.head_seq + 1)
+        return Offset(state.epoch, state.head_seq + 1)
 
     def plan(self, topic: str, first: int, last: int, target_bytes: int) -> ReadPlan:
         def ask(at: int) -> ReadPlan:
@@ -97,7 +97,7 @@ class ServerLog:
         asked = [("from_ts", str(moment_ms)), ("limit", "1"), ("max_batch_bytes", "1")]
         return self._page(topic, asked).coverage.first
 
-    def page(self, topic: str, epoch: int, query: PageQuery) -> Page:
+    def page(self, topic: str, epoch: int, query: PageQuery) -> RowPage:
         asked = [
             ("from_seq", str(query.first - 1)),
             ("to_seq", str(query.last)),
@@ -111,7 +111,7 @@ class ServerLog:
             asked.append(("match", query.filter.match))
         return self._page(topic, asked)
 
-    def _page(self, topic: str, query: Sequence[tuple[str, str]]) -> Page:
+    def _page(self, topic: str, query: Sequence[tuple[str, str]]) -> RowPage:
         """One page, asked for again when it breaks off: the server has then found a record that it
         cannot read, and tells of it as lost from now on."""
         for left in reversed(range(UNREADABLE_RECORDS)):
@@ -126,7 +126,7 @@ class ServerLog:
                     raise Internal(f"the server broke off a page of {topic!r}: {error}") from error
         raise AssertionError("unreachable")
 
-    def wait(self, topic: str, head: Head, seconds: float) -> None:
+    def wait(self, topic: str, head: Offset, seconds: float) -> None:
         self._server.read(topic, after=head.next_seq - 1, limit=1, max_bytes=1, wait=seconds)
 
     def report(self, topic: str, cursor: str, seq: int) -> None:
@@ -136,8 +136,8 @@ class ServerLog:
         self._server.close()
 
 
-def _decode(body: bytes) -> Page:
+def _decode(body: bytes) -> RowPage:
     with pa.ipc.open_stream(body) as reader:
         batches = list(reader)
         metadata = reader.schema.metadata
-    return Page(int(metadata[b"epoch"]), Coverage.decode(metadata[b"coverage"]), batches)
+    return RowPage(int(metadata[b"epoch"]), Coverage.decode(metadata[b"coverage"]), batches)
