@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from topics.client import _calls, _linked_calls, _queue_calls
 from topics.client._awaiting import AwaitingLog
 from topics.client._call import Call, Listed
-from topics.client._following import Following
 from topics.client._names import DEFAULT_NODE, starts_of
 from topics.client._retry import DEFAULT_RETRIES
 from topics.client._showing import Shown
@@ -49,6 +48,7 @@ from topics.wire.drafts import Records
 
 if TYPE_CHECKING:
     from topics.client._aio_stream import Transport
+    from topics.client._following import Following
     from topics.topic_settings import TopicSettings
 
 T = TypeVar("T")
@@ -410,6 +410,8 @@ class AsyncRemoteLog(AwaitingLog):
         match: str | Sequence[str] | None,
         limit: int,
     ) -> Following:
+        from topics.client._following import Following  # noqa: PLC0415 - for live reads only
+
         return Following(
             starts, node=node, match=match, limit=limit, heartbeat_ms=int(self._heartbeat * 1000)
         )

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from topics.client import _calls, _linked_calls, _queue_calls
 from topics.client._blocking import BlockingLog
 from topics.client._call import Call, Listed
-from topics.client._following import Following
 from topics.client._names import DEFAULT_NODE, starts_of
 from topics.client._retry import DEFAULT_RETRIES
 from topics.client._showing import Shown
@@ -51,6 +50,7 @@ from topics.values import (
 from topics.wire.drafts import Records
 
 if TYPE_CHECKING:
+    from topics.client._following import Following
     from topics.client._sync_stream import Transport
     from topics.topic_settings import TopicSettings
 
@@ -412,6 +412,8 @@ class RemoteLog(BlockingLog):
         match: str | Sequence[str] | None,
         limit: int,
     ) -> Following:
+        from topics.client._following import Following  # noqa: PLC0415 - for live reads only
+
         return Following(
             starts, node=node, match=match, limit=limit, heartbeat_ms=int(self._heartbeat * 1000)
         )

@@ -15,6 +15,20 @@ drivers and executors: it may use `client`, and the engine to look into a data d
 the server side.
 """
 
-from topics.spark.setup.session import session
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from topics.spark.setup.session import session
 
 __all__ = ["session"]
+
+
+def __getattr__(name: str) -> object:
+    """`session` is loaded when it is asked for: no worker needs it."""
+    if name != "session":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from topics.spark.setup.session import session  # noqa: PLC0415
+
+    return session

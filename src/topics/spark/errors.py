@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 
 from topics.errors import InvalidRequest, NotFound, TopicsError
@@ -11,6 +10,8 @@ from topics.errors import InvalidRequest, NotFound, TopicsError
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name that was probably meant."""
+    from difflib import get_close_matches  # noqa: PLC0415 - slow to import, rarely needed
+
     spelled = {each.lower(): each for each in known}
     near = get_close_matches(name.lower(), spelled, n=1)
     return spelled[near[0]] if near else None

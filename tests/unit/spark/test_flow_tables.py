@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
@@ -99,6 +100,18 @@ def test_a_table_with_other_columns_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FlowFailed, match="name another table"):
         commit_files(str(tmp_path), [part], batch=1)
     assert ids(tmp_path) == [1]
+
+
+def test_a_column_of_text_may_have_the_name_of_one_of_a_topic(tmp_path: Path) -> None:
+    names = {"seq": ["someone@example.org"], "ts": ["today"]}
+    part = write_files(str(tmp_path), iter([pa.record_batch(names)]), query=QUERY, batch="0")
+    commit_files(str(tmp_path), [part], batch=0)
+    (file,) = tmp_path.glob("*.parquet")
+    group = pq.read_metadata(file).row_group(0)
+    assert not any(group.column(n).is_stats_set for n in range(group.num_columns))
+    log = "".join(path.read_text() for path in (tmp_path / "_delta_log").glob("*.json"))
+    assert "someone" not in log
+    assert "today" not in log
 
 
 def test_no_text_gets_into_statistics(tmp_path: Path) -> None:

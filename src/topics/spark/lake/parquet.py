@@ -100,18 +100,15 @@ class FileWriter:
         self._held: list[pa.RecordBatch] = []
         self._held_rows = self._held_bytes = 0
         self._schema = schema
-        self._is_of_a_topic = statistics is None
+        self._is_of_a_topic = is_of_a_topic = statistics is None
+        named, public = frozenset(schema.names), list(statistics or ())
         self._open = pq.ParquetWriter(
             self._path,
             schema,
             compression="zstd",
             compression_level=1,
-            use_dictionary=[n for n in ("epoch", "node", "tag") if n in schema.names]
-            if self._is_of_a_topic
-            else True,
-            write_statistics=[n for n in ("epoch", "seq", "ts") if n in schema.names]
-            if statistics is None
-            else list(statistics),
+            use_dictionary=sorted(named & {"epoch", "node", "tag"}) if is_of_a_topic else True,
+            write_statistics=sorted(named & {"epoch", "seq", "ts"}) if is_of_a_topic else public,
         )
 
     @property
