@@ -160,7 +160,7 @@ class Staging:
             yield Io(rows.let_go)
 
     def _stage(self, key: StageKey, rows: StageRows, size: StageSize, caller: Caller) -> Op[Staged]:
-        owner = self._apps.enter(key.app, caller)
+        owner = self._enter(key.app, caller)
         staged = Staged(*key, size.records, size.nbytes)
         try:
             if self._committed_app(key.app, key.epoch) is not None:
@@ -222,7 +222,7 @@ class Staging:
         yield from self._prepare(app)
         yield from self._turns.take_both(app, epoch)
         try:
-            owner = self._apps.enter(app, caller)
+            owner = self._enter(app, caller)
             try:
                 return (yield from self._commit(keys, Commit(app, epoch, (), owner), caller))
             finally:
@@ -292,6 +292,12 @@ class Staging:
                 self._forget(key)
 
     # What every call asks first
+
+    def _enter(self, app: str, caller: Caller) -> bytes:
+        owner = self._apps.enter(app, caller)
+        if app in self._kernel.catalog.apps:
+            self._kernel.dirty_apps.add(app)  # it may belong to another key from now on
+        return owner
 
     def _prepare(self, app: str) -> Op[None]:
         yield from self.sweep()

@@ -8,6 +8,7 @@ import pytest
 
 from topics.embedded import Log
 from topics.embedded.drafts import stage_rows_of
+from topics.engine import snapshots
 from topics.engine.effects import run
 from topics.engine.opening import Opening, open_engine
 from topics.engine.settings import EngineSettings
@@ -142,6 +143,23 @@ def test_the_successor_of_a_removed_key_goes_on_where_it_ended(server: Server) -
     assert [record.data for record in server.log.read("t").records] == [2]
     with pytest.raises(Forbidden):
         server.commit(server.by("c"), "etl/8")
+
+
+def test_a_successor_is_in_the_next_snapshot_whatever_its_call_came_to(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshots, "SMALL_BYTES", 0)  # only what changed is written
+    server.commit(server.by("a"), "etl/6")
+    for _ in range(2):
+        server.log.append("t", {"data": 1})
+        server.engine.checkpoint()
+    server.keys = "bc"
+    with pytest.raises(StaleEpoch):
+        server.commit(server.by("b"), "etl/5")
+    server.engine.checkpoint()
+    server.kill()
+    with pytest.raises(Forbidden):
+        server.commit(server.by("c"), "etl/7")
 
 
 def test_a_stage_of_a_removed_key_does_not_undo_its_succession(server: Server) -> None:
