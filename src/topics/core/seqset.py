@@ -135,6 +135,8 @@ class SeqSet:
 
     def merge(self, other: SeqSet) -> None:
         """Add every seq of another set."""
+        if not other:
+            return
         self.update(other._bits)
         for first, last in other._full:
             self._fill(first, last)

@@ -126,6 +126,7 @@ class Checkpointer:
             head = self._head(positions, seized.agnostic_lfn)
             body = Body(seized.source, [*lines, *seized.routers, *seized.apps], seized.gone)
             files = yield from self._snapshots.write(head, body)
+            del body
         except BaseException:
             if seized is not None:
                 self._seizer.give_back(seized)
@@ -136,6 +137,8 @@ class Checkpointer:
         yield from _each(captures, _let_go)
         kept = yield from self._keep(head, files, seized.source, lines, seized.gone)
         yield from self._trimmer.trim(kept)
+        yield from _drained(captures)
+        yield from _drained(lines)
 
     def _keep(
         self,
@@ -338,6 +341,8 @@ class Checkpointer:
         lines = yield from _each(captures, self._finished_line)
         listed_since = 0
         for at, captured in enumerate(captures):
+            if at % TOPICS_BETWEEN_PAUSES == 0:
+                yield PAUSE
             if not captured.deleted and not captured.keys:
                 continue
             runs = yield from _listed(
@@ -407,6 +412,13 @@ def _each(items: Sequence[T], do: Callable[[T], R]) -> Op[list[R]]:
         done += [do(item) for item in items[at : at + TOPICS_BETWEEN_PAUSES]]
         yield PAUSE
     return done
+
+
+def _drained(items: list[T]) -> Op[None]:
+    """Let go of what was found out about very many topics, with pauses: that takes time, too."""
+    while items:
+        del items[-TOPICS_BETWEEN_PAUSES:]
+        yield PAUSE
 
 
 def _listed(steps: Generator[None, None, list[T]], *, beside: bool) -> Op[list[T]]:

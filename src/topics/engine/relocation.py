@@ -23,6 +23,8 @@ from topics.storage.segments.tiering import (
     remove_hot,
 )
 
+TOPICS_BETWEEN_PAUSES = 1000
+
 
 def relocate_old(kernel: Kernel, is_settled: Callable[[int, int], bool]) -> Op[None]:
     """Copy, verify, flip and remove every segment that is due; errors leave it hot for now.
@@ -32,7 +34,9 @@ def relocate_old(kernel: Kernel, is_settled: Callable[[int, int], bool]) -> Op[N
     store, settings = kernel.segments, kernel.settings
     if store is None or settings.cold_dir is None:
         return
-    for topic in list(kernel.catalog):
+    for count, topic in enumerate(list(kernel.catalog), 1):
+        if count % TOPICS_BETWEEN_PAUSES == 0:
+            yield PAUSE
         history = topic.history
         assert isinstance(history, SegmentHistory)
         for seg in [s for s in history.sealed if s.tier == COLD]:

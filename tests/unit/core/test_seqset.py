@@ -114,6 +114,8 @@ def test_two_sets_become_one(
     made.merge(other)
     assert list(made) == list(runs_of(sorted(inside | outside)))
     assert members(other) == outside
+    made.merge(SeqSet())
+    assert list(made) == list(runs_of(sorted(inside | outside)))
 
 
 @given(many, scattered, spans)
