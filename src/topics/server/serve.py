@@ -15,6 +15,7 @@ import resource
 import signal
 import ssl
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
@@ -34,6 +35,7 @@ from topics.http.fence import Fence
 from topics.http.limits import Limits, head_bytes
 from topics.http.listener import Listener, load_certificate, tls_context
 from topics.http.service import HttpLimits, Service
+from topics.server.collector import Collector
 from topics.server.config import ServerConfig, TlsFiles
 from topics.server.driver import Driver
 from topics.server.pump import Pump
@@ -114,6 +116,7 @@ class Server:
         self._upkeep: asyncio.TimerHandle | None = None
         self._maintaining = False
         self._maintenance_over = asyncio.Event()
+        self._collector = Collector(time.monotonic)
         self._pump: Pump | None = None
         self._routers: RouterPump | None = None
         self.stopping = asyncio.Event()
@@ -284,6 +287,7 @@ class Server:
         self.service.pressure = self._pressure
         self.service.attach(engine, delivery)
         self._schedule_upkeep()
+        self._collector.begin(len(engine.kernel.catalog.by_id))
         _log.info("ready: %d topics", len(engine.kernel.catalog.by_id))
 
     # Maintenance
@@ -296,6 +300,7 @@ class Server:
         assert engine is not None
         assert engine.upkeep is not None
         self._schedule_upkeep()
+        self._collector.tick(len(engine.kernel.catalog.by_id), is_busy=self._maintaining)
         if self._maintaining or not engine.upkeep.is_due:
             return
         work = engine.upkeep.poll()
