@@ -235,6 +235,20 @@ def test_a_bad_arrow_stream_is_refused(http: httpx.Client, app: str, content: by
     assert answer.json()["error"]["code"] == "invalid_request"
 
 
+def test_a_commit_into_thousands_of_topics_is_answered_whole(
+    server_factory: ServerFactory,
+) -> None:
+    names = [f"wide-{number:04d}" for number in range(2100)]
+    with httpx.Client(base_url=server_factory().url, timeout=PATIENCE_S) as http:
+        stage(http, "wide/1/0/0", *[row(name, 1) for name in names]).raise_for_status()
+        answers = [commit(http, "wide/1", [0, 0]).json() for _ in range(2)]
+        assert [answer["deduped"] for answer in answers] == [False, True]
+        for answer in answers:
+            assert list(answer["topics"]) == names
+            assert answer["topics"][names[-1]] == {"first_seq": 1, "last_seq": 1, "count": 1}
+        assert datas(http, names[-1]) == [1]
+
+
 def test_an_arrow_stream_is_as_large_as_what_it_stands_for(server_factory: ServerFactory) -> None:
     server = server_factory(env={"TOPICS_MAX_BODY_BYTES": "100000"})
     table = pa.table({"topic": ["t"] * 200, "data": ['"' + "x" * 1000 + '"'] * 200})

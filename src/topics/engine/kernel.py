@@ -27,6 +27,7 @@ from topics.engine.clock import Clock
 from topics.engine.effects import Gate, Io, Op
 from topics.engine.sections import Sections
 from topics.engine.settings import EngineSettings
+from topics.engine.showing import Showing
 from topics.errors import Throttled, TopicNotFound
 from topics.storage.crashpoints import crashpoint
 from topics.storage.frame_leases import encode_leases
@@ -93,6 +94,7 @@ class Kernel:
         self.log_is_too_long = False  # writes wait until a checkpoint lets old log files go
         self.applied: dict[int, int] = {}  # per shard: the last frame that was applied
         self.sections = Sections()
+        self.showing: list[Showing] = []  # commits that are being published in steps
         self.arenas = arenas
         self.standstill: Gate | None = None  # a checkpoint is capturing: no pass may begin
         self.passes: dict[Submission, int] = {}  # router passes on their way, and to which topic

@@ -12,12 +12,17 @@ A failure before the point leaves nothing. If nobody can tell whether the point 
 its write or sync failed, the topics take no writes until a restart finds out. A failure behind it
 strands the landing: nothing is shown, the topics take no writes, and what is missing is appended
 as soon as the log takes it, or by replay.
+
+A commit may concern very many topics. Whatever walks over them pauses now and then, and other
+operations run in between. While many topics are being published, requests that name one of them
+wait (`Kernel.showing`), so that nobody sees a part of the commit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
+from functools import partial
+from itertools import chain, groupby
 
 import msgspec
 
@@ -25,7 +30,6 @@ from topics.core.batch import RecordBatch
 from topics.core.facts import (
     Appended,
     CheckpointMarked,
-    Evicted,
     Fact,
     HeadReserved,
     StageCommitted,
@@ -33,9 +37,10 @@ from topics.core.facts import (
 from topics.core.topic import Topic
 from topics.engine.arenas import Arenas
 from topics.engine.caps import due_to_caps
-from topics.engine.effects import Gate, Op
+from topics.engine.effects import PAUSE, Gate, Io, Op
 from topics.engine.kernel import BARRIER_ID, CONTROL_BYTES, Kernel
 from topics.engine.lifecycle import Lifecycle
+from topics.engine.showing import Showing
 from topics.errors import Internal, InvalidRequest, LogFailed, Throttled
 from topics.storage.crashpoints import crashpoint
 from topics.storage.frames import encode, encode_append
@@ -45,6 +50,10 @@ from topics.topic_settings import TopicConfig
 
 PIECE_BYTES = 4 << 20
 """About how many bytes of records go into the log at once."""
+STEP_TOPICS = 500
+"""How many topics are looked at between two pauses."""
+SHOWN_AT_ONCE = 2000
+"""Up to so many pieces are published in one step, and nobody has to wait for that."""
 
 
 class Commit(msgspec.Struct, frozen=True):
@@ -126,8 +135,12 @@ class Lander:
         try:
             yield from self._barrier(topics, batches)
             crashpoint("stage.barrier")
-            landing = self._plan(commit, topics, batches, nbytes)
-            frames = _encode_point(landing)
+            landing = yield from self._plan(commit, topics, batches, nbytes)
+            frames: bytes
+            if len(topics) < STEP_TOPICS:
+                frames = _encode_point(landing)
+            else:
+                frames = yield Io(partial(_encode_point, landing))
         except BaseException:
             self._kernel.catalog.pending_bytes -= nbytes
             sections.open(gate)
@@ -162,7 +175,7 @@ class Lander:
             # A wait may have brought a drop or a new configuration.
             if all(_is_usable(topic, kernel.catalog.by_name.get(topic.name)) for topic in topics):
                 return topics, gate
-            kernel.sections.open(gate)
+            yield from kernel.sections.open_in_steps(gate)
 
     def _foresee(self, batches: Mapping[str, RecordBatch]) -> Op[None]:
         """Refuse what can be told beforehand: a refused commit leaves no new topics behind."""
@@ -182,14 +195,20 @@ class Lander:
         kernel = self._kernel
         if kernel.log_is_too_long:
             raise kernel.backlog()
-        for topic_id in (0, *(topic.id for topic in topics)):
-            kernel.require_room(topic_id, CONTROL_BYTES)
-        for topic in topics:
+        kernel.require_room(0, CONTROL_BYTES)
+        for count, topic in enumerate(topics, 1):
+            kernel.require_room(topic.id, CONTROL_BYTES)
             yield from kernel.retain(topic)
-        for topic in topics:
-            batch = batches[topic.name]
-            topic.admit(len(batch), batch.nbytes)
-        nbytes = sum(batch.nbytes for batch in batches.values())
+            if count % STEP_TOPICS == 0:
+                yield PAUSE
+        nbytes, by_name = 0, {topic.name: topic for topic in topics}
+        for count, (name, batch) in enumerate(batches.items(), 1):
+            size = batch.nbytes
+            nbytes += size
+            if name in by_name:
+                by_name[name].admit(len(batch), size)
+            if count % STEP_TOPICS == 0:
+                yield PAUSE
         limit = kernel.settings.max_total_bytes
         held = kernel.catalog.bytes + kernel.catalog.pending_bytes
         if limit and held + nbytes > limit:
@@ -202,7 +221,9 @@ class Lander:
             return
         now_ms = kernel.clock.now_ms()
         by_shard: dict[int, list[Fact]] = {}
-        for topic in topics:
+        for count, topic in enumerate(topics, 1):
+            if count % STEP_TOPICS == 0:
+                yield PAUSE
             facts = by_shard.setdefault(kernel.committer.shard_of(topic.id), [])
             ceiling = topic.handed_out + len(batches[topic.name])
             if topic.durability.reserves_seqs and ceiling > topic.reserved:
@@ -226,13 +247,15 @@ class Lander:
         topics: list[Topic],
         batches: Mapping[str, RecordBatch],
         nbytes: int,
-    ) -> Landing:
+    ) -> Op[Landing]:
         """Give out the seqs. Behind the barrier nothing is on its way to these topics."""
         now_ms = self._kernel.clock.now_ms()
         pieces: list[Piece] = []
         given: list[tuple[int, int, int]] = []
         answer: dict[str, dict[str, int]] = {}
-        for topic in topics:
+        for number, topic in enumerate(topics, 1):
+            if number % STEP_TOPICS == 0:
+                yield PAUSE
             assert not topic.pending, "the barrier waits for every earlier write"
             first, count = topic.head + 1, len(batches[topic.name])
             ts = max(now_ms, topic.last_ts)
@@ -241,6 +264,8 @@ class Lander:
             answer[topic.name] = {"first_seq": first, "last_seq": last, "count": count}
             for at, batch in _pieces(batches[topic.name]):
                 pieces.append(Piece(topic, first + at, ts, batch))
+        if len(topics) >= STEP_TOPICS:
+            yield PAUSE
         fact = StageCommitted(
             now_ms,
             commit.app,
@@ -294,14 +319,14 @@ class Lander:
             raise self._strand(landing, gate, error) from error
         crashpoint("stage.appended")
         try:
-            self._publish(landing)
+            yield from self._publish(landing)
         except Exception as failure:
             landing.is_certain = False  # some of it may be shown: a restart shows all of it
             cause = Internal(f"its records could not be published: {failure!r}")
             raise self._strand(landing, gate, cause) from failure
         crashpoint("stage.published")
         self._kernel.sections.end_landing(gate)
-        self._kernel.sections.open(gate)
+        yield from self._kernel.sections.open_in_steps(gate)
 
     def _append(self, landing: Landing) -> Op[Internal | None]:
         """Log every piece that is not yet; returns what stopped one of them.
@@ -310,23 +335,24 @@ class Lander:
         that failed nothing more goes to its shard: seqs would be missing in between.
         """
         kernel = self._kernel
+        stopped = yield from self._log_losses(landing)
         waiting = [piece for piece in landing.pieces if piece.run is None]
-        last = {kernel.committer.shard_of(piece.topic.id): piece for piece in waiting}
+        last: dict[int, Piece] = {}
+        for count, piece in enumerate(waiting, 1):
+            last[kernel.committer.shard_of(piece.topic.id)] = piece
+            if count % STEP_TOPICS == 0:
+                yield PAUSE
         sent: list[PieceSubmission] = []
-        stopped: dict[int, Internal] = {}
-        for loss in self._due_to_caps(landing):
-            logged = kernel.submit([loss], topic_id=loss.topic_id, durable=False)
-            if not logged.done:
-                yield logged
-            if logged.error is not None:
-                stopped[logged.shard] = logged.error
-        for piece in waiting:
+        for count, piece in enumerate(waiting, 1):
+            if count % STEP_TOPICS == 0:
+                yield PAUSE
             shard = kernel.committer.shard_of(piece.topic.id)
             if shard in stopped:
                 continue
             submission = self._submit(piece, shard, durable=piece is last[shard])
             sent.append(submission)
-            if not submission.done and not kernel.committer.room(shard, PIECE_BYTES):
+            is_long = count % SHOWN_AT_ONCE == 0  # what ends together is told of in one step
+            if not submission.done and (is_long or not kernel.committer.room(shard, PIECE_BYTES)):
                 yield submission
             if submission.error is not None:
                 stopped[shard] = submission.error
@@ -336,16 +362,30 @@ class Lander:
         failed = (s.error for s in sent if s.error is not None)
         return next(chain(failed, stopped.values()), None)
 
-    def _due_to_caps(self, landing: Landing) -> Iterator[Evicted]:
-        """What caps take for these records, as far as replay could not tell."""
-        for topic in landing.topics:
+    def _log_losses(self, landing: Landing) -> Op[dict[int, Internal]]:
+        """Log what caps take for these records, as far as replay could not tell.
+
+        Returns the shards that refused, and why.
+        """
+        kernel = self._kernel
+        stopped: dict[int, Internal] = {}
+        by_topic = groupby(landing.pieces, lambda piece: piece.topic)
+        for number, (topic, pieces) in enumerate(by_topic, 1):
+            if number % STEP_TOPICS == 0:
+                yield PAUSE
             if not topic.counts_volatile:
                 continue  # as good as always
-            batches = [piece.batch for piece in landing.pieces if piece.topic is topic]
+            batches = [piece.batch for piece in pieces]
             count, nbytes = sum(map(len, batches)), sum(batch.nbytes for batch in batches)
-            loss = due_to_caps(self._kernel, topic, count=count, nbytes=nbytes)
-            if loss is not None:
-                yield loss
+            loss = due_to_caps(kernel, topic, count=count, nbytes=nbytes)
+            if loss is None:
+                continue
+            logged = kernel.submit([loss], topic_id=loss.topic_id, durable=False)
+            if not logged.done:
+                yield logged
+            if logged.error is not None:
+                stopped[logged.shard] = logged.error
+        return stopped
 
     def _submit(self, piece: Piece, shard: int, *, durable: bool) -> PieceSubmission:
         kernel, topic = self._kernel, piece.topic
@@ -375,19 +415,36 @@ class Lander:
             run.base = (submission.source_id << 32) + submission.offset
             submission.piece.run = run
 
-    def _publish(self, landing: Landing) -> None:
-        kernel = self._kernel
-        for piece in landing.pieces:
-            assert piece.run is not None
-            kernel.catalog.apply(piece.run, generation=kernel.generation)
-        kernel.catalog.pending_bytes -= landing.nbytes
-        kernel.catalog.apply(landing.fact, generation=kernel.generation)
-        kernel.dirty_apps.add(landing.fact.app)
-        for topic in landing.topics:
-            kernel.dirty.add(topic.id)
+    def _publish(self, landing: Landing) -> Op[None]:
+        kernel, pieces = self._kernel, landing.pieces
+        showing = None
+        if len(pieces) > SHOWN_AT_ONCE:
+            showing = Showing({topic.name for topic in landing.topics}, Gate())
+            kernel.showing.append(showing)
+        try:
+            for count, piece in enumerate(pieces, 1):
+                assert piece.run is not None
+                kernel.catalog.apply(piece.run, generation=kernel.generation)
+                kernel.dirty.add(piece.topic.id)
+                if showing is not None and count % SHOWN_AT_ONCE == 0:
+                    yield PAUSE
+            self._finish(landing)
+        finally:
+            if showing is not None:
+                kernel.showing.remove(showing)
+                showing.over.open()
+        for count, topic in enumerate(landing.topics, 1):
             if kernel.in_memory:
                 self._arenas.release(topic.id, topic.earliest)
             kernel.changed(topic)
+            if count % SHOWN_AT_ONCE == 0:
+                yield PAUSE
+
+    def _finish(self, landing: Landing) -> None:
+        kernel = self._kernel
+        kernel.catalog.pending_bytes -= landing.nbytes
+        kernel.catalog.apply(landing.fact, generation=kernel.generation)
+        kernel.dirty_apps.add(landing.fact.app)
 
 
 def _encode_point(landing: Landing) -> bytes:

@@ -23,8 +23,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from topics.engine.effects import Gate, Op
+from topics.engine.effects import PAUSE, Gate, Op
 from topics.errors import Internal
+
+STEP_TOPICS = 500
+"""How many sections are opened between two pauses."""
 
 
 class _Place:
@@ -108,7 +111,9 @@ class Sections:
         """
         gate = Gate()
         try:
-            for topic_id in sorted(topic_ids):
+            for count, topic_id in enumerate(sorted(topic_ids), 1):
+                if count % STEP_TOPICS == 0:
+                    yield PAUSE
                 yield from self.enter(topic_id)
                 self._bar(topic_id, gate)
         except BaseException:
@@ -137,12 +142,25 @@ class Sections:
     def open(self, gate: Gate) -> None:
         """Open every section that this gate closes."""
         for topic_id, line in self._closed_by(gate):
-            line.bar = None
-            if line.places:
-                line.call_all()
-            else:
-                del self.barred[topic_id]
+            self._open(topic_id, line)
         gate.open()
+
+    def open_in_steps(self, gate: Gate) -> Op[None]:
+        """The same with pauses, where the sections are many."""
+        try:
+            for count, (topic_id, line) in enumerate(self._closed_by(gate), 1):
+                self._open(topic_id, line)
+                if count % STEP_TOPICS == 0:
+                    yield PAUSE
+        finally:  # also when it is given up in a pause
+            self.open(gate)
+
+    def _open(self, topic_id: int, line: _Line) -> None:
+        line.bar = None
+        if line.places:
+            line.call_all()
+        else:
+            del self.barred[topic_id]
 
     def _closed_by(self, gate: Gate) -> list[tuple[int, _Line]]:
         return [(topic_id, line) for topic_id, line in self.barred.items() if line.bar is gate]

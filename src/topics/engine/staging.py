@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from topics.core.batch import RecordBatch
 from topics.core.catalog import App
 from topics.engine.arenas import Arenas
 from topics.engine.effects import PAUSE, Gate, Io, Op
@@ -38,7 +39,7 @@ from topics.engine.stage_rows import STEP_ROWS, StageRows, StageSize
 from topics.errors import Forbidden, Internal, InvalidRequest, NotFound, StaleEpoch, TopicsError
 from topics.storage.stages import Stage, StageInfo, StageKey, by_topic, disk_bytes
 from topics.topic_settings import U64_MAX
-from topics.values import StageCommit, Staged
+from topics.values import CommittedRange, StageCommit, Staged
 
 APP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}\Z")
 MAX_PARTS = 100_000
@@ -47,6 +48,8 @@ MAX_EPOCH_STEP = 2**32
 APPS_BETWEEN_PAUSES = 1000
 ANSWER_BYTES = 64
 """About what the answer to a commit says of each topic besides its name."""
+LONG_RESULT_BYTES = 64 << 10
+"""An answer of this size is decoded beside the loop."""
 
 
 class _Committed(NamedTuple):
@@ -234,26 +237,29 @@ class Staging:
         app, epoch = commit.app, commit.epoch
         known = self._committed_app(app, epoch)
         if known is not None:
-            given = decode_result(known.result)
+            given = yield from _decoded(known.result)
             _allow(app, given, caller)
             return StageCommit(app, epoch, True, given)
         stages = yield from self._read(keys, commit.owner)
-        batches = by_topic(stages)
+        is_large = sum([stage.info.records for stage in stages]) > STEP_ROWS
+        batches: dict[str, RecordBatch]
+        batches = (yield Io(partial(_sorted_out, stages))) if is_large else by_topic(stages)
         _allow(app, batches, caller)
-        stages.clear()
         parts = tuple((key.part, key.attempt) for key in keys)
         answer_bytes = sum(map(len, batches)) + ANSWER_BYTES * len(batches)
         self._apps.expect(app, caller, answer_bytes=answer_bytes)
         try:
             commit = msgspec.structs.replace(commit, parts=parts)
             landing = yield from self._lander.land(commit, batches)
+            if is_large:
+                yield Io(partial(_let_go, batches, landing))
         except Stranded as stranded:
             self._stranded[app] = stranded
             raise
         finally:
             self._apps.committed(app)
         yield from self._settle(landing)
-        return StageCommit(app, epoch, False, decode_result(landing.fact.result))
+        return StageCommit(app, epoch, False, (yield from _decoded(landing.fact.result)))
 
     def _read(self, keys: list[StageKey], owner: bytes) -> Op[list[Stage]]:
         """The stages, each as the owner of the app has left it; others have to be staged again."""
@@ -451,6 +457,36 @@ def _allow(app: str, topics: Iterable[str], caller: Caller) -> None:
     """The topics of a commit are not told: the key may not know them."""
     if not all(map(caller.allows, topics)):
         raise Forbidden(app=app)
+
+
+def _decoded(result: bytes) -> Op[dict[str, CommittedRange]]:
+    """The answer to a commit as it is kept with the app."""
+    if len(result) <= LONG_RESULT_BYTES:
+        return decode_result(result)
+    given: dict[str, CommittedRange] = yield Io(partial(decode_result, result))
+    return given
+
+
+def _sorted_out(stages: list[Stage]) -> dict[str, RecordBatch]:
+    """The records of a commit by topic; the stages are not kept."""
+    batches = by_topic(stages)
+    for stage in stages:
+        # A little at a time: the interpreter is not given up while a list goes.
+        while stage.rows:
+            del stage.rows[-STEP_ROWS:]
+    stages.clear()
+    return batches
+
+
+def _let_go(batches: dict[str, RecordBatch], landing: Landing) -> None:
+    """Keep nothing of what has landed, and let it go a little at a time."""
+    while batches:
+        _, batch = batches.popitem()
+        for column in (batch.datas, batch.metas, batch.tags, batch.nodes):
+            while column and len(column) > STEP_ROWS:
+                del column[-STEP_ROWS:]
+    while landing.pieces:
+        del landing.pieces[-STEP_ROWS:]
 
 
 def _is_u64(number: object) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 
+from topics.engine.engine import Engine
 from topics.errors import (
     Forbidden,
     MethodNotAllowed,
@@ -119,6 +120,23 @@ class App:
         return answer
 
     def __call__(self, request: Request, reply: Reply) -> None:
+        engine = self._service.engine
+        if engine is not None and engine.kernel.showing:
+            self._wait_for_commit(engine, request, reply)
+        else:
+            self._serve(request, reply)
+
+    def _wait_for_commit(self, engine: Engine, request: Request, reply: Reply) -> None:
+        """Serve a request that might see a part of a commit when all of the commit is there."""
+        admitted: _Admitted = request.context
+        rations = reply.turns.rations  # many may have waited: they are not served in one step
+        for showing in engine.kernel.showing:
+            if not request.standing.is_always and showing.concerns(admitted.names[:1]):
+                showing.over.when_open(lambda: rations.take(lambda: self(request, reply)))
+                return
+        self._serve(request, reply)
+
+    def _serve(self, request: Request, reply: Reply) -> None:
         admitted: _Admitted = request.context
         call = Call(self._service, request, reply, admitted.principal, admitted.names)
         try:

@@ -29,6 +29,9 @@ from topics.wire.requests import StageRequest
 ROW_BYTES: Final = 100
 """About what a record takes in memory besides its text."""
 
+MANY_TOPICS: Final = 500
+"""An answer about so many topics is made on a thread."""
+
 
 def stage(call: Call) -> None:
     is_arrow = call.header(b"content-type").startswith(ARROW_STREAM)
@@ -96,10 +99,16 @@ def commit(call: Call) -> None:
     sent = requests.decode_commit(call.json_body())
     app, number = call.names
     caller = caller_of(call.service, call.principal)
-    call.run(
-        call.engine.commit(app, path_u64("epoch", number), sent.parts, caller=caller),
-        lambda done: call.answer(responses.shown(done, call.spent())),
-    )
+    epoch = path_u64("epoch", number)
+
+    def committed() -> Op[bytes]:
+        done = yield from call.engine.commit(app, epoch, sent.parts, caller=caller)
+        if len(done.topics) < MANY_TOPICS:
+            return responses.shown(done, call.spent())
+        long: bytes = yield Io(lambda: responses.shown(done, call.spent()))
+        return long
+
+    call.run(committed(), call.answer)
 
 
 def caller_of(service: Service, principal: Principal) -> Caller:

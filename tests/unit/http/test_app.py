@@ -6,13 +6,15 @@ import gc
 import json
 import weakref
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from topics.engine.effects import Io
+from topics.engine.effects import Gate, Io
 from topics.engine.engine import memory_engine
 from topics.engine.settings import EngineSettings
+from topics.engine.showing import Showing
 from topics.errors import TopicsError
 from topics.http.app import App
 from topics.http.auth import Keyring, Scope
@@ -21,6 +23,7 @@ from topics.http.probes_api import described
 from topics.http.routing import Resource, Route, Routes
 from topics.http.service import HttpLimits, Service
 from topics.http.strangers import BURST
+from topics.http.turns import Rations
 from topics.testing import ManualClock
 
 
@@ -153,3 +156,31 @@ def test_the_description_of_the_api_is_made_on_a_thread_and_once(service: Servic
         op.send(effect.work())
     assert json.loads(done.value.value)["openapi"].startswith("3.")
     assert service.description == done.value.value
+
+
+def test_a_request_waits_while_a_part_of_a_commit_is_shown(service: Service) -> None:
+    served: list[str] = []
+    routes = Routes()
+    route = Route(lambda call: served.append(call.request.path.decode()))
+    routes.add("/v0/topics/*", Resource({"GET": route}, named=True))
+    routes.add("/v0/topics", Resource({"GET": route}))
+    routes.add("/v0/health", Resource({"GET": route}, open=True, always=True))
+    app = App(service, routes)
+    service.limits = HttpLimits()
+    reply: Any = SimpleNamespace(turns=SimpleNamespace(rations=Rations(lambda _: None)))
+
+    def ask_for(path: bytes) -> None:
+        headers = {b"authorization": b"Bearer secret"}
+        request = Request("GET", path, headers, version="1.1", peer="")
+        assert app.begin(request) is None
+        app(request, reply)
+
+    showing = Showing({"t", "u"}, Gate())
+    assert service.engine is not None
+    service.engine.kernel.showing.append(showing)
+    for path in (b"/v0/topics/t", b"/v0/topics", b"/v0/topics/other", b"/v0/health"):
+        ask_for(path)
+    assert served == ["/v0/topics/other", "/v0/health"]
+    service.engine.kernel.showing.remove(showing)
+    showing.over.open()
+    assert served[2:] == ["/v0/topics/t", "/v0/topics"]

@@ -1,0 +1,132 @@
+"""Commits over very many topics: in steps, and still all of it shown or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from topics.embedded.drafts import stage_rows_of
+from topics.engine import landing, sections, staging
+from topics.engine.effects import Op, Pause, fulfil, run
+from topics.engine.engine import Engine
+from topics.engine.landing import Stranded
+from topics.engine.opening import Opening, open_engine
+from topics.engine.settings import EngineSettings
+from topics.testing import ManualClock, SimDisk
+from topics.values import StageCommit
+
+TOPICS = [f"t{number}" for number in range(25)]
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
+    for module, name in (
+        (landing, "STEP_TOPICS"),
+        (landing, "SHOWN_AT_ONCE"),
+        (sections, "STEP_TOPICS"),
+    ):
+        monkeypatch.setattr(module, name, 5)
+    opening = Opening(EngineSettings(cache_bytes=64 << 10), ManualClock())
+    made = open_engine(SimDisk(), "/data", opening)
+    stage(made, 1)
+    return made
+
+
+def stage(engine: Engine, epoch: int) -> None:
+    rows = stage_rows_of([{"topic": topic, "data": epoch} for topic in TOPICS])
+    run(engine.stage("etl", epoch, 0, 0, rows))
+
+
+def shown(engine: Engine) -> int:
+    by_name = engine.kernel.catalog.by_name
+    return sum(by_name[name].head for name in TOPICS if name in by_name)
+
+
+def drive(op: Op[StageCommit], at_pause: Callable[[], None]) -> StageCommit:
+    try:
+        wait = next(op)
+        while True:
+            if isinstance(wait, Pause):
+                at_pause()
+            wait = fulfil(op, wait)
+    except StopIteration as finished:
+        answer: StageCommit = finished.value
+        return answer
+
+
+def test_a_wide_commit_pauses_and_says_while_a_part_of_it_is_shown(engine: Engine) -> None:
+    seen: list[int] = []
+
+    def look() -> None:
+        seen.append(shown(engine))
+        is_part = 0 < seen[-1] < len(TOPICS)
+        assert bool(engine.kernel.showing) >= is_part
+        for showing in engine.kernel.showing:
+            assert showing.concerns(["t3"])
+            assert showing.concerns([]), "a list of all topics"
+            assert not showing.concerns(["other"])
+
+    done = drive(engine.commit("etl", 1, [(0, 0)]), look)
+    assert len(done.topics) == shown(engine) == len(TOPICS)
+    assert not engine.kernel.showing
+    assert not engine.kernel.sections.barred
+    assert {5, 10, 15, 20} <= set(seen), "published in steps"
+    before, after = seen.count(0), seen.count(len(TOPICS))
+    assert before >= 4 * 5, "closing, admitting twice, planning, appending"
+    assert after >= 5, "opening"
+
+
+def test_a_wide_commit_that_cannot_be_published_lets_nobody_wait(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apply = engine.kernel.catalog.apply
+
+    def broken(fact: object, *, generation: int) -> None:
+        if shown(engine) == 7:
+            raise RuntimeError("no")
+        apply(fact, generation=generation)  # type: ignore[arg-type] # as it came
+
+    monkeypatch.setattr(engine.kernel.catalog, "apply", broken)
+    waiting: list[str] = []
+
+    def look() -> None:
+        if engine.kernel.showing and not waiting:
+            waiting.append("waits")
+            engine.kernel.showing[0].over.when_open(lambda: waiting.append("goes on"))
+
+    with pytest.raises(Stranded):
+        drive(engine.commit("etl", 1, [(0, 0)]), look)
+    assert waiting == ["waits", "goes on"]
+    assert not engine.kernel.showing
+
+
+def test_a_wide_commit_is_answered_twice_alike(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staging, "LONG_RESULT_BYTES", 10)
+    first = run(engine.commit("etl", 1, [(0, 0)]))
+    again = run(engine.commit("etl", 1, [(0, 0)]))
+    assert (first.deduped, again.deduped) == (False, True)
+    assert first.topics == again.topics
+    assert list(first.topics) == TOPICS
+
+
+def test_a_narrow_commit_is_published_in_one_step(engine: Engine) -> None:
+    rows = stage_rows_of([{"topic": topic, "data": 1} for topic in TOPICS[:5]])
+    run(engine.stage("small", 1, 0, 0, rows))
+    parts: set[int] = set()
+    drive(engine.commit("small", 1, [(0, 0)]), lambda: parts.add(shown(engine)))
+    assert parts <= {0, 5}
+
+
+def test_sections_open_also_when_their_opening_is_given_up(engine: Engine) -> None:
+    run(engine.commit("etl", 1, [(0, 0)]))
+    ids = [engine.kernel.catalog.by_name[name].id for name in TOPICS]
+    gate = run(engine.kernel.sections.close(ids))
+    opening = engine.kernel.sections.open_in_steps(gate)
+    next(opening)
+    assert engine.kernel.sections.barred
+    opening.close()
+    assert not engine.kernel.sections.barred
+    assert gate.is_open
