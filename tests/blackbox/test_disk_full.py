@@ -52,6 +52,9 @@ def test_pr08_a_full_disk_refuses_writes_keeps_reading_and_heals(
     api = connect(server)
     api.make("t", durability="fsync")
     assert api.write("t", "first")["first_seq"] == 1
+    api.make("old", durability="fsync")
+    api.make("jobs", type="queue", durability="fsync")
+    api.write("jobs", "job")
     ballast.fill()
     acked, status = write_until_refused(api, "t")
     assert status == 500
@@ -61,6 +64,10 @@ def test_pr08_a_full_disk_refuses_writes_keeps_reading_and_heals(
         for _ in range(5):
             with pytest.raises(LogFull, match="1,048,576 bytes"):
                 log.append("t", {"data": BIG})
+        assert log.delete("t", before_seq=2).deleted == 1, "what makes room is taken"
+        assert log.drop("old").deleted
+        worker = log.queue("jobs", node="w")
+        assert worker.ack(worker.claim(1)).acked == 1
     assert server.stderr.count("the disk is full") == 1, "one line for all who were refused"
     assert "Traceback" not in server.stderr
     ready = api.get("/v0/ready")
@@ -68,13 +75,32 @@ def test_pr08_a_full_disk_refuses_writes_keeps_reading_and_heals(
     assert ready.status_code == 503
     assert ready.json()["error"]["detail"]["reason"] == "disk_full"
     page = api.diff("t", limit=1)
-    assert datas(page) == ["first"], "what is there can be read"
+    assert datas(page) == [BIG], "what is there can be read"
     ballast.drop()
     eventually(lambda: api.get("/v0/ready"), lambda found: found.status_code == 200)
     again = api.write("t", "again")
     assert again["first_seq"] == head + 1, "seqs of a refused write go to the next one"
     server.restart()
-    check(connect(server), [1, *acked, head + 1])
+    api = connect(server)
+    check(api, [*acked, head + 1])
+    assert api.get("/v0/topics/old").status_code == 404
+    assert api.state("jobs")["count"] == 0, "the ack is as durable as ever"
+
+
+def test_pr08_a_delete_makes_room_on_a_full_disk_without_further_help(
+    server_factory: ServerFactory, connect: Connect, disk: Path
+) -> None:
+    small = Path(__file__).with_name("small_log_files")
+    env = {"TOPICS_WAL_SHARDS": "1", "PYTHONPATH": str(small)}
+    server = server_factory(env=env, data_dir=disk / "data")
+    api = connect(server)
+    api.make("t", durability="fsync")
+    write_until_refused(api, "t")
+    head = api.state("t")["head_seq"]
+    with topics.open(server.url) as log:
+        assert log.delete("t", before_seq=head).deleted == head - 1
+    eventually(lambda: api.get("/v0/ready"), lambda found: found.status_code == 200)
+    assert api.write("t", "again")["first_seq"] == head + 1
 
 
 def test_an_empty_directory_takes_little_of_the_disk(server_factory: ServerFactory) -> None:

@@ -22,6 +22,7 @@ from topics.errors import Internal, LogFailed, LogFull, RefusedToOpen
 from topics.storage import identity, layout
 from topics.storage.wal.settings import MIB, WalSettings
 from topics.storage.wal.shard import ShardState
+from topics.storage.wal.submission import Submission
 from topics.testing import CrashMode, FaultFs, Op, PowerOff, SimDisk, stop_at
 
 MODES: tuple[CrashMode, ...] = get_args(CrashMode)
@@ -161,6 +162,95 @@ def test_wr03_a_disk_is_called_full_only_when_little_is_left() -> None:
     disk.crash(mode="none")
     disk.capacity = None
     reopened(disk, log)
+
+
+def test_wr03_a_file_grows_by_what_is_needed_where_twice_as_much_does_not_fit() -> None:
+    disk = SimDisk()
+    log = nearly_full(disk, WalSettings(cache_bytes=0))
+    disk.capacity = disk.used + 2 * MIB
+    while log.append(LARGE).error is None:
+        pass
+    assert len(disk.peek(FIRST_FILE)) == 3 * MIB
+    assert log.shard.stats().rotations == 0
+    disk.crash(mode="none")
+    disk.capacity = None
+    reopened(disk, log)
+
+
+def relieve(log: Log) -> Submission:
+    """Log something short that makes room, as a delete does."""
+    submission = log.submission(b"7")
+    submission.is_relief = True
+    log.committer.submit(submission)
+    if submission.error is not None:
+        del log.sent[TOPIC][-1:]
+    return submission
+
+
+def fill_up(disk: SimDisk) -> Log:
+    log = nearly_full(disk)
+    disk.capacity = disk.used
+    assert isinstance(log.append(LARGE).error, LogFull)
+    return log
+
+
+def test_wr03_a_full_disk_takes_what_makes_room_durably_until_the_kept_room_is_used_up() -> None:
+    disk = SimDisk()
+    log = fill_up(disk)
+    assert isinstance(log.append(b"1").error, LogFull), "short, but it makes no room"
+    taken = 0
+    while (refused := relieve(log)).error is None:
+        taken += 1
+        assert log.acked[TOPIC] == len(log.sent[TOPIC])
+    assert taken >= 500
+    assert isinstance(refused.error, LogFull)
+    assert log.state() is ShardState.FULL
+    assert disk.used == disk.capacity
+    disk.crash(mode="none")
+    disk.capacity = None
+    check_usable(disk, reopened(disk, log))
+
+
+def test_wr03_a_disk_that_had_room_again_keeps_some_once_more() -> None:
+    disk = SimDisk()
+    log = fill_up(disk)
+    while relieve(log).error is None:
+        pass
+    disk.capacity = None
+    log.committer.try_heal()
+    assert log.append(LARGE).error is None
+    disk.capacity = disk.used
+    while log.append(LARGE).error is None:
+        pass
+    assert relieve(log).error is None
+    disk.crash(mode="none")
+    disk.capacity = None
+    check_usable(disk, reopened(disk, log))
+
+
+def test_wr03_what_finds_the_disk_full_and_makes_room_is_taken() -> None:
+    disk = SimDisk()
+    log = nearly_full(disk)
+    disk.capacity = disk.used
+    while log.state() is ShardState.OPEN:
+        assert relieve(log).error is None
+    assert isinstance(log.append(b"1").error, LogFull)
+
+
+def test_wr03_several_writes_are_taken_by_a_full_disk_if_all_of_them_make_room() -> None:
+    disk = SimDisk()
+    log = fill_up(disk)
+    batch = [log.submission(b"1"), log.submission(b"2")]
+    batch[0].is_relief = True
+    with pytest.raises(LogFull):
+        log.shard.write_batch(batch)
+    batch[1].is_relief = True
+    log.shard.write_batch(batch)
+    log.shard.sync()
+    disk.crash(mode="none")
+    disk.capacity = None
+    after = reopened(disk, log)
+    assert after.recovered[TOPIC][-2:] == [(4, b"1"), (5, b"2")]
 
 
 @pytest.mark.parametrize("nth", [1, 2, 3])

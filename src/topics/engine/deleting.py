@@ -169,7 +169,8 @@ class Deleter:
         submission.gone, submission.is_late = (), False
         # An ephemeral topic logs deletes too if it has older records that a restart brings back.
         if kernel.is_logged(topic) or (not kernel.in_memory and topic.volatile_from > 1):
-            kernel.require_room(topic.id, len(submission.frames))
+            submission.is_relief = True
+            kernel.require_room(topic.id, len(submission.frames), is_relief=True)
             kernel.committer.submit(submission)
             submission.is_late = not submission.done
         else:

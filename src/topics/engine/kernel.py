@@ -14,11 +14,14 @@ from topics.core.ages import Ages
 from topics.core.catalog import Catalog
 from topics.core.facts import (
     CheckpointMarked,
+    ClosedCleanly,
+    ConfigUpdated,
     Evicted,
     Fact,
     LeaseChanged,
     RouterCreated,
     RouterDropped,
+    TierFlipped,
     TopicDropped,
 )
 from topics.core.topic import Topic
@@ -40,6 +43,18 @@ from topics.storage.wal.submission import Submission
 CONTROL_BYTES = 1024
 """About the size of frames that carry no records."""
 
+
+RELIEF = (
+    CheckpointMarked,
+    ClosedCleanly,
+    ConfigUpdated,
+    Evicted,
+    RouterDropped,
+    TierFlipped,
+    TopicDropped,
+)
+"""Beside deletes, what makes room on a full disk or is needed on the way there. A configuration
+may be what tightens a cap, and without a mark no checkpoint gives log files back."""
 
 BARRIER_ID = 0
 """A mark that belongs to no checkpoint."""
@@ -139,10 +154,21 @@ class Kernel:
         self.refused_for_room += 1
         return Throttled.backlog(pressure=1.0, retry_after_ms=self.door.retry_after_ms())
 
-    def require_room(self, topic_id: int, size: int) -> None:
-        """Refuse a call that must log when the queue of its shard is full; nothing is done yet."""
+    def require_room(self, topic_id: int, size: int, *, is_relief: bool = False) -> None:
+        """Refuse a call that must log when the queue of its shard is full; nothing is done yet.
+
+        A full disk refuses too, unless the call makes room.
+        """
+        if not is_relief:
+            self.require_disk(topic_id)
         if not self.has_room(topic_id, size):
             raise self.backlog()
+
+    def require_disk(self, topic_id: int) -> None:
+        """Refuse a call that must log and makes no room while the disk is full."""
+        refusal = self.committer.refusal(self.committer.shard_of(topic_id))
+        if refusal is not None:
+            raise refusal
 
     def has_room(self, topic_id: int, size: int) -> bool:
         """Whether the log takes that much of a topic, there already or about to be made."""
@@ -223,7 +249,7 @@ class Kernel:
 
     def commit(self, facts: Sequence[Fact], *, topic_id: int, durable: bool) -> Op[Submission]:
         """Log facts as one submission, wait for it, and apply them; raises when the log refused."""
-        self.require_room(topic_id, CONTROL_BYTES)
+        self.require_room(topic_id, CONTROL_BYTES, is_relief=is_relief(facts))
         submission = self.submit(facts, topic_id=topic_id, durable=durable)
         if not submission.done:
             yield submission
@@ -263,6 +289,7 @@ class Kernel:
         )
         submission.facts = facts
         submission.then = then or _note_nothing
+        submission.is_relief = is_relief(facts)
         self.committer.submit(submission)
         return submission
 
@@ -294,6 +321,7 @@ class Kernel:
             on_done=_note_nothing,
         )
         submission.facts = facts
+        submission.is_relief = True  # short, and behind a failure others would fail
         self.committer.submit(submission)
 
     def finish_unlogged(self, submission: Submission) -> None:
@@ -388,6 +416,11 @@ class Kernel:
         topic.lose(ttl_hi=fact.ttl_hi, cap_hi=0)
         self.catalog.bytes += topic.bytes - before
         self.dirty.add(topic.id)
+
+
+def is_relief(facts: Sequence[Fact]) -> bool:
+    """Whether a full disk should take these facts."""
+    return all(isinstance(fact, RELIEF) for fact in facts)
 
 
 def _nothing_feeds(topic: Topic) -> Op[None]:

@@ -11,6 +11,7 @@ same.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from topics.core.facts import CheckpointMarked, ClosedCleanly, Fact
 from topics.engine.checkpoint import Checkpointer
@@ -20,6 +21,7 @@ from topics.engine.relocation import relocate_old
 from topics.engine.settings import GIB
 from topics.errors import Internal, LogFull
 from topics.storage.interrupts import is_interrupt
+from topics.storage.wal.shard import ShardState
 
 _log = logging.getLogger("topics.engine")
 
@@ -27,6 +29,10 @@ POLL_MS = 5000
 BACKOFF_MAX_MS = 60_000
 FORCE_CHECKPOINT_BYTES = GIB
 REFUSE_WRITES_BYTES = 4 * GIB
+TRIES_ON_FULL = 2
+"""Checkpoints on a full disk after something was logged: two snapshots are kept."""
+FULL_RETRY_MS = 600_000
+"""How often a checkpoint is tried on a full disk when nothing was logged meanwhile."""
 
 
 class Upkeep:
@@ -42,6 +48,9 @@ class Upkeep:
         self._checkpoint_at_ms = kernel.running_ms() + kernel.settings.checkpoint_ms
         self._backoff_ms = POLL_MS
         self._bytes_at_checkpoint = [0, 0]  # of the newest checkpoint and the one before it
+        self._tries_on_full = 0  # checkpoints since something else was logged
+        self._bytes_after_try: dict[int, int] = {}  # of each full shard
+        self._tried_at_ms = 0
         self._fenced: dict[int, int] = {}  # per shard: the last frame when `sync` was called
         self.failures = 0
         self.last_error: Exception | None = None
@@ -128,10 +137,27 @@ class Upkeep:
             )
 
     def _wants_checkpoint(self, now_ms: int) -> bool:
+        full = self._full_shards()
+        if full:
+            return self._wants_relief(full, now_ms)
         written = self.bytes_written() - self._bytes_at_checkpoint[0]
         if written >= self._kernel.settings.checkpoint_bytes or self._kernel.must_checkpoint:
             return True
         return now_ms >= self._checkpoint_at_ms and self._has_work_for_checkpoint()
+
+    def _full_shards(self) -> list[int]:
+        state = self._kernel.committer.state
+        return [shard for shard in range(self._shards) if state(shard) is ShardState.FULL]
+
+    def _wants_relief(self, full: Sequence[int], now_ms: int) -> bool:
+        """On a full disk: two checkpoints after whatever was logged, soon.
+
+        The first may not let go of what the snapshot before it needs; the second does. There is no
+        third for a long time: their marks use up the room that is kept for deletes.
+        """
+        if any(self._bytes_after_try.get(shard) != self._bytes_of(shard) for shard in full):
+            self._tries_on_full = 0
+        return self._tries_on_full < TRIES_ON_FULL or now_ms >= self._tried_at_ms + FULL_RETRY_MS
 
     def _has_work_for_checkpoint(self) -> bool:
         """Something changed, or there are files of dropped topics, which a checkpoint removes."""
@@ -139,8 +165,10 @@ class Upkeep:
         return bool(self._kernel.dirty) or (store is not None and bool(store.dropped_topics))
 
     def bytes_written(self) -> int:
-        committer = self._kernel.committer
-        return sum(committer.stats(shard).bytes_written for shard in range(self._shards))
+        return sum(map(self._bytes_of, range(self._shards)))
+
+    def _bytes_of(self, shard: int) -> int:
+        return self._kernel.committer.stats(shard).bytes_written
 
     @property
     def untrimmed_bytes(self) -> int:
@@ -149,7 +177,12 @@ class Upkeep:
 
     def checkpoint(self) -> Op[None]:
         written, derived = self.bytes_written(), self._kernel.derived_bytes
-        yield from self._checkpointer.checkpoint()
+        try:
+            yield from self._checkpointer.checkpoint()
+        finally:
+            self._tries_on_full += 1
+            self._bytes_after_try = {shard: self._bytes_of(shard) for shard in self._full_shards()}
+            self._tried_at_ms = self._kernel.running_ms()
         self._kernel.derived_bytes -= derived
         self._bytes_at_checkpoint = [written, self._bytes_at_checkpoint[0]]
         self._kernel.must_checkpoint = False

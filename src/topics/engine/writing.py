@@ -26,6 +26,7 @@ from topics.engine.lifecycle import Lifecycle
 from topics.errors import HeadMismatch, Throttled, TopicNotFound
 from topics.storage.frame_prepared import PreparedAppend
 from topics.storage.frames import NO_LEADS, encode_append
+from topics.storage.wal.shard import ShardState
 from topics.storage.wal.submission import Submission
 from topics.values import Ack
 
@@ -115,8 +116,8 @@ class Appender:
         waits, so of two writes with one key, or one `expect_head`, only one can pass. That has to
         be short: of a long batch the frames are `prepared` before.
         """
-        waited_ms, created = 0.0, False
-        if self._kernel.pace_ms is not None and not wait_for_room:
+        kernel, waited_ms, created = self._kernel, 0.0, False
+        if kernel.pace_ms is not None and not wait_for_room:
             waited_ms = yield from self._pace(name)
         while True:
             may_wait = wait_for_room and waited_ms < MAX_ROOM_WAIT_MS
@@ -129,8 +130,10 @@ class Appender:
                     return known
                 if self._has_room(topic, batch):
                     break
+                if kernel.is_logged(topic):
+                    kernel.require_disk(topic.id)
                 if not may_wait:
-                    raise self._kernel.backlog()
+                    raise kernel.backlog()
             yield Sleep(ROOM_POLL_MS / 1000)
             waited_ms += ROOM_POLL_MS
         if expect_head is not None and topic.handed_out != expect_head:
@@ -321,6 +324,8 @@ class Appender:
             return True
         committer = kernel.committer
         shard = committer.shard_of(topic.id)
+        if committer.state(shard) is ShardState.FULL and kernel.is_logged(topic):
+            return False
         if committer.room(shard, ANY_SIZE):
             return True  # an empty queue takes anything, so nobody needs to know how much it is
         return committer.room(shard, batch.nbytes + FRAME_BYTES * len(batch))

@@ -1,4 +1,5 @@
-"""A full queue of the log refuses every call that must log, before anything is done."""
+"""A full queue of the log refuses every call that must log, before anything is done; a full disk
+every call that makes no room."""
 
 from __future__ import annotations
 
@@ -16,9 +17,10 @@ from topics.engine.opening import Opening, open_engine
 from topics.engine.routing import RouterSpec
 from topics.engine.settings import EngineSettings
 from topics.engine.stage_rows import StageRows
-from topics.errors import Throttled
+from topics.engine.upkeep import FULL_RETRY_MS, POLL_MS
+from topics.errors import LogFull, Throttled
 from topics.storage.wal.inline import InlineCommitter
-from topics.storage.wal.shard import Shard
+from topics.storage.wal.shard import Shard, ShardState
 from topics.testing import ManualClock, SimDisk
 
 ONE = RecordBatch([b"1"])
@@ -26,7 +28,9 @@ LARGE = RecordBatch([b'"%b"' % (b"x" * 2 * CONTROL_BYTES)])
 
 
 class CrowdedLog(InlineCommitter):
-    """A log whose queue takes nothing more on some shards."""
+    """A log whose queue takes nothing more on some shards, or whose disk has no room."""
+
+    is_disk_full = False
 
     def __init__(self, shards: list[Shard]) -> None:
         super().__init__(shards)
@@ -35,6 +39,16 @@ class CrowdedLog(InlineCommitter):
 
     def room(self, shard: int, size: int) -> bool:
         return shard not in self.full and size <= self.most
+
+    def state(self, shard: int) -> ShardState:
+        return ShardState.FULL if self.is_disk_full else super().state(shard)
+
+    def tick(self) -> None:
+        if not self.is_disk_full:  # which leaves no beacons behind
+            super().tick()
+
+    def refusal(self, shard: int) -> LogFull | None:  # type: ignore[override]  # as if queued
+        return LogFull(shard=shard, reason="", needed_bytes=1) if self.is_disk_full else None
 
 
 def crowded() -> tuple[Engine, CrowdedLog]:
@@ -86,6 +100,54 @@ def test_what_must_be_logged_is_refused_while_the_queue_is_full(name: str) -> No
     assert list(catalog.routers.by_name) == ["r"]
     log.full = set()
     run(CALLS[name](engine))
+
+
+MAKE_ROOM = {"configure", "drop", "delete", "drop router"}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_full_disk_refuses_before_anything_is_queued_what_makes_no_room(name: str) -> None:
+    engine, log = crowded()
+    written = log.position(0), log.position(1)
+    log.is_disk_full = True
+    if name in MAKE_ROOM:
+        run(CALLS[name](engine))
+        return
+    with pytest.raises(LogFull):
+        run(CALLS[name](engine))
+    assert (log.position(0), log.position(1)) == written
+    log.is_disk_full = False
+    run(CALLS[name](engine))
+
+
+def test_on_a_full_disk_writes_that_need_none_go_on_and_nobody_waits_for_room() -> None:
+    engine, log = crowded()
+    run(engine.put("fleeting", {"durability": "ephemeral"}))
+    log.is_disk_full = True
+    assert run(engine.append("fleeting", ONE)).last_seq == 1
+    assert engine.append_at_once("fleeting", ONE) is not None
+    assert engine.append_at_once("odd", ONE) is None
+    with pytest.raises(LogFull):
+        run(engine.append("odd", ONE, wait_for_room=True))
+
+
+def test_a_full_disk_gets_two_checkpoints_after_whatever_was_logged_and_then_few() -> None:
+    engine, log = crowded()
+    loop, upkeep = loop_of(engine), engine.upkeep
+    assert upkeep is not None
+    log.is_disk_full = True
+
+    def checkpoints(polls: int) -> int:
+        before = upkeep._checkpointer.snapshot_id
+        for _ in range(polls):
+            loop.advance(POLL_MS)
+            upkeep.run()
+        return upkeep._checkpointer.snapshot_id - before
+
+    assert checkpoints(polls=5) == 2
+    run(engine.delete("odd", before=2, match=None))
+    assert checkpoints(polls=5) == 2
+    assert checkpoints(polls=FULL_RETRY_MS // POLL_MS) == 1
 
 
 @pytest.mark.parametrize("name", ["odd", "new"])

@@ -2,6 +2,7 @@
 
 from typing import Protocol
 
+from topics.errors import Internal
 from topics.storage.wal.shard import ShardState
 from topics.storage.wal.stats import ShardStats
 from topics.storage.wal.submission import Position, Submission
@@ -19,6 +20,13 @@ class Committer(Protocol):
 
     def room(self, shard: int, size: int) -> bool:
         """Whether a submission of `size` bytes can be taken now without exceeding the queue."""
+        ...
+
+    def refusal(self, shard: int) -> Internal | None:
+        """Why what is no relief should not be queued: the disk is full. None where it may be.
+
+        Behind a submission that fails all others fail too, also those that would make room.
+        """
         ...
 
     def sync(self, shard: int) -> Position:

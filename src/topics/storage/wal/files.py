@@ -24,6 +24,8 @@ _CHECKSUM = struct.Struct("<Q")
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 LEAST_ROOM: Final = MIB
 """Without so many bytes for a new file, a disk is full."""
+KEPT_ROOM: Final = MIB // 16
+"""Bytes at the end of what a file has allocated that only relief may use."""
 _NO_ALLOCATION = frozenset({errno.EOPNOTSUPP, errno.ENOTSUP})
 
 

@@ -453,6 +453,11 @@ class GroupedCommitter:
         """Whether the queue takes `size` more bytes; an empty queue takes anything."""
         return self._lanes[shard].has_room(size)
 
+    def refusal(self, shard: int) -> Internal | None:
+        """The thread looks for room from time to time: nobody has to try."""
+        found = self._lanes[shard].shard
+        return found.refusal() if found.state is ShardState.FULL else None
+
     def fill(self, shard: int) -> float:
         """How full the queue is, from 0 to 1."""
         lane, settings = self._lanes[shard], self._settings

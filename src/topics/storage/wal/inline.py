@@ -50,6 +50,10 @@ class InlineCommitter:
         del shard, size
         return True
 
+    def refusal(self, shard: int) -> None:
+        """None: nothing is queued, and a write that is tried looks for room."""
+        del shard
+
     def sync(self, shard: int) -> Position:
         """Make everything written to the shard durable."""
         return self._shards[shard].sync()

@@ -18,6 +18,9 @@ class NullCommitter:
         del shard, size
         return True
 
+    def refusal(self, shard: int) -> None:
+        del shard
+
     def sync(self, shard: int) -> Position:
         del shard
         return _NOWHERE

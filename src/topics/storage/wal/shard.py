@@ -6,11 +6,15 @@ when to sync; the shard keeps the file in order around that:
 
 - room: a file is allocated ahead of its tail, in doubling steps, and rotated when full. Both happen
   between batches, so a batch that does not fit costs nothing on disk.
+- relief: the last bytes that are allocated are kept for what makes room (deletes, drops, acks, and
+  the marks of a checkpoint). On a full disk such a submission is written there, and is as durable
+  as ever; growing or rotating the file sets the same room aside again.
 - beacons: once a sync has moved the durable position, the next write carries a beacon that states
   it. After a crash a beacon is what tells rot of acked bytes from a torn tail.
-- states: OPEN takes writes. FULL refused a write for want of space and left no byte of it; it
-  reopens as soon as a spare file can be allocated. FAILED is for ever: after a failed write or sync
-  nobody knows what the disk holds, and asking again may get a "yes" for pages already dropped.
+- states: OPEN takes writes. FULL refused a write for want of space and left no byte of it; it takes
+  relief only, and reopens as soon as a spare file can be allocated. FAILED is for ever: after a
+  failed write or sync nobody knows what the disk holds, and asking again may get a "yes" for pages
+  already dropped.
 
 One thread at a time writes, others only read plain attributes. Only a sync may run beside a write,
 on another thread, and then it speaks for what was written before it began. Where threads can meet,
@@ -115,6 +119,7 @@ class Shard:
         """How long the last sync took."""
         self._wrote_at_ns = 0
         self._step = min(settings.prealloc_start, settings.file_bytes)
+        self._kept = min(files.KEPT_ROOM, self._step // 16)
 
         self.lfn = link.first_lfn - 1
         """The last frame written."""
@@ -142,7 +147,8 @@ class Shard:
             WalSource(path, self._handles, self._ring, ring_start=ring_start)
         )
         self._tail = HEADER_SIZE
-        self._room = room
+        self._allocated = room
+        self._room = room - self._kept  # without what is kept for relief
         self.synced = Position(link.first_lfn, HEADER_SIZE, self.lfn)
         """Everything before this place is durable."""
         self._synced_at_ns = 0
@@ -222,7 +228,9 @@ class Shard:
 
     def write_one(self, submission: Submission) -> None:
         """Write one submission that has frames; it is not committed if this raises."""
-        submission.offset = self.write(submission.frames, submission.count)
+        submission.offset = self.write(
+            submission.frames, submission.count, is_relief=submission.is_relief
+        )
         submission.source_id = self.source_id
         submission.last_lfn = self.lfn
         submission.wrote_ns = self.wrote_ns
@@ -234,7 +242,8 @@ class Shard:
             offset = self._write_long([submission.frames for submission in batch], count)
         else:
             data = b"".join([submission.frames for submission in batch])
-            offset = self.write(data, count) if data else self._tail
+            is_relief = all(submission.is_relief for submission in batch)
+            offset = self.write(data, count, is_relief=is_relief) if data else self._tail
         lfn = self.lfn - count
         for submission in batch:
             lfn += submission.count
@@ -244,14 +253,13 @@ class Shard:
             submission.wrote_ns = self.wrote_ns
             offset += len(submission.frames)
 
-    def write(self, data: bytes | memoryview, count: int) -> int:
+    def write(self, data: bytes | memoryview, count: int, *, is_relief: bool = False) -> int:
         """Append `count` frames; returns the offset of the first. Not durable yet."""
         if len(data) > LONG_BYTES:
             return self._write_long([data], count)
-        if self.state is not ShardState.OPEN:
-            self._heal_or_refuse()
-        if self._tail + len(data) + BEACON_SIZE > self._room:
-            self._make_room(len(data) + BEACON_SIZE)
+        size = len(data) + BEACON_SIZE
+        if self.state is not ShardState.OPEN or self._tail + size > self._room:
+            self._find_room(size, is_relief=is_relief)
         offset = start = self._tail
         if self._beacon_due:
             self._beacon_due = False  # now, since a sync may end during the write and set it again
@@ -274,11 +282,7 @@ class Shard:
         Nobody sees that there are pieces: the tail moves when the last one is written, so a sync
         beside them speaks for none, and after a crash a part of a write is a torn tail.
         """
-        if self.state is not ShardState.OPEN:
-            self._heal_or_refuse()
-        size = sum(map(len, parts)) + BEACON_SIZE
-        if self._tail + size > self._room:
-            self._make_room(size)
+        self._find_room(sum(map(len, parts)) + BEACON_SIZE, is_relief=False)
         offset = end = self._tail
         if self._beacon_due:
             self._beacon_due = False
@@ -431,9 +435,21 @@ class Shard:
 
     # Room
 
+    def _find_room(self, size: int, *, is_relief: bool) -> None:
+        """Have `size` bytes behind the tail that a write may use; raises when there are none."""
+        try:
+            if self.state is not ShardState.OPEN:
+                self._heal_or_refuse()
+            if self._tail + size > self._room:
+                self._make_room(size)
+        except LogFull:
+            if not is_relief or self._tail + size > self._allocated:
+                raise
+
     def _make_room(self, size: int) -> None:
         """Have `size` bytes allocated behind the tail, in this file or in the next."""
-        is_over = self._tail + size > self._settings.file_bytes and self._tail > HEADER_SIZE
+        end = self._tail + size + self._kept
+        is_over = end > self._settings.file_bytes and self._tail > HEADER_SIZE
         if is_over or self._next.named is not None:
             self._rotate()
         if self._tail + size <= self._room:
@@ -456,8 +472,8 @@ class Shard:
 
     def _grow(self, needed: int) -> None:
         """Allocate this file further: twice as much, or what is needed where that does not fit."""
-        doubled = min(self._room * 2, self._settings.file_bytes)
-        least = files.whole_mib(needed)
+        doubled = min(self._allocated * 2, self._settings.file_bytes)
+        least = files.whole_mib(needed + self._kept)
         room = max(doubled, least)
         try:
             files.allocate(self._file, room)
@@ -466,7 +482,8 @@ class Shard:
                 raise
             files.allocate(self._file, least)
             room = least
-        self._room = room
+        self._allocated = room
+        self._room = room - self._kept
         self._step = min(room, self._settings.file_bytes)
 
     def _rotate(self) -> None:
@@ -502,7 +519,8 @@ class Shard:
             self._next.name(link, header)
         except OSError as error:
             self._fail(f"rotation: {error}", error)
-        self._room = self._tail  # the old file may have lost its name: nothing goes there any more
+        # The old file may have lost its name: nothing goes there any more.
+        self._room = self._allocated = self._tail
 
     def _close_tail(self) -> None:
         """Make the old file whole: its length is what the next header will insist on."""
@@ -513,7 +531,7 @@ class Shard:
         crashpoint("wal.rotate.synced")
         try:
             self._file.truncate(self._tail)
-            self._room = self._tail
+            self._room = self._allocated = self._tail
             crashpoint("wal.rotate.truncated")
             self._file.fsync()
         except OSError as error:
@@ -530,7 +548,7 @@ class Shard:
             self._file.fsync()
         except OSError as second:
             self._fail(f"write: {error}, then taking it back: {second}", second)
-        self._room = self._tail
+        self._room = self._allocated = self._tail
         self._dirty_since_ns = _CLEAN
         self._note_synced(self.position, self.clock())
         self._no_room(error)

@@ -33,6 +33,7 @@ class Submission:
         "durable",
         "error",
         "frames",
+        "is_relief",
         "last_lfn",
         "offset",
         "on_done",
@@ -60,6 +61,9 @@ class Submission:
         """Whether `on_done` has to wait for a sync. Frames that are merely ordered behind a
         durable write must not ask for one of their own."""
         self.on_done = on_done
+        self.is_relief = False
+        """Whether it makes room, or is needed on the way there: it may use the room that every file
+        keeps for a full disk."""
         self.source_id = 0
         self.offset = 0
         self.last_lfn = 0

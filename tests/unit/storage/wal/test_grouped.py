@@ -276,6 +276,23 @@ def test_a_full_shard_heals_by_itself() -> None:
         assert owner.committer.state(0) is ShardState.OPEN
 
 
+def test_a_full_shard_says_so_before_anything_is_queued_and_takes_what_makes_room() -> None:
+    disk = SimDisk()
+    settings = WalSettings(file_bytes=1 << 20, cache_bytes=0)
+    with running(disk, settings=settings) as owner:
+        assert owner.committer.refusal(0) is None
+        disk.capacity = disk.used
+        while owner.append(LARGE).error is None:
+            pass
+        assert isinstance(owner.committer.refusal(0), LogFull)
+        relief = owner.log.submission(b"1")
+        relief.is_relief = True
+        owner.committer.submit(relief)
+        owner.settle(relief)
+        assert relief.error is None
+        assert isinstance(owner.append(b"2").error, LogFull)
+
+
 def test_ws06_a_stalled_sync_fills_the_queue_and_then_it_drains() -> None:
     settings = WalSettings(queue_submissions=4, cache_bytes=0)
     with running(SimDisk(), settings=settings) as owner:

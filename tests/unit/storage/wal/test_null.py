@@ -22,6 +22,7 @@ def test_nothing_is_ever_full_due_or_pending() -> None:
     committer.tick()
     committer.try_heal()
     assert committer.room(0, 1 << 40)
+    assert committer.refusal(0) is None
     assert committer.in_flight(0) == committer.most_in_flight(0) == 0
     assert committer.state(0) is ShardState.OPEN
     assert committer.shard_of(12345) == 0
