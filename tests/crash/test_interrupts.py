@@ -12,6 +12,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from types import FrameType
@@ -275,3 +277,42 @@ def test_an_interrupted_view_needs_no_files_to_be_closed(log: Log, tmp_path: Pat
     view._look_at = _CHANGING
     with mock.patch("topics.embedded.view.open_view", side_effect=AssertionError):
         view.close()
+
+
+def test_a_producer_goes_on_wherever_a_send_was_left() -> None:
+    """Its thread must not wait for ever for what the interrupted caller holds."""
+    place, came = 0, True
+    with topics.open() as log:
+        while came:
+            place += 1
+            producer = log.producer(f"t{place}", linger_ms=0)
+            steps = Steps(KeyboardInterrupt, place)
+            with suppress(KeyboardInterrupt), steps:
+                producer.send("interrupted")
+            producer.send("next")
+            producer.flush(timeout=60)
+            sent = [record.data for record in log.read(f"t{place}").records]
+            assert sent in (["next"], ["interrupted", "next"]), steps.where
+            producer.close()
+            came = steps.came
+
+
+def test_a_worker_that_is_interrupted_holds_up_none_of_its_handlers(log: Log) -> None:
+    log.create("jobs", type="queue")
+    worker = log.worker("jobs", lambda job: None)
+    place, came = 0, True
+    with ThreadPoolExecutor(1) as handlers:
+        while came:
+            place += 1
+            steps = Steps(KeyboardInterrupt, place)
+            with suppress(KeyboardInterrupt), steps:
+                worker._await_room()
+            assert handlers.submit(_takes, worker._lock).result(), steps.where
+            came = steps.came
+
+
+def _takes(lock: threading.RLock) -> bool:
+    if not lock.acquire(timeout=60):
+        return False
+    lock.release()
+    return True

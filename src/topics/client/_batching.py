@@ -158,11 +158,11 @@ class Buffer:
     def add(self, draft: _Draft, now: float) -> None:
         if not self._waiting:
             self._oldest_at = now
-        self._waiting.append(draft)
         self._waiting_bytes += draft.size
         self.undecided += 1
         self._undecided_bytes += draft.size
         self.added += 1
+        self._waiting.append(draft)  # last: no exception of a signal handler comes before a call
 
     def due_in(self, now: float) -> float | None:
         """Seconds until a batch should go; 0 for now, None while there is nothing."""

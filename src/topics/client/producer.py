@@ -63,7 +63,10 @@ class Producer(Shown):
         self._create = create
         self._config = config
         self._buffer = Buffer(Options(**options).checked())
-        self._state = threading.Condition()  # guards the buffer and what follows
+        # Entered itself, not through the condition: an exception that a signal handler raises in
+        # `Condition.__enter__` would leave it locked, and the threads waiting for ever.
+        self._lock = threading.RLock()  # guards the buffer and what follows
+        self._state = threading.Condition(self._lock)
         self._flush_to = 0
         self._is_closing = False
         self._failure: BaseException | None = None
@@ -95,7 +98,7 @@ class Producer(Shown):
         the producer's thread, in order, once the record is acked or given up.
         """
         draft = draft_of(data, tag, node, meta, on_delivery or self._on_delivery)
-        with self._state:
+        with self._lock:
             if not self._state.wait_for(
                 lambda: self._is_closing or self._buffer.has_room(draft.size), timeout
             ):
@@ -107,7 +110,7 @@ class Producer(Shown):
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until everything sent so far is acked; raises the first error since last time."""
-        with self._state:
+        with self._lock:
             goal = self._buffer.added
             self._flush_to = max(self._flush_to, goal)
             self._state.notify_all()
@@ -118,11 +121,11 @@ class Producer(Shown):
     def close(self, timeout: float | None = None) -> None:
         """Deliver what is left and stop. After `timeout` seconds the rest is given up."""
         self._stop(timeout)
-        with self._state:
+        with self._lock:
             self._raise_failure()
 
     def _stop(self, patience: float | None) -> None:
-        with self._state:
+        with self._lock:
             self._is_closing = True
             self._state.notify_all()
         self._thread.join(patience)
@@ -140,14 +143,14 @@ class Producer(Shown):
     ) -> None:
         self._stop(None)
         if error is None:  # the caller's own error matters more
-            with self._state:
+            with self._lock:
                 self._raise_failure()
 
     # The producer's thread
 
     def _work(self) -> None:
         while True:
-            with self._state:
+            with self._lock:
                 if not self._await_batch():
                     return
                 batch = self._buffer.take(time.monotonic())
@@ -217,12 +220,12 @@ class Producer(Shown):
                 self._remember(error)
         if isinstance(outcome, TopicsError):
             self._remember(outcome)
-        with self._state:
+        with self._lock:
             self._buffer.settle(batch)
             self._state.notify_all()
 
     def _remember(self, error: BaseException) -> None:
-        with self._state:
+        with self._lock:
             if self._failure is None:
                 self._failure = error
 

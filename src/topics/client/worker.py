@@ -82,7 +82,8 @@ class Worker(Shown):
         self._on_error = on_error
         self._queue = log.queue(topic, node=self.node)
         self._stopping = SignalledEvent()
-        self._state = threading.Condition()  # guards the leases and counters
+        self._lock = threading.RLock()  # guards the leases and counters; see `Producer`
+        self._state = threading.Condition(self._lock)
         self._leases = Leases(self._options.lease_ms or 30_000)
         self._dead_letter: str | None = None
         self._thread: threading.Thread | None = None
@@ -110,7 +111,7 @@ class Worker(Shown):
     def stop(self) -> None:
         """Claim nothing more and let running handlers finish. Returns at once."""
         self._stopping.set()
-        with self._state:
+        with self._lock:
             self._state.notify_all()
 
     def __enter__(self) -> Self:
@@ -162,7 +163,7 @@ class Worker(Shown):
 
     def _await_room(self) -> int:
         """How many handlers are free, once there is one; 0 when the worker stops."""
-        with self._state:
+        with self._lock:
             while not self._stopping.is_set():
                 free = self._options.concurrency - len(self._leases)
                 if free > 0:
@@ -171,7 +172,7 @@ class Worker(Shown):
         return 0
 
     def _hand_out(self, pool: ThreadPoolExecutor, jobs: list[Job], since: float) -> None:
-        with self._state:
+        with self._lock:
             for job in jobs:
                 self._leases.hold(job, since)
         for job in jobs:
@@ -179,7 +180,7 @@ class Worker(Shown):
 
     def _finish(self) -> None:
         """Wait for running handlers as long as the grace lasts."""
-        with self._state:
+        with self._lock:
             self._state.wait_for(lambda: not len(self._leases), self._options.grace_s)
 
     # One job, in a thread of the pool
@@ -196,7 +197,7 @@ class Worker(Shown):
         else:
             self._settle(job, lambda: self._finished(job))
         finally:
-            with self._state:
+            with self._lock:
                 self._leases.release(job)
                 self._state.notify_all()
 
@@ -221,7 +222,7 @@ class Worker(Shown):
 
     def _finished(self, job: Job) -> None:
         self._queue.ack([job])
-        with self._state:
+        with self._lock:
             self.done += 1
 
     def _give_back(self, job: Job, error: Exception) -> None:
@@ -237,7 +238,7 @@ class Worker(Shown):
         self._queue.ack([job])
 
     def _failed(self, job: Job, error: BaseException) -> None:
-        with self._state:
+        with self._lock:
             self.failed += 1
         self._report(job, error)
 
@@ -262,14 +263,14 @@ class Worker(Shown):
     def _renew_until(self, over: threading.Event) -> None:
         while not over.wait(self._leases.look_every):
             now = time.monotonic()
-            with self._state:
+            with self._lock:
                 due = self._leases.due(now)
             if not due:
                 continue
             # A renewal that fails is tried again at the next look, well before the lease ends.
             with contextlib.suppress(TopicsError):
                 kept = self._queue.extend(due, lease_ms=self._leases.lease_ms)
-                with self._state:
+                with self._lock:
                     self._leases.renewed(due, set(kept.skipped), now)
                     self._state.notify_all()
 
