@@ -65,7 +65,7 @@ def get_router(where: Where, *, name: str, as_json: bool) -> int:
     "--match", metavar="TAG", help="Only records with this tag; a tag that ends in * is a prefix."
 )
 @click.option(
-    "--exactly-once", is_flag=True, help="Copy each record once, also when a crash comes between."
+    "--exactly-once", is_flag=True, help="Mark each copy, so that no record is copied twice."
 )
 @click.option("--no-node", is_flag=True, help="Leave the node out of copies.")
 @click.option("--no-tag", is_flag=True, help="Leave the tag out of copies.")
