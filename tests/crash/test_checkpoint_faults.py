@@ -6,6 +6,7 @@ import errno
 import struct
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import takewhile
 from typing import get_args
 
 import msgspec
@@ -30,7 +31,7 @@ from tests.crash.fault_scenes import (
 from topics.core.facts import Match
 from topics.embedded import Log
 from topics.engine import checkpoint, replay, seizing
-from topics.engine.effects import run
+from topics.engine.effects import Pause, run
 from topics.engine.opening import open_engine
 from topics.engine.routing import RouterSpec
 from topics.storage import crashpoints
@@ -399,7 +400,9 @@ def test_sn13_a_capture_waits_for_a_delete_that_is_committed_but_not_applied(end
     assert log.delete("t", match="neither").deleted == 0  # the tags are at hand from now on
     committer.is_late = True
     delete = engine.delete("t", before=None, match=Match("x"))
-    assert next(delete) is committer.unanswered[0]
+    waits = list(takewhile(lambda wait: isinstance(wait, Pause), delete))
+    assert len(waits) < 9
+    assert len(committer.unanswered) == 1
     lane = engine.upkeep.checkpoint()
     assert isinstance(next(lane), Submission), "the checkpoint waits for its barrier"
     committer.answer()

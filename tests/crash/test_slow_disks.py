@@ -22,6 +22,7 @@ from topics.engine.opening import Opening, open_engine
 from topics.engine.reading import Query
 from topics.errors import TopicsError
 from topics.server.driver import Driver
+from topics.storage.segments.lru import ByteLru
 from topics.storage.wal.grouped import GroupedCommitter
 from topics.storage.wal.settings import WalSettings
 from topics.storage.wal.shard import Shard
@@ -151,6 +152,39 @@ def test_tr10_a_slow_cold_read_holds_up_no_write_no_seal_and_no_live_reader() ->
         assert [record.data for record in page.records][:40] == list(range(40))
 
     in_world(body, cold_dir=COLD_DIR, hot_retain_segments=1, segment_max_events=4)
+
+
+def test_sg17_an_index_that_comes_slowly_holds_up_only_who_needs_it() -> None:
+    async def body(world: World) -> None:
+        for name in ("full", "old", "other"):
+            await world.create(name)
+            for start in range(0, 12, 4):
+                await world.append(name, *range(start, start + 4))
+                await asyncio.wait_for(world.checkpoint(), PATIENCE_S)
+        await world.run(world.engine.put("full", {"durability": "fsync", "cap_records": 12}))
+        segments = world.engine.kernel.segments
+        assert segments is not None
+        segments._idx = ByteLru(0)
+        rule = world.faults.fail("pread", "stall", path="*.idx", always=True)
+        needy = [
+            world.begin(world.appending("full", 12, key="k")),
+            world.begin(world.engine.delete("old", before=9, match=None)),
+            world.begin(world.engine.cursors.put("old", "c", 2)),
+        ]
+        await world.reached(rule)
+        for number in range(12, 20):
+            await world.append("other", number)
+            await world.append("old", number)
+        assert await world.read("other", after=18) == [18, 19]
+        assert not any(each.done() for each in needy)
+        rule.release()
+        ack, deleted, (_, cursor) = [await asyncio.wait_for(each, PATIENCE_S) for each in needy]
+        assert (ack.first_seq, deleted.deleted, cursor.lag_seqs) == (13, 8, 18)
+        assert (await world.append("full", 12, key="k")).deduped
+        assert await world.read("full") == list(range(1, 13))
+        assert segments.loaded_in_place == 0
+
+    in_world(body, segment_max_events=4)
 
 
 def test_cc01_a_reader_sees_everything_up_to_the_head_and_nothing_that_is_not_durable() -> None:

@@ -267,7 +267,6 @@ def test_a_delete_by_tag_removes_what_matches_at_one_moment_whatever_happened_ar
         mock.patch.object(topic_module, "MAX_DELETED_RUNS", 2),
         mock.patch.object(choosing, "STEP_SEQS", 2),
         mock.patch.object(choosing, "STEP_TAGS", 1),
-        mock.patch.object(choosing, "STEP_CHUNKS", 1),
         mock.patch.object(deleting, "STEP_TAGS", 1),
     ):
         world = World(chance)

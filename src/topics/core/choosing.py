@@ -3,25 +3,25 @@
 One tag may be on a million records and a prefix may cover a million tags, so the records are found
 and weighed in steps between which the topic goes on. What is written meanwhile is noted as it
 comes (`note`, called by the tag index); what dies meanwhile is left out when the delete is applied,
-which then costs a step for each chunk of 1024 seqs. Below `exact_from` only delete bytes tell what
-is dead: there each record is asked about when it is found, and later deletes are known to the topic
-until it forgets them (`leave_out_deleted`, called before it does).
+which then costs a step for each chunk of 1024 seqs. By then all of it has been weighed, record by
+record: when the delete is applied, nothing may have to be read.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
+from itertools import compress
 from typing import TYPE_CHECKING
 
 from topics.core.facts import Match
-from topics.core.seqset import CHUNK_BITS, LAST_BIT
+from topics.core.seqset import CHUNK_BITS, LAST_BIT, lowest, selectors
 
 if TYPE_CHECKING:
     from topics.core.topic import Topic
 
 STEP_SEQS = 2048
 STEP_TAGS = 512
-STEP_CHUNKS = 8
 
 
 class Chosen:
@@ -33,7 +33,8 @@ class Chosen:
         self._topic = topic
         self._match = match
         self.chunks: dict[int, int] = {}
-        self._weighed: dict[int, tuple[int, int]] = {}  # which bits, and their bytes
+        self._weighed: dict[int, tuple[int, int, array[int]]] = {}
+        """Which bits, their bytes, and the bytes of each."""
 
     def note(self, tag: str, seq: int) -> None:
         """A record was written."""
@@ -56,38 +57,59 @@ class Chosen:
                 yield
 
     def _add(self, seqs: tuple[int, ...]) -> None:
-        chunks, topic = self.chunks, self._topic
-        if seqs[0] < topic.exact_from:
-            seqs = tuple(filter(topic.is_live, seqs))
+        chunks = self.chunks
         for seq in seqs:
             chunk = seq >> CHUNK_BITS
             chunks[chunk] = chunks.get(chunk, 0) | 1 << (seq & LAST_BIT)
 
-    def leave_out_deleted(self) -> None:
-        """Do not rely on the topic any more to know what was deleted since it was found."""
-        for chunk, bits in self.chunks.items():
-            self.chunks[chunk] = bits & ~self._topic.deleted.chunk(chunk)
-
     def weigh(self, below: int) -> Iterator[None]:
-        """Weigh what was found, a few chunks in each step."""
-        for count, (chunk, bits) in enumerate(list(self.chunks.items()), 1):
-            live = self._topic.live_bits(chunk, bits, below)
-            if live:
-                weight = self._topic.weigh_bits(chunk << CHUNK_BITS, live)
-                self._weighed[chunk] = live, weight[1]
-            if count % STEP_CHUNKS == 0:
+        """Weigh what was found and was not weighed yet, a step for each chunk.
+
+        May raise `NotLoaded`; what was weighed by then is not weighed again.
+        """
+        topic = self._topic
+        for chunk, bits in list(self.chunks.items()):
+            live = topic.live_bits(chunk, bits, below)
+            if live and not self._is_weighed(chunk, live):
+                if self._is_in_tail(chunk, live):
+                    nbytes = topic.weigh_bits(chunk << CHUNK_BITS, live)[1]
+                    self._weighed[chunk] = live, nbytes, _NO_SIZES
+                else:
+                    sizes = array("Q", topic.sizes_of(chunk, live))
+                    self._weighed[chunk] = live, sum(sizes), sizes
                 yield
+
+    def _is_in_tail(self, chunk: int, live: int) -> bool:
+        """Whether the sizes of some records are at hand in any case."""
+        return (chunk << CHUNK_BITS) + lowest(live) > self._topic.history.last
+
+    def _is_weighed(self, chunk: int, live: int) -> bool:
+        """Whether memory can tell the bytes of these records, and of any that are left of them.
+
+        What was weighed in the tail may have moved to a segment since.
+        """
+        weighed, _, sizes = self._weighed.get(chunk, _UNWEIGHED)
+        return not live & ~weighed and (bool(sizes) or self._is_in_tail(chunk, live))
 
     def live(self, below: int) -> Iterator[tuple[int, int, int]]:
         """What is live by now of the records below a seq: chunk, bits and bytes."""
-        topic = self._topic
         for chunk, bits in self.chunks.items():
-            live = topic.live_bits(chunk, bits, below)
+            live = self._topic.live_bits(chunk, bits, below)
             if live:
-                weighed, nbytes = self._weighed.get(chunk, (0, 0))
-                if weighed != live:
-                    nbytes = topic.weigh_bits(chunk << CHUNK_BITS, live)[1]
-                yield chunk, live, nbytes
+                yield chunk, live, self._nbytes(chunk, live)
+
+    def _nbytes(self, chunk: int, live: int) -> int:
+        weighed, nbytes, sizes = self._weighed.get(chunk, _UNWEIGHED)
+        if weighed == live:
+            return nbytes
+        if sizes and not live & ~weighed:  # some of them died since
+            chosen = selectors(live).ljust(weighed.bit_length(), b"\0")
+            return sum(compress(sizes, compress(chosen, selectors(weighed))))
+        return self._topic.weigh_bits(chunk << CHUNK_BITS, live)[1]
+
+
+_NO_SIZES = array("Q")
+_UNWEIGHED = (0, 0, _NO_SIZES)
 
 
 def chosen_at_once(topic: Topic, match: Match, below: int) -> Chosen:

@@ -149,11 +149,6 @@ class TagIndex:
         finally:
             self._choosing = tuple(each for each in self._choosing if each is not chosen)
 
-    def settle(self) -> None:
-        """The topic is about to forget old deletes: whoever has chosen records takes note."""
-        for chosen in self._choosing:
-            chosen.leave_out_deleted()
-
     def _let_go_if_dead(self) -> None:
         is_dead = self.dead > FEW_DEAD and self.dead > self.entries // 2
         if is_dead and self.loaded and not self._holders:

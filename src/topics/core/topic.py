@@ -6,8 +6,9 @@ except the tail's columns: deletes are runs of seqs, losses are two floors and a
 records below the tail live in segments that the topic asks about through `History`.
 
 `plan_*` methods are pure. `apply_*` methods change memory, are given facts that are already
-durable as the class asks, and serve live writes and replay alike. They do not fail; the tag index
-that a delete by tag needs is loaded before the fact is committed.
+durable as the class asks, and serve live writes and replay alike. They do not fail: what they need
+of segments, to tell the bytes and the time of what goes, is loaded before the fact is committed
+(`loading`), and so is the tag index for a delete by tag. What is live is always known in memory.
 
 Invariant after every step: `1 <= evict_floor <= earliest <= head + 1`, and the ledger adds up:
 `head = count + deleted + lost_cap + lost_ttl + lost_crash + skipped + source_trim`.
@@ -26,7 +27,7 @@ from topics.core.facts import Appended, CursorMoved, Deleted, Evicted, SeqSkippe
 from topics.core.keys import KeyWindow
 from topics.core.leases import LeaseBook
 from topics.core.runs import KindRuns, RunSet, runs_of
-from topics.core.seqset import CHUNK, CHUNK_BITS, LAST_BIT, SeqSet, bits_between
+from topics.core.seqset import CHUNK, CHUNK_BITS, LAST_BIT, SeqSet, bits_between, lowest
 from topics.core.tags import TagIndex
 from topics.core.tail import FRAME_OVERHEAD, History, NoHistory, Tail
 from topics.core.weights import Weights
@@ -72,6 +73,7 @@ class Gap(msgspec.Struct, frozen=True, gc=False):
 
 class Topic:
     __slots__ = (
+        "_first",
         "ages",
         "bytes",
         "cap_hi",
@@ -84,6 +86,7 @@ class Topic:
         "durability",
         "earliest",
         "epoch",
+        "evicts",
         "exact_from",
         "floor_ts",
         "handed_out",
@@ -120,12 +123,14 @@ class Topic:
         self.epoch = epoch
         self.config = config
         self.durability = CLASSES[config.durability]
+        self.evicts = _evicts(config)
         self.head = SEQ_BASE - 1  # last published seq
         self.handed_out = SEQ_BASE - 1  # last seq given to a write, published or not
         self.pending = 0  # submissions on their way through the log
         self.pending_bytes = 0  # their bytes, as far as a cap or quota counts them
         self.reserved = 0  # durable ceiling of handed-out seqs
         self.earliest = SEQ_BASE
+        self._first = (0, 0)  # a seq and its time
         self.cap_hi = 0
         self.ttl_hi = 0
         self.ttl_logged_hi = 0  # what the log knows of ttl_hi; nothing above it is reclaimed
@@ -138,7 +143,7 @@ class Topic:
         self.ledger = Ledger()
         self.runs = KindRuns()  # SeqSkipped kinds
         self.deleted = SeqSet()
-        self.exact_from = SEQ_BASE  # below it only delete bytes in segments tell what was deleted
+        self.exact_from = SEQ_BASE  # below it nobody knows what was deleted and what was lost
         self.unflipped = SeqSet()  # deleted seqs whose delete byte is not on disk yet
         self.delete_version = 0
         self.cursors: dict[str, tuple[int, int]] = {}
@@ -164,25 +169,19 @@ class Topic:
     def is_live(self, seq: int) -> bool:
         if not self.earliest <= seq <= self.head or seq in self.deleted:
             return False
-        if len(self.runs) and self.runs.run_at(seq):
-            return False
-        return seq >= self.exact_from or self.history.weigh(seq, seq)[0] == 1
+        return not len(self.runs) or self.runs.run_at(seq) is None
 
     def is_all_live(self, lo: int, hi: int) -> bool:
         """Whether every seq of `lo..hi` is known to be live."""
         return (
             self.earliest <= lo
             and hi <= self.head
-            and lo >= self.exact_from
             and not len(self.runs)
             and self.deleted.has_none_of(lo, hi)
         )
 
     def extents(self, lo: int, hi: int) -> Iterator[tuple[int, int]]:
-        """Runs of seqs in `lo..hi` that are not known dead, in order.
-
-        Below `exact_from` a run may still hold seqs that only a delete byte marks.
-        """
+        """Runs of live seqs in `lo..hi`, in order."""
         cursor = max(lo, self.earliest)
         hi = min(hi, self.head)
         while cursor <= hi:
@@ -204,9 +203,11 @@ class Topic:
     def weigh(self, lo: int, hi: int) -> tuple[int, int]:
         """Live records and their bytes in `lo..hi`; whole chunks of it are remembered."""
         lo, hi = max(lo, self.earliest), min(hi, self.head)
-        if hi - lo < 2 * CHUNK:
+        last = hi + 1 >> CHUNK_BITS
+        # What lies below the first live record weighs nothing.
+        first = (lo if lo == self.earliest else lo + LAST_BIT) >> CHUNK_BITS
+        if last <= first or (hi - lo < 2 * CHUNK and lo != self.earliest):
             return self._weigh_part(lo, hi)
-        first, last = lo + LAST_BIT >> CHUNK_BITS, hi + 1 >> CHUNK_BITS
         count, nbytes = self._weigh_part(lo, (first << CHUNK_BITS) - 1)
         for chunk in range(first, last):
             n, size = self.weights.get(chunk) or self.weigh_chunk(chunk)
@@ -215,10 +216,26 @@ class Topic:
         return count + n, nbytes + size
 
     def weigh_chunk(self, chunk: int) -> tuple[int, int]:
-        """Live records and their bytes in a chunk that lies in `earliest..head`."""
-        weight = self._weigh_part(chunk << CHUNK_BITS, chunk << CHUNK_BITS | LAST_BIT)
+        """Live records and their bytes in a chunk that ends at or below `head`."""
+        lo = max(chunk << CHUNK_BITS, self.earliest)
+        weight = self._weigh_part(lo, chunk << CHUNK_BITS | LAST_BIT)
         self.weights.put(chunk, weight)
         return weight
+
+    def weigh_front(self, through: int) -> Iterator[None]:
+        """Weigh what `lose` and deletes by position have to know, a step for each chunk.
+
+        All of it is remembered but the last chunk: of that, sizes have to be at hand then, which
+        are those from the seq on that `rest_of` tells.
+        """
+        for chunk in range(self.earliest >> CHUNK_BITS, min(through, self.head) >> CHUNK_BITS):
+            if self.weights.get(chunk) is None:
+                self.weigh_chunk(chunk)
+                yield
+
+    def rest_of(self, through: int) -> int:
+        """The first seq whose size must be at hand before everything up to `through` goes."""
+        return max(self.earliest, min(through, self.head) >> CHUNK_BITS << CHUNK_BITS)
 
     def _weigh_part(self, lo: int, hi: int) -> tuple[int, int]:
         if lo > hi:
@@ -228,14 +245,18 @@ class Topic:
         return self.weigh_bits(lo, bits_between(0, hi - lo) & ~self.dead_bits(lo, hi))
 
     def dead_bits(self, lo: int, hi: int) -> int:
-        """The seqs of a short range that are deleted or in holes: bit 0 is `lo`.
-
-        Below `exact_from` only a delete byte may mark others.
-        """
+        """The seqs of a short range that are deleted or in holes: bit 0 is `lo`."""
         bits = self.deleted.bits(lo, hi)
         if len(self.runs):
             for a, b, _ in self.runs.between(lo, hi):
                 bits |= bits_between(a - lo, b - lo)
+        return bits
+
+    def runs_in(self, chunk: int) -> int:
+        """The bits of a chunk that lie in holes."""
+        lo, bits = chunk << CHUNK_BITS, 0
+        for a, b, _ in self.runs.between(lo, lo | LAST_BIT):
+            bits |= bits_between(a - lo, b - lo)
         return bits
 
     def live_bits(self, chunk: int, bits: int, below: int) -> int:
@@ -262,10 +283,7 @@ class Topic:
         return count, nbytes
 
     def live_after(self, seq: int) -> int:
-        """How many live records come after a seq, from memory alone.
-
-        An upper bound for a seq below `exact_from`, where only delete bytes on disk tell all.
-        """
+        """How many live records come after a seq, from memory alone."""
         lo, hi = max(seq + 1, self.earliest), self.head
         if lo == self.earliest:
             return self.count
@@ -274,9 +292,19 @@ class Topic:
             dead += b - a + 1 - self.deleted.count_between(a, b)
         return min(self.count, max(0, hi - lo + 1 - dead))
 
+    def sizes_of(self, chunk: int, bits: int) -> list[int]:
+        """The bytes of each of some live records of a chunk, in order."""
+        base = chunk << CHUNK_BITS
+        lo, hi = base + lowest(bits), base + bits.bit_length() - 1
+        return [nbytes for seq, nbytes in self.sizes(lo, hi) if bits >> (seq - base) & 1]
+
     def _weigh_below(self, limit: int) -> tuple[int, int]:
-        """Live records and their bytes below a seq; looks at the shorter side."""
-        if self.head - limit >= limit - self.earliest:
+        """Live records and their bytes below a seq; looks at the shorter side.
+
+        Or at the front, if all of it was weighed before.
+        """
+        is_short = self.head - limit >= limit - self.earliest
+        if is_short or self.weights.has_all(self.earliest, limit):
             return self.weigh(self.earliest, limit - 1)
         count, nbytes = self.weigh(limit, self.head)
         return self.count - count, self.bytes - nbytes
@@ -313,6 +341,12 @@ class Topic:
                 return seq
         return self.history.last_before(ts)
 
+    def first_after(self, cursor: int) -> tuple[int, int] | None:
+        """The first live record behind a cursor and its time; None when there is none."""
+        for seq, _ in self.extents(cursor + 1, self.head):
+            return seq, self.time_of(seq)
+        return None
+
     def start_of(self, from_ts: int) -> int:
         """Cursor from which every record with time >= `from_ts` is read or announced as lost."""
         seq = self.last_before(from_ts)
@@ -327,9 +361,7 @@ class Topic:
             hole = self.runs.run_at(seq) if len(self.runs) else None
             below = min(self.deleted.start_of(seq) - 1, hole[0] - 1 if hole else seq)
             if below >= seq:
-                if seq >= self.exact_from or self.history.weigh(seq, seq)[0]:
-                    return seq
-                below = seq - 1
+                return seq
             seq = below
         return 0
 
@@ -338,17 +370,10 @@ class Topic:
         self.earliest = self._find_earliest(max(start, self.evict_floor))
 
     def _find_earliest(self, start: int) -> int:
-        if start >= self.exact_from and not len(self.runs):
+        if not len(self.runs):
             return min(self.deleted.end_of(start), self.head) + 1
         self.earliest = start  # what `extents` begins with
-        for lo, hi in self.extents(start, self.head):
-            if lo >= self.exact_from:
-                return lo
-            for seq, _ in self.history.sizes(lo, min(hi, self.history.last)):
-                return seq
-            if hi > self.history.last:
-                return max(lo, self.history.last + 1)
-        return self.head + 1
+        return next((lo for lo, _ in self.extents(start, self.head)), self.head + 1)
 
     # Writing
 
@@ -437,11 +462,18 @@ class Topic:
         ttl_ms = self.config.ttl_ms
         if not ttl_ms or not self.count:
             return self.ttl_hi
-        if now_ms - self.time_of(self.earliest) > ttl_ms:
+        if now_ms - self._first_time() > ttl_ms:
             aged = max(aged, self.last_before(now_ms - ttl_ms))
         if aged < self.earliest:
             return self.ttl_hi
         return max(self.ttl_hi, self.last_live_at_or_below(aged))
+
+    def _first_time(self) -> int:
+        """The time of the first live record, remembered: it is asked for with every read."""
+        seq, ts = self._first
+        if seq != self.earliest:
+            seq, ts = self._first = self.earliest, self.time_of(self.earliest)
+        return ts
 
     def apply_evicted(self, fact: Evicted) -> None:
         """Raise the floors; what they pass is lost. Older floors than ours change nothing."""
@@ -473,14 +505,21 @@ class Topic:
 
     def _cap_cut(self, over: int, over_bytes: int) -> int:
         """The seq through which the oldest must go."""
-        if over_bytes <= 0 and self.earliest >= self.exact_from:
+        if over_bytes <= 0:
             left = over
             for lo, hi in self.extents(self.earliest, self.head):
                 if hi - lo + 1 >= left:
                     return lo + left - 1
                 left -= hi - lo + 1
-        cut = 0
-        for seq, nbytes in self.sizes(self.earliest, self.head):
+        cut, first = 0, self.earliest
+        while first | LAST_BIT <= self.head:
+            chunk = first >> CHUNK_BITS
+            count, nbytes = self.weights.get(chunk) or self.weigh_chunk(chunk)
+            if over <= count and over_bytes <= nbytes:
+                break
+            over, over_bytes = over - count, over_bytes - nbytes
+            cut, first = first | LAST_BIT, (first | LAST_BIT) + 1
+        for seq, nbytes in self.sizes(first, self.head):
             cut = seq
             over -= 1
             over_bytes -= nbytes
@@ -494,7 +533,7 @@ class Topic:
         lowest, old_floor = self.earliest, self.evict_floor
         if through >= lowest:
             count, nbytes = self._weigh_below(through + 1)
-            self.weights.forget(lowest, through)
+            self._forget_weights_through(through)
             self.count -= count
             self.bytes -= nbytes
             if ttl_hi >= cap_hi:
@@ -511,6 +550,16 @@ class Topic:
         self.floor_ts = max(self.floor_ts, self._time_at_most(through))
         self.runs.discard_through(self.evict_floor - 1)
         self._advance(lowest)
+
+    def _forget_weights_through(self, seq: int) -> None:
+        """All that is live up to a seq is about to go."""
+        if not len(self.weights):
+            return
+        chunk = min(seq, self.head) >> CHUNK_BITS
+        if self.weights.get(chunk) is not None:
+            lo = max(self.earliest, chunk << CHUNK_BITS)
+            self.weights.take_off(chunk, *self._weigh_part(lo, min(seq, self.head)))
+        self.weights.forget(self.earliest, (chunk << CHUNK_BITS) - 1)
 
     def _time_at_most(self, seq: int) -> int:
         """The time of a seq; if no slot tells any more, the newest it can have been."""
@@ -568,7 +617,7 @@ class Topic:
         """Whether a delete removes anything; finds out at the first record."""
         limit = self.limit_of(fact)
         if fact.match is None:
-            return next(self._live_runs(self.earliest, limit - 1), None) is not None
+            return self.earliest < limit and self.count > 0
         chosen = chosen or chosen_at_once(self, fact.match, limit)
         return next(chosen.live(limit), None) is not None
 
@@ -589,14 +638,7 @@ class Topic:
             if self.is_all_live(lo, hi):
                 yield lo, hi
             else:
-                yield from self._live_runs(lo, hi)
-
-    def _live_runs(self, lo: int, hi: int) -> Iterator[tuple[int, int]]:
-        for a, b in self.extents(lo, hi):
-            if a >= self.exact_from:
-                yield a, b
-            else:
-                yield from runs_of(seq for seq, _ in self.sizes(a, b))
+                yield from self.extents(lo, hi)
 
     def apply_deleted(self, fact: Deleted, *, generation: int, chosen: Chosen | None = None) -> int:
         """Remove what the fact selects: silent, and no floor moves. Returns how many died.
@@ -642,12 +684,19 @@ class Topic:
             self.count -= count
             self.bytes -= nbytes
             removed += count
+            if len(self.weights):
+                self._take_off_weights(lo, hi)
             self.deleted.add(lo, hi)
             self.unflipped.add(lo, hi)
-            if len(self.weights):
-                self.weights.forget(lo, hi)
             self._forget_leases(lo, hi)
         return removed
+
+    def _take_off_weights(self, lo: int, hi: int) -> None:
+        """A run of live records is about to go."""
+        for chunk in range(lo >> CHUNK_BITS, (hi >> CHUNK_BITS) + 1):
+            if self.weights.get(chunk) is not None:
+                a, b = max(lo, chunk << CHUNK_BITS), min(hi, chunk << CHUNK_BITS | LAST_BIT)
+                self.weights.take_off(chunk, *self._weigh_extent(a, b))
 
     def _remove_below(self, limit: int) -> int:
         """Remove every record below a seq. What lies there was live, is deleted or in a hole, so
@@ -656,12 +705,12 @@ class Topic:
         if lo > hi:
             return 0
         count, nbytes = self._weigh_below(limit)
+        self._forget_weights_through(hi)
         self.count -= count
         self.bytes -= nbytes
         for a, b in self.runs.gaps_between(lo, hi):
             self.deleted.add(a, b)
             self.unflipped.add(a, b)
-        self.weights.forget(lo, hi)
         self._forget_leases(lo, hi)
         return count
 
@@ -696,16 +745,16 @@ class Topic:
 
     def exact_from_now_on(self) -> int:
         """From where on a snapshot names what was deleted: the newest runs. Below, delete bytes
-        tell, which are due with that snapshot; records of an ephemeral life have none."""
+        tell a restart, which are due with that snapshot; records of an ephemeral life have none."""
         volatile = (lo for lo, hi in self.volatile_spans() if hi >= self.earliest)
         limit = max(next(volatile, self.head + 1), self.earliest)
         return max(self.exact_from, min(self.deleted.start_of_newest(MAX_DELETED_RUNS), limit))
 
     def forget_deleted_below(self, floor: int) -> None:
-        """Bound the memory of deletes: a snapshot with the delete bytes below `floor` is there.
-        Those of later deletes are not on disk yet."""
+        """Bound the memory of deletes: what was deleted below `floor`, and not lost, is forgotten
+        as far as nothing is live there, nor a delete byte due."""
+        floor = min(floor, self.earliest)
         if floor > self.exact_from:
-            self.tags.settle()
             self.deleted.forget_below(floor, keep=self.unflipped)
             self.exact_from = floor
 
@@ -726,6 +775,7 @@ class Topic:
 
     def apply_config(self, config: TopicConfig) -> None:
         self.config = config
+        self.evicts = _evicts(config)
         was, self.durability = self.durability, CLASSES[config.durability]
         if was is not self.durability:
             if not was.survives_restart:
@@ -761,6 +811,11 @@ class Topic:
             if kind != SeqSkipped.UNASSIGNED:
                 return lo
         return self.head + 1
+
+
+def _evicts(config: TopicConfig) -> bool:
+    """Whether records may go by themselves."""
+    return bool(config.cap_records or config.cap_bytes or config.ttl_ms)
 
 
 def _as_run(seqs: tuple[int, ...]) -> tuple[int, int] | None:

@@ -35,6 +35,12 @@ class Weights:
     def clear(self) -> None:
         self._known = _NONE
 
+    def has_all(self, lo: int, below: int) -> bool:
+        """Whether every chunk from that of `lo` up to that of the seq before `below` is known,
+        the last one aside."""
+        chunks = range(lo >> CHUNK_BITS, below - 1 >> CHUNK_BITS)
+        return len(chunks) <= len(self._known) and all(map(self._known.__contains__, chunks))
+
     def take_off(self, chunk: int, count: int, nbytes: int) -> None:
         """Records of a chunk are gone."""
         known = self._known.get(chunk)
@@ -42,7 +48,7 @@ class Weights:
             self._known[chunk] = known[0] - count, known[1] - nbytes
 
     def forget(self, lo: int, hi: int) -> None:
-        """Many records of `lo..hi` are gone: whoever wants to know has to look again."""
+        """Nothing is left in the chunks of `lo..hi`."""
         known, first, last = self._known, lo >> CHUNK_BITS, hi >> CHUNK_BITS
         if last - first < len(known):
             for chunk in range(first, last + 1):

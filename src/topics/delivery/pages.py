@@ -212,7 +212,7 @@ class SharedPages:
         self._start(ask, key, entry)
 
     def _loss_is_due(self, topic: Topic) -> bool:
-        return topic.config.ttl_ms > 0 and self._engine.kernel.due_eviction(topic) is not None
+        return self._engine.kernel.may_have_expired(topic)
 
     def _start(self, ask: Ask, key: object, entry: _Entry) -> None:
         options = ask.options

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import NamedTuple
 
+from topics.core.topic import Topic
 from topics.delivery.subscriptions import Place
 from topics.engine.effects import Op
 from topics.engine.engine import Engine
@@ -32,9 +34,17 @@ def resolve(
     for name in starts:
         if name not in found and not lenient:
             raise TopicNotFound(name)
-    for name in starts:
-        if name in found:
-            yield from engine.views.state(name, touch=True)
+    timed: dict[str, tuple[Topic, int]] = {}
+    for name, start in starts.items():
+        topic = found.get(name)
+        if topic is None:
+            continue
+        yield from engine.views.state(name, touch=True)
+        if start.from_ts is not None and found.get(name) is topic:
+            cursor = yield from engine.kernel.ask(topic, partial(topic.start_of, start.from_ts))
+            timed[name] = topic, cursor
+    if any(found.get(name, topic) is not topic for name, (topic, _) in timed.items()):
+        return (yield from resolve(engine, starts, lenient=lenient))  # dropped and made anew
     started = {}
     for name, start in starts.items():
         topic = found.get(name)
@@ -46,7 +56,7 @@ def resolve(
         if start.tail:
             cursor = topic.head
         elif start.from_ts is not None:
-            cursor = topic.start_of(start.from_ts)
+            cursor = timed[name][1]
         shown = StreamStart(from_seq=cursor, head_seq=topic.head, earliest_seq=topic.earliest)
         started[name] = Started(Place(topic.epoch, cursor), shown)
     return started

@@ -21,6 +21,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from topics.core.loading import NotLoaded
 from topics.core.runs import RunSet
 from topics.core.tail import FRAME_OVERHEAD, Tail
 from topics.core.topic import SEQ_BASE, Gap, Topic
@@ -97,14 +98,18 @@ class BulkPlanner:
 
     def plan(self, topic: Topic, query: Query, start: int, bounds: Bounds) -> Op[BulkPlan]:
         """The page after `start`, without any filter."""
-        for attempt in range(1, ATTEMPTS + 1):
+        attempt, held = 0, []
+        while True:
+            attempt += 1
             sketch = _Sketch(topic, query, start, bounds, self.rotten.get(topic.id))
             try:
                 yield from self._fill(sketch, patiently=attempt < ATTEMPTS)
                 return sketch.finish()
             except _Changed:
                 continue
-        raise AssertionError("without a pause nothing can change")
+            except NotLoaded as missing:
+                load = missing.load
+            held.append((yield from self._kernel.load(topic, load)))
 
     def _fill(self, sketch: _Sketch, *, patiently: bool) -> Op[None]:
         while sketch.wants_more():
@@ -130,10 +135,13 @@ class BulkPlanner:
     def _idx(self, topic: Topic, part: AnySegment, *, patiently: bool) -> Op[Idx]:
         store = self._kernel.segments
         assert store is not None, "a topic in memory has no segments"
+        known = store.known_idx(topic.id, part)
+        if known is not None:
+            return known
         load: Callable[[], Idx] = partial(store.idx, topic.id, part)
+        if not patiently:
+            raise NotLoaded(load)  # without a pause nothing can change
         try:
-            if not patiently:
-                return load()
             idx: Idx = yield Io(load)
         except OSError as error:
             raise Internal(
@@ -229,8 +237,8 @@ class _Sketch:
 
     def finish(self) -> BulkPlan:
         topic, first, last = self.topic, self._first, self._seq - 1
-        marked = _cut(_joined(self._marked), last)
-        dead = merge(dead_runs(topic, first, last, marked=marked), self._announced_rot)
+        marked: list[Hole] = [(a, b, "deleted") for a, b in _cut(_joined(self._marked), last)]
+        dead = merge(dead_runs(topic, first, last), marked, self._announced_rot)
         holes = list(islice(merged(dead), MAX_RUNS + 1))
         if len(holes) > MAX_RUNS:
             last = holes.pop()[0] - 1

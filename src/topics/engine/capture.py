@@ -136,8 +136,6 @@ def _copy(tail: Tail, lo: int, hi: int) -> Tail:
 def _is_dead(topic: Topic, seg: Segment) -> bool:
     if seg.last < topic.earliest:
         return True
-    if seg.first < topic.exact_from:
-        return False  # only its delete bytes would tell; it goes when the floor has passed it
     lowest = max(seg.first, topic.earliest)
     return topic.deleted.count_between(lowest, seg.last) == seg.last - lowest + 1
 
@@ -265,6 +263,9 @@ def restore(topic: Topic, line: TopicLine, active: ActiveSegment | None, *, sinc
     for key, first, count, head, ts in line.keys:
         topic.keys.restore(key, KeyEntry(first, count, head, ts))
     topic.runs = KindRuns(line.runs)
+    for chunk, absent in history.absent(line.earliest, line.exact_from - 1):
+        if deleted := absent & ~topic.runs_in(chunk):
+            topic.deleted.update({chunk: deleted})
     topic.tail = Tail(line.head + 1)
     topic.volatile_from = 0 if topic.durability.survives_restart else line.head + 1
     if line.queue is not None and topic.leases is not None:

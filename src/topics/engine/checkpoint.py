@@ -119,9 +119,12 @@ class Checkpointer:
             seized = yield from self._seizer.seize()
             captures = seized.captures
             yield from self._sync_log()
-            yield from self._write_segments(captures)
+            written = yield from self._write_segments(captures)
             lines = yield from self._finished_lines(captures)
             yield from self._mark(lines)
+            # What was submitted before records moved to segments is applied by now. Till then it
+            # had to find the indexes in memory, though none of them was there when it looked.
+            del written
             crashpoint("ckpt.mark")
             head = self._head(positions, seized.agnostic_lfn)
             body = Body(seized.source, [*lines, *seized.routers, *seized.apps], seized.gone)
@@ -215,7 +218,9 @@ class Checkpointer:
 
     # Segments
 
-    def _write_segments(self, captures: list[Capture]) -> Op[None]:
+    def _write_segments(self, captures: list[Capture]) -> Op[object]:
+        """Move captured records to segments; their indexes stay in memory while the caller holds
+        what is returned."""
         by_topic: dict[int, Written] = {}
         unsynced: list[Written] = []
         try:
@@ -237,12 +242,17 @@ class Checkpointer:
                 written.close()
             raise
 
+        held: list[object] = []
+        for topic_id, written in by_topic.items():
+            held += [self._store.keep(topic_id, part, idx) for part, idx in written.indexes]
+
         def absorb(captured: Capture) -> None:
             _absorb(captured, by_topic.get(captured.topic.id))
             self._free_memory(captured.topic)
             self._aging.note(captured.topic)
 
         yield from _each(captures, absorb)
+        return held
 
     def _free_memory(self, topic: Topic) -> None:
         """Router copies are in segments now; records of an ephemeral life still need theirs."""

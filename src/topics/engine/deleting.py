@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import chain
+from functools import partial
 
 from topics.core.choosing import STEP_TAGS, Chosen
 from topics.core.config import check_topic_name
 from topics.core.facts import CursorMoved, Deleted, Match
+from topics.core.loading import NotLoaded
+from topics.core.runs import runs_of
 from topics.core.topic import Topic
 from topics.engine.effects import PAUSE, Op
-from topics.engine.kernel import CONTROL_BYTES, Kernel
+from topics.engine.history import indexes_of
+from topics.engine.kernel import CONTROL_BYTES, Kernel, sizes_at_hand
 from topics.engine.tagging import TagLoader
 from topics.errors import Internal, InvalidRequest, NotFound, Throttled
 from topics.storage.crashpoints import crashpoint
@@ -33,13 +36,15 @@ def parse_match(selector: str | list[str] | tuple[str, ...] | None) -> Match | N
 
 
 class DeleteSubmission(Submission):
-    __slots__ = ("chosen", "fact", "gone", "is_late", "removed", "topic")
+    __slots__ = ("chosen", "fact", "gone", "held", "is_late", "removed", "topic")
 
     topic: Topic
     fact: Deleted
     chosen: Chosen | None
     """What a delete by tag removes, found and weighed before it was logged."""
     removed: int
+    held: object
+    """Indexes that it needs when it is applied."""
     gone: Collection[int]
     """Of explicit seqs those that were not there any more when it was applied."""
     is_late: bool
@@ -80,8 +85,8 @@ class Deleter:
         chosen = Chosen(topic, match)
         with topic.tags.telling(chosen):
             with self._reading_tags(topic):
-                below = topic.head + 1
-                yield from self._in_steps(topic, chain(chosen.find(below), chosen.weigh(below)))
+                yield from self._in_steps(topic, chosen.find(topic.head + 1))
+            yield from self._weigh(topic, chosen)
             return (yield from self._delete(topic, before, match, chosen))
 
     @contextmanager
@@ -92,6 +97,24 @@ class Deleter:
         except (OSError, KeyError) as error:
             message = f"tags of topic {topic.name!r} could not be read: {error}"
             raise Internal(message) from error
+
+    def _weigh(self, topic: Topic, chosen: Chosen) -> Op[None]:
+        """Weigh what was chosen and is not weighed yet, in steps."""
+        kernel = self._kernel
+        held: list[object] = []
+        steps = chosen.weigh(topic.head + 1)
+        while kernel.is_there(topic):
+            try:
+                if kernel.ask_memory(next, steps, steps) is not None:
+                    return
+            except NotLoaded as missing:
+                load = missing.load
+            else:
+                held.clear()
+                yield PAUSE
+                continue
+            held.append((yield from kernel.load(topic, load)))
+            steps = chosen.weigh(topic.head + 1)
 
     def _in_steps(self, topic: Topic, steps: Iterator[None]) -> Op[None]:
         """Work with a pause behind each step; a topic that is dropped meanwhile has no files."""
@@ -106,16 +129,14 @@ class Deleter:
         chosen: Chosen | None = None,
     ) -> Op[DeleteResult | None]:
         """Remove what is live once the topic takes writes; None when it was dropped by then."""
-        if self._kernel.is_there(topic):
-            yield from self._kernel.retain(topic)
-            yield from self._kernel.sections.enter(topic.id)
+        held = yield from self._begin(topic, before, chosen)
         if not self._kernel.is_there(topic):
             return None
         ts = max(self._kernel.clock.now_ms(), topic.last_ts)
         fact = Deleted(topic.id, ts, before, match, bound=topic.head + 1)
         removed = 0
         if topic.selects_any(fact, chosen):
-            submission = self._submit(topic, fact, chosen)
+            submission = self._submit(topic, fact, chosen, held=held)
             if not submission.done:
                 yield submission
             removed = removed_by(submission)
@@ -127,6 +148,32 @@ class Deleter:
             steps = topic.tags.forget_matching(match, below=below, step=STEP_TAGS)
             yield from self._in_steps(topic, steps)
         return result
+
+    def _begin(self, topic: Topic, before: int | None, chosen: Chosen | None) -> Op[object]:
+        """Wait until the topic takes writes and memory has what it takes to apply a delete, which
+        is to be held until then."""
+        kernel = self._kernel
+        held: object = ()
+        if kernel.is_there(topic):
+            yield from kernel.retain(topic)
+        if kernel.is_there(topic):
+            held = yield from self._prepare(topic, before, chosen)
+            yield from kernel.sections.enter(topic.id)
+        while kernel.is_there(topic):
+            try:
+                return kernel.ask_memory(_at_hand, topic, before, chosen)
+            except NotLoaded:  # something changed meanwhile: now no write may come
+                preparing = self._prepare(topic, before, chosen)
+            held = yield from kernel.sections.holding_up(topic.id, preparing)
+        return held
+
+    def _prepare(self, topic: Topic, before: int | None, chosen: Chosen | None) -> Op[object]:
+        """Have in memory what it takes to apply a delete, in steps; see `_at_hand`."""
+        if chosen is not None:
+            yield from self._weigh(topic, chosen)
+            return ()
+        assert before is not None
+        return (yield from self._kernel.prepare_loss(topic, before - 1))
 
     def delete_seqs(self, topic: Topic, seqs: Sequence[int]) -> Op[int]:
         """Remove exactly these records, as far as they live; returns how many did."""
@@ -142,18 +189,34 @@ class Deleter:
 
         Raises `TopicNotFound` when the topic was dropped by then.
         """
-        if topic.id in self._kernel.sections.barred:
-            yield from self._kernel.sections.enter(topic.id)
-        self._kernel.require(topic)
-        return self.submit_seqs(topic, seqs) if any(map(topic.is_live, seqs)) else None
+        kernel, let_in = self._kernel, False
+        held: list[object] = []
+        while True:
+            if topic.id in kernel.sections.barred and not let_in:
+                yield from kernel.sections.enter(topic.id)
+            kernel.require(topic)
+            if not any(map(topic.is_live, seqs)):
+                return None
+            try:
+                return self.submit_seqs(topic, seqs)
+            except NotLoaded as missing:
+                loading = kernel.load(topic, missing.load)
+            held.append((yield from kernel.sections.holding_up(topic.id, loading)))
+            let_in = True
 
     def submit_seqs(self, topic: Topic, seqs: tuple[int, ...]) -> DeleteSubmission:
-        """The same, for who knows that the topic takes writes now and that some live."""
+        """The same, for who knows that the topic takes writes now and that some live.
+
+        Raises `NotLoaded`, with nothing done, when their index has to be loaded first.
+        """
+        held: object = ()
+        if min(seqs) <= topic.history.last:
+            held = self._kernel.ask_memory(_indexes_of, topic, seqs)
         ts = max(self._kernel.clock.now_ms(), topic.last_ts)
-        return self._submit(topic, Deleted(topic.id, ts, seqs=seqs))
+        return self._submit(topic, Deleted(topic.id, ts, seqs=seqs), held=held)
 
     def _submit(
-        self, topic: Topic, fact: Deleted, chosen: Chosen | None = None
+        self, topic: Topic, fact: Deleted, chosen: Chosen | None = None, *, held: object = ()
     ) -> DeleteSubmission:
         kernel = self._kernel
         durable = topic.durability.needs_sync
@@ -165,7 +228,7 @@ class Deleter:
             on_done=self._applied,
         )
         submission.topic, submission.fact, submission.chosen = topic, fact, chosen
-        submission.removed = 0
+        submission.removed, submission.held = 0, held
         submission.gone, submission.is_late = (), False
         # An ephemeral topic logs deletes too if it has older records that a restart brings back.
         if kernel.is_logged(topic) or (not kernel.in_memory and topic.volatile_from > 1):
@@ -194,6 +257,24 @@ class Deleter:
         kernel.catalog.bytes += topic.bytes - before
         kernel.dirty.add(topic.id)
         kernel.give_memory_back(topic)
+
+
+def _at_hand(topic: Topic, before: int | None, chosen: Chosen | None) -> object:
+    """What it takes to apply a delete by tag or position, to be held until then; or `NotLoaded`."""
+    if chosen is not None:
+        for _ in chosen.weigh(topic.head + 1):
+            pass
+        return ()
+    assert before is not None
+    for _ in topic.weigh_front(before - 1):
+        pass
+    return sizes_at_hand(topic, before - 1)
+
+
+def _indexes_of(topic: Topic, seqs: tuple[int, ...]) -> object:
+    """What tells the sizes of some records."""
+    runs = runs_of(sorted(seq for seq in set(seqs) if seq <= topic.history.last))
+    return [indexes_of(topic, lo, hi) for lo, hi in runs]
 
 
 def removed_by(submission: DeleteSubmission) -> int:
@@ -225,7 +306,7 @@ class Cursors:
         moved = yield from self._move(topic, cursor, seq, present=True)
         kernel.require(topic)
         yield from kernel.retain(topic)
-        return created, self._state(topic, cursor, (moved.seq, moved.ts))
+        return created, (yield from self._state(topic, cursor, (moved.seq, moved.ts)))
 
     def drop(self, name: str, cursor: str) -> Op[bool]:
         topic = self._kernel.topic(name)
@@ -270,18 +351,21 @@ class Cursors:
         yield from self._kernel.retain(topic)
         if cursor not in topic.cursors:
             raise NotFound(f'cursor "{cursor}" of topic "{name}"')
-        return self._state(topic, cursor, topic.cursors[cursor])
+        return (yield from self._state(topic, cursor, topic.cursors[cursor]))
 
     def list(self, name: str) -> Op[list[CursorState]]:
         topic = self._kernel.topic(name)
         yield from self._kernel.retain(topic)
-        return [self._state(topic, *each) for each in sorted(topic.cursors.items())]
+        states = []
+        for cursor, position in sorted(topic.cursors.items()):
+            states.append((yield from self._state(topic, cursor, position)))
+        return states
 
-    def _state(self, topic: Topic, cursor: str, position: tuple[int, int]) -> CursorState:
+    def _state(self, topic: Topic, cursor: str, position: tuple[int, int]) -> Op[CursorState]:
         seq, updated_ts = position
-        waiting = next(topic.sizes(seq + 1, topic.head), None)
+        waiting = yield from self._kernel.ask(topic, partial(topic.first_after, seq))
         now_ms = self._kernel.clock.now_ms()
-        age_ms = max(0, now_ms - topic.time_of(waiting[0])) if waiting else 0
+        age_ms = max(0, now_ms - waiting[1]) if waiting else 0
         first_live = waiting[0] if waiting else topic.head + 1
         return CursorState(
             topic=topic.name,

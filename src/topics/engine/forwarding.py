@@ -19,11 +19,13 @@ then, and replay would not find them.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from topics.core.facts import Appended, Evicted, Forwarded, SeqSkipped
+from topics.core.loading import NotLoaded
 from topics.core.routers import Router
 from topics.core.topic import Topic
-from topics.engine.caps import due_to_caps
+from topics.engine.caps import due_to_caps, foresee
 from topics.engine.effects import Gate, Op
 from topics.engine.kernel import CONTROL_BYTES, Kernel
 from topics.engine.passes import (
@@ -55,7 +57,7 @@ Reserve = Callable[[Topic, int], Op[None]]
 class PassSubmission(Submission):
     """A pass on its way through the log."""
 
-    __slots__ = ("counted", "dest", "fact", "frames_at", "parts", "router")
+    __slots__ = ("counted", "dest", "fact", "frames_at", "held", "parts", "router")
 
     dest: Topic
     counted: int  # bytes that caps and quota count while it is on its way
@@ -63,6 +65,7 @@ class PassSubmission(Submission):
     fact: Forwarded
     parts: list[tuple[bytes, Appended] | SeqSkipped]
     frames_at: int  # where logged copies begin in the submission; 0: they are not logged
+    held: object  # indexes that it needs when it is applied
 
 
 class Forwarder:
@@ -153,6 +156,7 @@ class Forwarder:
 
     def _pass(self, router: Router) -> Op[bool]:
         stretch: Stretch | None = None
+        loaded: list[object] = []  # indexes
         let_in = False  # the section was just entered, though others may be in line still
         while (ends := self._ends(router)) is not None:
             source, dest = ends
@@ -178,12 +182,22 @@ class Forwarder:
             if self._is_above_ceiling(dest, plan.count):
                 yield from self._reserve(dest, dest.handed_out + plan.count)
                 continue
-            if (loss := self._due_to_caps(dest, plan)) is not None:
+            loss = yield from self._kernel.ask(dest, partial(self._due_to_caps, dest, plan))
+            if loss is not None:
+                held = yield from self._kernel.prepare_loss(dest, loss.cap_hi)
                 yield from self._kernel.commit([loss], topic_id=dest.id, durable=durable)
+                del held
+                continue
+            try:
+                held = self._foresee(dest, plan)
+            except NotLoaded as missing:
+                loading = self._kernel.load_for_write(dest, missing.load)
+                loaded.append((yield from self._kernel.sections.holding_up(dest.id, loading)))
+                let_in = True
                 continue
             if plan.copied:
                 self._kernel.note_copies(dest, stretch.marks)
-            return (yield from self._log(router, source, dest, plan))
+            return (yield from self._log(router, source, dest, plan, held))
         return False
 
     def _waited(self, router: Router, source: Topic, dest: Topic) -> Op[bool]:
@@ -191,7 +205,7 @@ class Forwarder:
         kernel = self._kernel
         if kernel.standstill is not None:
             yield kernel.standstill
-        elif kernel.due_eviction(source) or kernel.due_eviction(dest):
+        elif kernel.may_have_expired(source) or kernel.may_have_expired(dest):
             yield from kernel.retain(source)
             yield from kernel.retain(dest)
         elif router.exactly_once and not self._signed.is_current(router, dest):
@@ -217,6 +231,13 @@ class Forwarder:
         if plan.batch is None:
             return None
         return due_to_caps(self._kernel, dest, count=len(plan.copied), nbytes=plan.batch.nbytes)
+
+    def _foresee(self, dest: Topic, plan: Plan) -> object:
+        """Indexes that a pass needs when it is applied; raises `NotLoaded`."""
+        if plan.batch is None:
+            return ()
+        count, nbytes = len(plan.copied), plan.batch.nbytes
+        return foresee(self._kernel, dest, count=count, nbytes=nbytes).held
 
     def _plan(self, router: Router, source: Topic, dest: Topic, stretch: Stretch) -> Plan:
         kernel = self._kernel
@@ -275,14 +296,18 @@ class Forwarder:
 
     # Through the log
 
-    def _log(self, router: Router, source: Topic, dest: Topic, plan: Plan) -> Op[bool]:
+    def _log(
+        self, router: Router, source: Topic, dest: Topic, plan: Plan, held: object
+    ) -> Op[bool]:
         self._kernel.require_room(dest.id, CONTROL_BYTES)
-        submission = self._submit(router, source, dest, plan)
+        submission = self._submit(router, source, dest, plan, held)
         if not submission.done:
             yield submission
         return submission.error is None
 
-    def _submit(self, router: Router, source: Topic, dest: Topic, plan: Plan) -> PassSubmission:
+    def _submit(
+        self, router: Router, source: Topic, dest: Topic, plan: Plan, held: object
+    ) -> PassSubmission:
         kernel = self._kernel
         ts = dest.last_ts = max(kernel.clock.now_ms(), dest.last_ts)
         first = dest.handed_out + 1
@@ -301,7 +326,7 @@ class Forwarder:
             on_done=self._passed,
         )
         submission.dest, submission.router, submission.fact = dest, router, fact
-        submission.parts = parts
+        submission.parts, submission.held = parts, held
         submission.frames_at = len(head) if log_copies else 0
         dest.handed_out += plan.count
         dest.pending += 1

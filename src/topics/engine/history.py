@@ -15,12 +15,14 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import accumulate, compress
 
-from topics.core.seqset import selectors
+from topics.core.loading import NotLoaded
+from topics.core.seqset import CHUNK_BITS, LAST_BIT, bits_between, selectors
 from topics.core.tail import Tail
+from topics.core.topic import Topic
 from topics.engine.effects import Io, Op
 from topics.engine.piece import Piece
 from topics.engine.tail_reading import fetch_slots
-from topics.storage.segments.codec import DEAD, Entry, Idx
+from topics.storage.segments.codec import DEAD, DEAD_AT, ENTRY_SIZE, Entry, Idx
 from topics.storage.segments.segment import COLD, ActiveSegment, AnySegment, Segment
 from topics.storage.segments.store import SegmentStore
 from topics.storage.segments.tagfile import TagFile
@@ -29,6 +31,7 @@ from topics.storage.sources import Sources
 ALL = 1 << 64
 _UNCOUNTED = 50
 _READ_RECORDS = 2048
+_LIVE_DIGITS = bytes(ord("0") + (byte != DEAD) for byte in range(256))
 
 
 class Resident:
@@ -100,7 +103,22 @@ class SegmentHistory:
         return self._disk
 
     def _idx(self, part: AnySegment) -> Idx:
-        return self._store.idx(self._topic_id, part)
+        """The index of a part; raises `NotLoaded` if whoever asks would rather not wait for it."""
+        store = self._store
+        found = store.known_idx(self._topic_id, part)
+        if found is not None:
+            return found
+        load = partial(store.idx, self._topic_id, part)
+        if store.refuses_to_wait:
+            raise NotLoaded(load)
+        store.loaded_in_place += 1
+        return load()
+
+    def indexes(self, lo: int, hi: int) -> list[Idx]:
+        """The indexes of all parts in `lo..hi`; they stay in memory while somebody has them."""
+        return [
+            self._idx(part) for part, _, _ in self._ranges(lo, hi) if not isinstance(part, Resident)
+        ]
 
     def _counts(self, seq: int, entry: Entry) -> bool:
         """Whether the record of an index entry is there and no delete byte removes it."""
@@ -166,22 +184,30 @@ class SegmentHistory:
                 return part.first + self._idx(part).first_at_or_after_ts(ts) - 1
         return 0
 
-    def marked(self, lo: int, hi: int) -> Iterator[tuple[int, int]]:
-        """Runs of seqs in `lo..hi` that delete bytes mark, or that never had a record here."""
-        start = 0
-        for part, i, j in self._ranges(lo, hi):
-            if isinstance(part, Resident):
-                continue
-            for seq, entry in enumerate(self._idx(part).entries(i, j), part.first + i):
-                if self._counts(seq, entry):
-                    if start:
-                        yield start, seq - 1
-                    start = 0
-                elif not start:
-                    start = seq
-            if start:
-                yield start, part.first + j - 1
-                start = 0
+    def absent(self, lo: int, hi: int) -> Iterator[tuple[int, int]]:
+        """Seqs of `lo..hi` that delete bytes mark or that have no record here: chunks and bits."""
+        hi = min(hi, self.last)
+        if lo > hi:
+            return
+        for chunk in range(lo >> CHUNK_BITS, (hi >> CHUNK_BITS) + 1):
+            base = chunk << CHUNK_BITS
+            a, b = max(lo, base), min(hi, base | LAST_BIT)
+            bits = bits_between(a - base, b - base)
+            for part, i, j in self._ranges(a, b):
+                bits &= ~(self._live_bits(part, i, j) << part.first + i - base)
+            if bits:
+                yield chunk, bits
+
+    def _live_bits(self, part: AnySegment | Resident, i: int, j: int) -> int:
+        """Which of the seqs `i` to `j - 1` of a part no delete byte marks: bit 0 is `i`."""
+        if isinstance(part, Resident):
+            return bits_between(0, j - i - 1)
+        try:
+            raw = self._idx(part).raw
+        except FileNotFoundError:  # recovery judges whether that is a loss
+            return bits_between(0, j - i - 1)
+        dead = raw[i * ENTRY_SIZE + DEAD_AT : j * ENTRY_SIZE : ENTRY_SIZE]
+        return int(dead.translate(_LIVE_DIGITS)[::-1], 2)
 
     # Tags
 
@@ -205,15 +231,16 @@ class SegmentHistory:
         if isinstance(part, Resident):
             return (yield from fetch_slots(self._sources, self._topic_id, part.tail, (i, j), room))
         store, topic_id = self._store, self._topic_id
-        idx = yield Io(lambda: store.idx(topic_id, part))
+        idx = store.known_idx(topic_id, part)
+        if idx is None:
+            idx = yield Io(lambda: store.idx(topic_id, part))
         j = _cut_to_room(idx, i, min(j, i + _READ_RECORDS), room)
-        frames: list[bytes | None] = yield Io(lambda: store.frames(topic_id, part, i, j))
-        cold = part.first if store.tier_of(topic_id, part) == COLD else None
+        frames, cold = yield Io(lambda: _read(store, topic_id, part, idx, (i, j)))
         if not idx.has_dead(i, j) and None not in frames:
             sizes = [entry[1] - _UNCOUNTED - entry[5] for entry in idx.entries(i, j)]
             seqs = range(part.first + i, part.first + j)
             offsets: list[int | None] = [0] * len(frames)
-            return Piece(seqs, sizes, frames, offsets, seqs[-1], cold)  # type: ignore[arg-type]  # no None
+            return Piece(seqs, sizes, frames, offsets, seqs[-1], cold)
         piece = Piece([], [], [], [], part.first + j - 1, cold)
         for seq, entry, frame in zip(
             range(part.first + i, part.first + j), idx.entries(i, j), frames, strict=True
@@ -224,6 +251,20 @@ class SegmentHistory:
                 piece.bufs.append(frame or b"")
                 piece.offsets.append(0 if frame else None)
         return piece
+
+
+def indexes_of(topic: Topic, lo: int, hi: int) -> list[Idx]:
+    """What tells the sizes and times of all records in `lo..hi`; see `SegmentHistory.indexes`."""
+    history = topic.history
+    return history.indexes(lo, hi) if isinstance(history, SegmentHistory) else []
+
+
+def _read(
+    store: SegmentStore, topic_id: int, part: AnySegment, idx: Idx, between: tuple[int, int]
+) -> tuple[list[bytes | None], int | None]:
+    """The frames of a stretch, and the segment if it was read from the cold directory."""
+    frames = store.frames_at(topic_id, part, idx, *between)
+    return frames, part.first if store.tier_of(topic_id, part) == COLD else None
 
 
 def _cut_to_room(idx: Idx, i: int, j: int, room: int) -> int:

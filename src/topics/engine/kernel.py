@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import islice
+from typing import ParamSpec, TypeVar
 
 from topics.core.ages import Ages
 from topics.core.catalog import Catalog
@@ -24,21 +26,27 @@ from topics.core.facts import (
     TierFlipped,
     TopicDropped,
 )
+from topics.core.loading import NotLoaded
 from topics.core.topic import Topic
 from topics.engine.arenas import Arenas
 from topics.engine.clock import Clock
-from topics.engine.effects import Gate, Io, Op
+from topics.engine.effects import PAUSE, Gate, Io, Op
+from topics.engine.history import indexes_of
 from topics.engine.sections import Sections
 from topics.engine.settings import EngineSettings
 from topics.engine.showing import Showing
-from topics.errors import Throttled, TopicNotFound
+from topics.errors import Internal, Throttled, TopicNotFound
 from topics.storage.crashpoints import crashpoint
 from topics.storage.frame_leases import encode_leases
 from topics.storage.frames import encode, frame_count
+from topics.storage.segments.codec import Idx
 from topics.storage.segments.store import SegmentStore
 from topics.storage.sources import Sources
 from topics.storage.wal.committer import Committer
 from topics.storage.wal.submission import Submission
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 CONTROL_BYTES = 1024
 """About the size of frames that carry no records."""
@@ -55,6 +63,11 @@ RELIEF = (
 )
 """Beside deletes, what makes room on a full disk or is needed on the way there. A configuration
 may be what tightens a cap, and without a mark no checkpoint gives log files back."""
+
+CHUNKS_AT_ONCE = 16
+"""So many chunks of records are weighed at a time."""
+
+RETRY_UNREADABLE_MS = 1000
 
 BARRIER_ID = 0
 """A mark that belongs to no checkpoint."""
@@ -129,6 +142,7 @@ class Kernel:
         self.ahead = {topic.id for topic in catalog if len(topic.ages)}
         self._started = clock.monotonic()
         self.on_dropped: list[Callable[[int], None]] = []  # told of the id of a dropped topic
+        self._unreadable: dict[int, int] = {}  # topic id -> when to try again to tell what expired
 
     @property
     def in_memory(self) -> bool:
@@ -236,6 +250,7 @@ class Kernel:
             self.dirty.discard(topic.id)  # else a checkpoint takes it out of the snapshot
         self.ahead.discard(topic.id)
         self._rests.pop(topic.id, None)
+        self._unreadable.pop(topic.id, None)
 
     def all_applied(self, topic: Topic) -> Op[None]:
         """Wait for all that is on its way to a topic whose section is closed.
@@ -246,6 +261,79 @@ class Kernel:
             return
         mark = CheckpointMarked(self.clock.now_ms(), BARRIER_ID, ())
         yield from self.commit([mark], topic_id=topic.id, durable=False)
+
+    def ask(self, topic: Topic, question: Callable[[], T]) -> Op[T]:
+        """What memory answers, once the indexes that it takes are loaded.
+
+        Raises `Internal` when one of them cannot be read, `TopicNotFound` when the topic was
+        dropped meanwhile.
+        """
+        held: list[object] = []  # indexes stay in memory while somebody has them
+        while True:
+            try:
+                return self.ask_memory(question)
+            except NotLoaded as missing:
+                load = missing.load
+            held.append((yield from self.load(topic, load)))
+
+    def ask_memory(self, question: Callable[P, T], *about: P.args, **more: P.kwargs) -> T:
+        """What memory answers; raises `NotLoaded` when a file has to be read first."""
+        store = self.segments
+        if store is None:
+            return question(*about, **more)
+        was, store.refuses_to_wait = store.refuses_to_wait, True
+        try:
+            return question(*about, **more)
+        finally:
+            store.refuses_to_wait = was
+
+    def load(self, topic: Topic, load: Callable[[], object]) -> Op[object]:
+        """Load what `NotLoaded` told of; raises as `ask` does. It is for the caller to hold."""
+        try:
+            return (yield Io(load))
+        except OSError as error:
+            self.require(topic)
+            message = f"an index of topic {topic.name!r} could not be read: {error}"
+            raise Internal(message) from error
+
+    def load_for_write(self, topic: Topic, load: Callable[[], object]) -> Op[object]:
+        """The same, though a write need not wait for what TTL takes: if an index cannot be read,
+        nothing expires for a while. Whether the write needs it all the same shows when it asks."""
+        try:
+            return (yield from self.load(topic, load))
+        except Internal:
+            if not topic.config.ttl_ms or self._is_unreadable(topic):
+                raise
+            self._note_unreadable(topic)
+            return ()
+
+    def _is_unreadable(self, topic: Topic) -> bool:
+        """Whether an index could not be read a moment ago: what expired goes later."""
+        return self._unreadable.get(topic.id, 0) > self.clock.now_ms()
+
+    def _note_unreadable(self, topic: Topic) -> None:
+        self._unreadable[topic.id] = self.clock.now_ms() + RETRY_UNREADABLE_MS
+
+    def prepare_loss(self, topic: Topic, through: int) -> Op[object]:
+        """Have in memory what it takes to let everything go up to a seq, in small steps.
+
+        What is returned has to be held until that is applied.
+        """
+        held: list[object] = []
+        while True:
+            try:
+                while self._weigh_some(topic, through):
+                    held.clear()
+                    yield PAUSE
+                return self.ask_memory(sizes_at_hand, topic, through)
+            except NotLoaded as missing:
+                load = missing.load
+            held.append((yield from self.load(topic, load)))
+
+    def _weigh_some(self, topic: Topic, through: int) -> bool:
+        """Weigh a few chunks; False when all that can be weighed beforehand is."""
+        some = islice(topic.weigh_front(through), CHUNKS_AT_ONCE)
+        return len(self.ask_memory(list, some)) == CHUNKS_AT_ONCE
 
     def commit(self, facts: Sequence[Fact], *, topic_id: int, durable: bool) -> Op[Submission]:
         """Log facts as one submission, wait for it, and apply them; raises when the log refused."""
@@ -365,8 +453,16 @@ class Kernel:
     def retain(self, topic: Topic) -> Op[None]:
         """Let expired records go. The loss is in the log before it is shown, unless the log
         cannot take it: then it is shown all the same, and nothing is reclaimed on disk."""
-        fact = self.due_eviction(topic)
-        if fact is None:
+        if not self.may_have_expired(topic):
+            return
+        try:
+            fact = yield from self.ask(topic, partial(self.due_eviction, topic))
+            if fact is None:
+                return
+            held = yield from self.prepare_loss(topic, fact.ttl_hi)
+        except Internal:
+            # Expired records of a segment whose index cannot be read cannot be shown either.
+            self._note_unreadable(topic)
             return
         self.door.before_change()
         if self.is_logged(topic):
@@ -377,8 +473,20 @@ class Kernel:
             if submission.error is None:
                 return
         self.lose_expired(topic, fact)
+        del held
+
+    def may_have_expired(self, topic: Topic) -> bool:
+        """Whether records are past their time to live, as far as memory can tell."""
+        if not topic.config.ttl_ms:
+            return False
+        try:
+            return self.ask_memory(self.due_eviction, topic) is not None
+        except NotLoaded:
+            return True
 
     def due_eviction(self, topic: Topic) -> Evicted | None:
+        if self._unreadable and self._is_unreadable(topic):
+            return None
         now_ms = self.clock.now_ms()
         ttl_ms, aged = topic.config.ttl_ms, 0
         if ttl_ms and topic.last_ts > now_ms:
@@ -421,6 +529,11 @@ class Kernel:
 def is_relief(facts: Sequence[Fact]) -> bool:
     """Whether a full disk should take these facts."""
     return all(isinstance(fact, RELIEF) for fact in facts)
+
+
+def sizes_at_hand(topic: Topic, through: int) -> list[Idx]:
+    """What `Topic.lose` and deletes by position need beside the weights they know."""
+    return indexes_of(topic, topic.rest_of(through), through)
 
 
 def _nothing_feeds(topic: Topic) -> Op[None]:

@@ -36,7 +36,7 @@ from topics.core.facts import (
 )
 from topics.core.topic import Topic
 from topics.engine.arenas import Arenas
-from topics.engine.caps import due_to_caps
+from topics.engine.caps import due_to_caps, foresee_patiently
 from topics.engine.effects import PAUSE, Gate, Io, Op
 from topics.engine.kernel import BARRIER_ID, CONTROL_BYTES, Kernel
 from topics.engine.lifecycle import Lifecycle
@@ -136,6 +136,7 @@ class Lander:
             yield from self._barrier(topics, batches)
             crashpoint("stage.barrier")
             landing = yield from self._plan(commit, topics, batches, nbytes)
+            held = yield from self._foresee_all(landing)
             frames: bytes
             if len(topics) < STEP_TOPICS:
                 frames = _encode_point(landing)
@@ -150,6 +151,7 @@ class Lander:
             yield from self._point(landing, frames, gate)
             crashpoint("stage.committed")
         yield from self._complete(landing, gate)
+        del held
         return landing
 
     def resume(self, landing: Landing) -> Op[None]:
@@ -277,6 +279,22 @@ class Lander:
         )
         return Landing(fact, topics, pieces, nbytes)
 
+    def _foresee_all(self, landing: Landing) -> Op[object]:
+        """Have in memory what it takes to show the records."""
+        held: list[object] = []
+        by_topic = groupby(landing.pieces, lambda piece: piece.topic)
+        for number, (topic, pieces) in enumerate(by_topic, 1):
+            if number % STEP_TOPICS == 0:
+                yield PAUSE
+            if not topic.evicts:
+                continue
+            *_, last = found = list(pieces)
+            count = last.first_seq + len(last.batch) - 1 - topic.handed_out
+            nbytes = sum(piece.batch.nbytes for piece in found)
+            foreseeing = foresee_patiently(self._kernel, topic, count=count, nbytes=nbytes)
+            held.append((yield from foreseeing))
+        return held
+
     # The point
 
     def _point(self, landing: Landing, frames: bytes, gate: Gate) -> Op[None]:
@@ -319,7 +337,12 @@ class Lander:
             raise self._strand(landing, gate, error) from error
         crashpoint("stage.appended")
         try:
+            held = yield from self._foresee_all(landing)
+        except Internal as unreadable:
+            raise self._strand(landing, gate, unreadable) from unreadable
+        try:
             yield from self._publish(landing)
+            del held
         except Exception as failure:
             landing.is_certain = False  # some of it may be shown: a restart shows all of it
             cause = Internal(f"its records could not be published: {failure!r}")
@@ -377,12 +400,19 @@ class Lander:
                 continue  # as good as always
             batches = [piece.batch for piece in pieces]
             count, nbytes = sum(map(len, batches)), sum(batch.nbytes for batch in batches)
-            loss = due_to_caps(kernel, topic, count=count, nbytes=nbytes)
-            if loss is None:
+            due = partial(due_to_caps, kernel, topic, count=count, nbytes=nbytes)
+            try:
+                loss = yield from kernel.ask(topic, due)
+                if loss is None:
+                    continue
+                held = yield from kernel.prepare_loss(topic, loss.cap_hi)
+            except Internal as unreadable:
+                stopped[kernel.committer.shard_of(topic.id)] = unreadable
                 continue
             logged = kernel.submit([loss], topic_id=loss.topic_id, durable=False)
             if not logged.done:
                 yield logged
+            del held
             if logged.error is not None:
                 stopped[logged.shard] = logged.error
         return stopped

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from topics.core.config import check_topic_name, parse
@@ -112,11 +113,14 @@ class Lifecycle:
             yield from kernel.all_applied(topic)
             if CLASSES[config.durability].needs_sync and not topic.durability.needs_sync:
                 yield from kernel.sync_marks(kernel.marks_of(topic))
-            facts = self._update_facts(topic, config)
+            floor = yield from kernel.ask(topic, partial(topic.cap_floor, config))
+            held = yield from kernel.prepare_loss(topic, floor) if floor > topic.cap_hi else ()
+            facts = self._update_facts(topic, config, floor)
             if kernel.in_memory:
                 kernel.apply(facts)
             else:
                 yield from kernel.commit(facts, topic_id=topic.id, durable=True)
+            del held
         finally:
             kernel.sections.open(gate)
         kernel.dirty.add(topic.id)
@@ -124,14 +128,13 @@ class Lifecycle:
         kernel.changed(topic)
         return True
 
-    def _update_facts(self, topic: Topic, config: TopicConfig) -> list[Fact]:
+    def _update_facts(self, topic: Topic, config: TopicConfig, floor: int) -> list[Fact]:
         """Floors are pinned first, so that a relaxed cap or TTL revives nothing on replay.
 
         So is the floor of the new caps: replay could not derive it where records count that are
         in no log, those of an ephemeral life.
         """
         ts = max(self._kernel.clock.now_ms(), topic.last_ts)
-        floor = topic.cap_floor(config)
         facts: list[Fact] = [Evicted(topic.id, ts, floor, topic.earliest, topic.ttl_hi)]
         before, after = topic.durability, CLASSES[config.durability]
         if after.survives_restart and not before.survives_restart and topic.head >= SEQ_BASE:

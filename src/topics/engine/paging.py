@@ -17,7 +17,7 @@ a crash: there the log's generation is part of the version.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -201,6 +201,8 @@ class Pages:
         yield from kernel.retain(topic)
         if query.from_ts is not None and query.after:
             raise InvalidRequest("give a start by seq or by time, not both")
-        start = query.after if query.from_ts is None else topic.start_of(query.from_ts)
+        start = query.after
+        if query.from_ts is not None:
+            start = yield from kernel.ask(topic, partial(topic.start_of, query.from_ts))
         topic.last_read_ts = topic.last_consumed = kernel.clock.now_ms()
         return _Moment(topic, query, start, key, kernel.generation)

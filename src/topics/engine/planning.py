@@ -9,10 +9,11 @@ announced losses, so the readers together see what one reader would.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from topics.core.topic import SEQ_BASE, Topic
 from topics.engine.effects import PAUSE, Io, Op
-from topics.engine.history import Resident, SegmentHistory
+from topics.engine.history import Resident, SegmentHistory, indexes_of
 from topics.engine.kernel import Kernel
 from topics.errors import Internal, InvalidRequest
 from topics.storage.segments.segment import AnySegment
@@ -43,7 +44,11 @@ class _Cutter:
 
     def add(self, topic: Topic, lo: int, hi: int, *, is_edge: bool) -> None:
         """Take the block `lo..hi`: whole if it fits, else cut between its records, or first at
-        its edge if that is the edge of a segment."""
+        its edge if that is the edge of a segment.
+
+        Raises `NotLoaded` before anything is taken.
+        """
+        held = indexes_of(topic, lo, hi)
         records, nbytes = topic.weigh(lo, hi)
         if is_edge and self._bytes + nbytes > self._target:
             self.cut(lo - 1)
@@ -52,6 +57,7 @@ class _Cutter:
         else:
             self._records += records
             self._bytes += nbytes
+        del held
 
     def _add_cut(self, topic: Topic, lo: int, hi: int) -> None:
         """Take a block that is too large. Records are looked at only where a cut may fall."""
@@ -102,7 +108,8 @@ class Planner:
         for first, last, segment, is_edge in blocks:
             if segment is not None:
                 yield from self._load(topic, segment, many=len(blocks) > _FEW_BLOCKS)
-            cutter.add(topic, first, last, is_edge=is_edge)
+            add = partial(cutter.add, topic, first, last, is_edge=is_edge)
+            yield from self._kernel.ask(topic, add)
             if cutter.is_full:
                 break
             if last < hi:

@@ -9,6 +9,7 @@ is announced as a gap of exactly its seqs, and heals when the file does.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
 
@@ -95,7 +96,9 @@ class Reader:
         yield from kernel.retain(topic)
         if query.from_ts is not None and query.after:
             raise InvalidRequest("give a start by seq or by time, not both")
-        start = query.after if query.from_ts is None else topic.start_of(query.from_ts)
+        start = query.after
+        if query.from_ts is not None:
+            start = yield from kernel.ask(topic, partial(topic.start_of, query.from_ts))
         topic.last_read_ts = topic.last_consumed = kernel.clock.now_ms()
         progress = begin(topic, start, query.to_seq)
         begun = progress.cursor
@@ -119,7 +122,7 @@ class Reader:
             or query.match is not None
             or (query.nodes and query.nodes_in(topic))
             or kernel.catalog.routers.by_name
-            or (topic.config.ttl_ms and kernel.due_eviction(topic) is not None)
+            or (topic.config.ttl_ms and kernel.may_have_expired(topic))
         ):
             return None
         tail, room = topic.tail, min(query.budget or DEFAULT_BUDGET, MAX_BUDGET)

@@ -22,9 +22,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from topics.engine.effects import PAUSE, Gate, Op
 from topics.errors import Internal
+
+T = TypeVar("T")
 
 STEP_TOPICS = 500
 """How many sections are opened between two pauses."""
@@ -121,7 +124,7 @@ class Sections:
             raise
         return gate
 
-    def holding_up(self, topic_id: int, wait: Op[None]) -> Op[None]:
+    def holding_up(self, topic_id: int, wait: Op[T]) -> Op[T]:
         """Wait for something else while all who come wait behind.
 
         For one who has just entered, or found that nothing bars the topic. After the wait it is as
@@ -130,7 +133,7 @@ class Sections:
         gate = Gate()
         self._bar(topic_id, gate)
         try:
-            yield from wait
+            return (yield from wait)
         finally:
             self.open(gate)
 

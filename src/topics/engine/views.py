@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from heapq import merge
 from itertools import islice
 
@@ -10,7 +10,6 @@ from topics.core.facts import SeqSkipped
 from topics.core.priority import shown_priority
 from topics.core.topic import SEQ_BASE, Topic
 from topics.engine.effects import Op
-from topics.engine.history import SegmentHistory
 from topics.engine.kernel import Kernel
 from topics.engine.leasing import queue_counts, sweep_leases
 from topics.errors import InvalidRequest
@@ -165,19 +164,10 @@ def _gaps(topic: Topic) -> list[Gap]:
     return [Gap(lo, hi, *causes[kind]) for lo, hi, kind in announced]  # type: ignore[arg-type]
 
 
-def dead_runs(
-    topic: Topic, lo: int, hi: int, *, marked: Iterable[tuple[int, int]] | None = None
-) -> Iterator[tuple[int, int, HoleKind]]:
-    """Dead seqs of `lo..hi` in order; neighbours of one kind may come apart.
-
-    `marked` are the runs that only delete bytes know of, from a caller who has seen the indexes;
-    without it they are looked up, which reads files.
-    """
+def dead_runs(topic: Topic, lo: int, hi: int) -> Iterator[tuple[int, int, HoleKind]]:
+    """Dead seqs of `lo..hi` in order; neighbours of one kind may come apart."""
     floor = topic.evict_floor - 1
-    found = _deleted(topic, lo, hi)
-    if marked is not None:
-        found = merge(topic.deleted.between(lo, hi), marked)
-    deleted = (_kind(a, b, "deleted") for a, b in found)
+    deleted = (_kind(a, b, "deleted") for a, b in _deleted(topic, lo, hi))
     skipped = ((a, b, _RUN_KIND[kind]) for a, b, kind in topic.runs.between(lo, hi))
     lost = _lost(topic, lo, min(hi, floor))
     return merge(deleted, skipped, lost)
@@ -188,13 +178,10 @@ def _kind(lo: int, hi: int, kind: HoleKind) -> tuple[int, int, HoleKind]:
 
 
 def _deleted(topic: Topic, lo: int, hi: int) -> Iterator[tuple[int, int]]:
-    """Deletes: those in memory, and older ones from the delete bytes in segments."""
+    """Deletes: those that are remembered, and what else lies between the floor and what is live."""
     known = topic.deleted.between(lo, hi)
-    inexact = min(hi, topic.exact_from - 1, topic.history.last)
-    start = max(lo, topic.evict_floor)
-    if start <= inexact and isinstance(topic.history, SegmentHistory):
-        return merge(known, topic.history.marked(start, inexact))
-    return known
+    start, end = max(lo, topic.evict_floor), min(hi, topic.exact_from - 1, topic.earliest - 1)
+    return merge(known, topic.runs.gaps_between(start, end)) if start <= end else known
 
 
 def _lost(topic: Topic, lo: int, hi: int) -> Iterator[tuple[int, int, HoleKind]]:

@@ -15,9 +15,10 @@ from typing import Any
 from topics.core.batch import RecordBatch, joined
 from topics.core.facts import Appended, Evicted, HeadReserved, KeyRemembered
 from topics.core.keys import MAX_EXPIRED
+from topics.core.loading import NotLoaded
 from topics.core.topic import Topic
 from topics.engine.arenas import Arenas
-from topics.engine.caps import due_to_caps
+from topics.engine.caps import NOTHING, Foreseen, foresee
 from topics.engine.drafts import ANY_SIZE
 from topics.engine.effects import Op, Sleep
 from topics.engine.kernel import CONTROL_BYTES, FactSubmission, Kernel
@@ -43,12 +44,13 @@ FRAME_BYTES = 64
 class AppendSubmission(Submission):
     """One write on its way through the log."""
 
-    __slots__ = ("counted", "evicted", "keys", "run", "topic")
+    __slots__ = ("counted", "evicted", "held", "keys", "run", "topic")
 
     topic: Topic
     run: Appended
     counted: int  # bytes that caps and quota count while it is on its way
     evicted: Evicted | None
+    held: object  # indexes that it needs when it is applied
     keys: Sequence[KeyRemembered]
 
 
@@ -122,7 +124,7 @@ class Appender:
         while True:
             may_wait = wait_for_room and waited_ms < MAX_ROOM_WAIT_MS
             if not may_wait or self._can_prepare(name, batch):
-                topic, is_new = yield from self._prepare(
+                topic, is_new, foreseen = yield from self._prepare(
                     name, batch, create, config, key=key, expect_head=expect_head
                 )
                 created = created or is_new
@@ -140,7 +142,7 @@ class Appender:
             raise HeadMismatch(topic=name, expected=expect_head, head_seq=topic.handed_out)
         nbytes = self._admit(topic, batch)
         submission = self._stage(
-            topic, batch, nbytes, keys=() if key is None else (key,), prepared=prepared
+            topic, batch, nbytes, foreseen, keys=() if key is None else (key,), prepared=prepared
         )
         if not submission.done:
             yield submission
@@ -172,9 +174,10 @@ class Appender:
             return None
         if not self._has_room(topic, batch):
             return None
-        if key is None:
-            return self._stage(topic, batch, 0)
-        return self._stage(topic, batch, 0, keys=(key,)) if self._are_new(topic, (key,)) else None
+        foreseen = self._foreseen(topic, batch) if topic.evicts else NOTHING
+        if foreseen is None or (key is not None and not self._are_new(topic, (key,))):
+            return None
+        return self._stage(topic, batch, 0, foreseen, keys=() if key is None else (key,))
 
     def append_together(
         self,
@@ -210,7 +213,10 @@ class Appender:
             yield from self._kernel.sections.holding_up(topic.id, reserving)
         else:
             return None
-        submission = self._stage(topic, whole, 0, ends=ends, keys=keys if named else ())
+        foreseen = self._foreseen(topic, whole)
+        if foreseen is None:
+            return None
+        submission = self._stage(topic, whole, 0, foreseen, ends=ends, keys=keys if named else ())
         if not submission.done:
             yield submission
         if submission.error is not None:
@@ -254,13 +260,15 @@ class Appender:
         *,
         key: str | None,
         expect_head: int | None,
-    ) -> Op[tuple[Topic, bool]]:
-        """The topic, made if need be, with room for the batch below its reserved ceiling.
+    ) -> Op[tuple[Topic, bool, Foreseen]]:
+        """The topic, made if need be, with room for the batch below its reserved ceiling, and what
+        goes with it.
 
         After every wait the world may have changed, so it is looked at again from the start.
         """
         kernel, created = self._kernel, False
         let_in = 0  # the topic whose section was just entered, though others may be in line still
+        held: list[object] = []  # indexes that were loaded
         while True:
             topic = kernel.catalog.by_name.get(name)
             if topic is None:
@@ -274,7 +282,7 @@ class Appender:
             same_key = self._keys_under_way.get((topic.id, key)) if key is not None else None
             if same_key is not None:
                 yield same_key
-            elif self._counts_before(topic) and kernel.due_eviction(topic) is not None:
+            elif self._counts_before(topic) and kernel.may_have_expired(topic):
                 yield from kernel.sections.holding_up(topic.id, kernel.retain(topic))
                 let_in = topic.id
             elif kernel.awaits_copies(topic):
@@ -285,7 +293,24 @@ class Appender:
                 yield from kernel.sections.holding_up(topic.id, reserving)
                 let_in = topic.id
             else:
-                return topic, created
+                try:
+                    return topic, created, self._foresee(topic, batch)
+                except NotLoaded as missing:
+                    loading = kernel.load_for_write(topic, missing.load)
+                held.append((yield from kernel.sections.holding_up(topic.id, loading)))
+                let_in = topic.id
+
+    def _foresee(self, topic: Topic, batch: RecordBatch) -> Foreseen:
+        """What goes with a write; raises `NotLoaded` when indexes have to be loaded first."""
+        nbytes = batch.nbytes if topic.config.cap_bytes else 0
+        return foresee(self._kernel, topic, count=len(batch.datas), nbytes=nbytes)
+
+    def _foreseen(self, topic: Topic, batch: RecordBatch) -> Foreseen | None:
+        """The same as far as memory can tell; None when it cannot."""
+        try:
+            return self._foresee(topic, batch)
+        except NotLoaded:
+            return None
 
     def _can_prepare(self, name: str, batch: RecordBatch) -> bool:
         """Whether there is room for what is logged before a write: a new topic, or more seqs."""
@@ -447,16 +472,16 @@ class Appender:
         topic: Topic,
         batch: RecordBatch,
         nbytes: int,
+        foreseen: Foreseen,
         *,
         ends: Sequence[int] = (),
         keys: Sequence[str | None] = (),
         prepared: PreparedAppend | None = None,
     ) -> AppendSubmission:
         kernel = self._kernel
-        evicted = kernel.due_eviction(topic) if topic.config.ttl_ms else None
-        if len(topic.volatile):
-            loss = due_to_caps(kernel, topic, count=len(batch.datas), nbytes=batch.nbytes)
-            evicted = loss or evicted  # what TTL takes besides is taken by the next look
+        evicted = foreseen.evicted
+        if topic.config.cap_bytes:
+            nbytes = batch.nbytes
         now_ms = kernel.clock.now_ms()
         ts = topic.last_ts = max(now_ms, topic.last_ts)
         first, count = topic.handed_out + 1, len(batch.datas)
@@ -485,6 +510,7 @@ class Appender:
         )
         submission.topic, submission.run = topic, run
         submission.evicted, submission.keys = evicted, remembered
+        submission.held = foreseen.held
         topic.handed_out = last
         topic.pending += 1
         submission.counted = nbytes

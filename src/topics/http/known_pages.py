@@ -55,7 +55,7 @@ class KnownPages:
             self._forget(key)
             return None
         kernel = self._kernel
-        if topic.config.ttl_ms and kernel.due_eviction(topic) is not None:
+        if topic.config.ttl_ms and kernel.may_have_expired(topic):
             return None
         topic.last_read_ts = topic.last_consumed = kernel.clock.now_ms()
         return topic, known

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import TypeAlias
 
@@ -11,6 +13,7 @@ import msgspec
 
 from topics.core.topic import Topic
 from topics.engine.effects import PAUSE, Op
+from topics.errors import Internal, TopicNotFound
 from topics.http.auth import ANYONE, Principal
 from topics.http.service import Service
 from topics.storage.wal.shard import ShardState
@@ -57,8 +60,8 @@ def collect(service: Service, principal: Principal = ANYONE) -> Op[Numbers]:
         nbytes += topic.bytes
         queues += topic.config.is_queue
         leases += _in_flight(topic, now_ms)
-        if topic.cursors and principal.allows(topic.name):
-            cursors += islice(_cursors(topic, now_ms), MAX_SERIES - len(cursors))
+        if topic.cursors and catalog is not None and principal.allows(topic.name):
+            yield from _add_cursors(service, topic, cursors, now_ms)
         if count % TOPICS_BETWEEN_PAUSES == 0:
             yield PAUSE
     wal, buckets = _wal(service)
@@ -144,11 +147,21 @@ def _wal(service: Service) -> tuple[WalMetrics, list[int]]:
     return wal, buckets
 
 
-def _cursors(topic: Topic, now_ms: int) -> Iterator[Cursor]:
-    for name, (seq, _) in topic.cursors.items():
-        waiting = next(topic.sizes(seq + 1, topic.head), None)
-        age_ms = max(0, now_ms - topic.time_of(waiting[0])) if waiting else 0
-        yield topic.name, name, topic.live_after(seq), age_ms / 1000
+def _add_cursors(service: Service, topic: Topic, found: list[Cursor], now_ms: int) -> Op[None]:
+    for name, (seq, _) in islice([*topic.cursors.items()], MAX_SERIES - len(found)):
+        seconds = yield from _waited_s(service, topic, seq, now_ms)
+        found.append((topic.name, name, topic.live_after(seq), seconds))
+
+
+def _waited_s(service: Service, topic: Topic, cursor: int, now_ms: int) -> Op[float]:
+    """How old the first record behind a cursor is; not a number when its index cannot be read."""
+    assert service.engine is not None
+    try:
+        ask = service.engine.kernel.ask
+        waiting = yield from ask(topic, partial(topic.first_after, cursor))
+    except (Internal, TopicNotFound):
+        return math.nan
+    return max(0, now_ms - waiting[1]) / 1000 if waiting else 0.0
 
 
 def as_json(numbers: Numbers) -> bytes:

@@ -16,9 +16,10 @@ gigabytes of memory where it is made and where it is read.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import accumulate, chain, islice, pairwise
+from itertools import accumulate, chain, pairwise
 
 from topics.core.leases import Lease, LeaseBook
+from topics.core.loading import NotLoaded
 from topics.core.topic import Topic
 from topics.engine.leasing import Presence
 from topics.topic_settings import TopicConfig
@@ -66,7 +67,8 @@ def claim_pass(
 ) -> None:
     """Serve claimers in order of arrival. Who has gone meanwhile gets nothing.
 
-    `lease_ids` gives as many ids as it is asked for, none of them ever before.
+    `lease_ids` gives as many ids as it is asked for, none of them ever before. Raises `NotLoaded`,
+    with nothing done, when jobs have to be weighed and their index is not in memory.
     """
     limit = delivery_limit(topic.config)
     leases.judge_by(limit)
@@ -127,11 +129,7 @@ def _take_fresh(topic: Topic, leases: LeaseBook, most: int, seqs: list[int]) -> 
         return
     for lo, hi in topic.extents(first, topic.head):
         wanted = most - len(seqs)
-        if lo >= topic.exact_from:
-            seqs.extend(range(lo, min(hi, lo + wanted - 1) + 1))
-        else:
-            # Here a stretch may hold seqs that only their segment knows to be deleted.
-            seqs.extend(seq for seq, _ in islice(topic.sizes(lo, hi), wanted))
+        seqs.extend(range(lo, min(hi, lo + wanted - 1) + 1))
         if len(seqs) == most:
             leases.claim_cursor = seqs[-1] + 1
             return
@@ -148,11 +146,14 @@ def _bounded(
     topic: Topic, leases: LeaseBook, shares: list[list[int]]
 ) -> tuple[list[int], list[list[int]]]:
     """Shares that are not too much for one answer, and all of their seqs; the rest goes back."""
-    kept = []
-    for share in shares:
-        fitting = _fitting(topic, share)
-        leases.put_back(share[fitting:])
-        kept.append(share[:fitting])
+    try:
+        fitting = [_fitting(topic, share) for share in shares]
+    except NotLoaded:
+        leases.put_back(chain.from_iterable(shares))
+        raise
+    kept = [share[:most] for share, most in zip(shares, fitting, strict=True)]
+    for share, most in zip(shares, fitting, strict=True):
+        leases.put_back(share[most:])
     return [*chain.from_iterable(kept)], kept
 
 

@@ -8,11 +8,13 @@ memory at once; queues with durable leases leave a trace that nobody waits for.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import TypeAlias
 
 from topics.core.config import MAX_LEASE_MS, MIN_LEASE_MS
 from topics.core.facts import LeaseChanged
 from topics.core.leases import Lease, LeaseBook
+from topics.core.loading import NotLoaded
 from topics.core.topic import Topic
 from topics.engine.deleting import DeleteSubmission, removed_by
 from topics.engine.effects import Gate, Op, Sleep
@@ -125,17 +127,15 @@ class Queues:
     def claim_all(self, name: str, claimers: Sequence[Claimer]) -> Op[list[Claimed | TopicsError]]:
         """Serve several claims one after the other, as one; what became of each, in order."""
         topic, leases = self._queue(name)
-        if self._is_behind(topic):
+        if self._is_behind(topic) or not self._pass_at_once(topic, leases, claimers):
             yield from self._serve(topic, claimers, is_cohort=False)
+        elif leases.spent:
+            yield from self._letters.bury(topic)
         else:
-            self._pass(topic, leases, claimers, is_cohort=False)
-            if not leases.spent:
-                jobs = self._fetcher.at_hand(topic, claimers)
-                if jobs is not None:
-                    ready = queue_counts(topic)[0]
-                    return [Claimed(name, found, ready) for found in jobs]
-            else:
-                yield from self._letters.bury(topic)
+            jobs = self._fetcher.at_hand(topic, claimers)
+            if jobs is not None:
+                ready = queue_counts(topic)[0]
+                return [Claimed(name, found, ready) for found in jobs]
         return (yield from self._collected(topic, claimers))
 
     def _join_cohort(self, topic: Topic, claimer: Claimer, jitter_ms: int) -> Op[None]:
@@ -171,13 +171,31 @@ class Queues:
         live_leases(self._kernel, topic)
         yield from self._kernel.catch_up(topic)
         yield from self._kernel.retain(topic)
-        leases = live_leases(self._kernel, topic)
-        self._pass(topic, leases, claimers, is_cohort=is_cohort)
+
+        def hand_out() -> LeaseBook:
+            leases = live_leases(self._kernel, topic)
+            self._pass(topic, leases, claimers, is_cohort=is_cohort)
+            return leases
+
+        leases = yield from self._kernel.ask(topic, hand_out)
         if leases.spent:
             yield from self._letters.bury(topic)
 
+    def _pass_at_once(self, topic: Topic, leases: LeaseBook, claimers: Sequence[Claimer]) -> bool:
+        """Hand out what there is; False, with nothing done, when an index has to be loaded."""
+        try:
+            self._kernel.ask_memory(self._pass, topic, leases, claimers, is_cohort=False)
+        except NotLoaded:
+            return False
+        return True
+
     def _pass(
-        self, topic: Topic, leases: LeaseBook, claimers: Sequence[Claimer], *, is_cohort: bool
+        self,
+        topic: Topic,
+        leases: LeaseBook,
+        claimers: Sequence[Claimer],
+        *,
+        is_cohort: bool,
     ) -> None:
         """Hand out what there is, and leave a trace of it."""
         claim_pass(
@@ -256,7 +274,8 @@ class Queues:
             try:
                 submission: DeleteSubmission | None = None
                 if topic.id not in self._kernel.sections.barred:
-                    submission = self._engine.submit_delete(topic, tuple(held))
+                    with suppress(NotLoaded):  # as if the queue took no writes now
+                        submission = self._engine.submit_delete(topic, tuple(held))
                 if submission is None or not submission.done:
                     gone = yield from self._finish(topic, leases, held, submission, timing)
                 elif submission.error is not None:
@@ -428,7 +447,7 @@ class Queues:
 
     def _has_expired(self, topic: Topic) -> bool:
         """Whether records are past their time to live and still there."""
-        return topic.config.ttl_ms > 0 and self._kernel.due_eviction(topic) is not None
+        return self._kernel.may_have_expired(topic)
 
     def _swept(self, topic: Topic) -> LeaseBook:
         """The leases of a queue that was there before a wait, as of now."""

@@ -20,6 +20,7 @@ from topics.engine.engine import Engine, memory_engine
 from topics.engine.opening import Opening, open_engine
 from topics.engine.settings import EngineSettings
 from topics.storage.fs import Fs, RealFs
+from topics.storage.segments.lru import ByteLru
 from topics.storage.wal.settings import WalSettings
 from topics.testing import CrashMode, FaultFs, ManualClock, NameMode, SimDisk
 from topics.topic_settings import Durability
@@ -55,6 +56,16 @@ def small_world() -> Iterator[None]:
         for name, value in changed.items():
             stack.enter_context(mock.patch(f"topics.engine.{name}", value))
         yield
+
+
+def impatient(engine: Engine) -> Engine:
+    """An engine that keeps no index of a segment unless somebody holds it, and fails where the
+    owner of the state would read one itself: applying facts, TTL, cursors, deletes."""
+    store = engine.kernel.segments
+    assert store is not None
+    store._idx = ByteLru(0)
+    store.refuses_to_wait = True
+    return engine
 
 
 @dataclass(frozen=True)
@@ -112,14 +123,14 @@ class SimStore(Store):
 
     def open(self, settings: EngineSettings, clock: ManualClock) -> Log:
         self.fs = FaultFs(self.disk.mount())
-        return Log(open_engine(self.fs, self.path, self._opening(settings, clock)))
+        return Log(impatient(open_engine(self.fs, self.path, self._opening(settings, clock))))
 
     def open_with_bomb(
         self, settings: EngineSettings, clock: ManualClock, calls: int, cut: PowerCut | None
     ) -> Log:
         self.fs = FaultFs(self.disk.mount())
         self.arm(calls, cut)
-        return Log(open_engine(self.fs, self.path, self._opening(settings, clock)))
+        return Log(impatient(open_engine(self.fs, self.path, self._opening(settings, clock))))
 
     def view(self, settings: EngineSettings, clock: ManualClock) -> Log | None:
         return View(self.disk.mount(), self.path, self._opening(settings, clock))
@@ -151,7 +162,7 @@ class RealStore(Store):
 
     def open(self, settings: EngineSettings, clock: ManualClock) -> Log:
         opening = Opening(settings, clock, prealloc_start=LOG_FILE_BYTES)
-        return Log(open_engine(self.fs, self.path, opening))
+        return Log(impatient(open_engine(self.fs, self.path, opening)))
 
     def view(self, settings: EngineSettings, clock: ManualClock) -> Log | None:
         return View(self.fs, self.path, Opening(settings, clock))

@@ -3,16 +3,14 @@
 from array import array
 from unittest import mock
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from topics.core import choosing
-from topics.core import topic as topic_module
 from topics.core.choosing import Chosen
 from topics.core.config import parse
 from topics.core.facts import Appended, Deleted, LeaseChanged, Match
-from topics.core.seqset import CHUNK, SeqSet
+from topics.core.seqset import CHUNK
 from topics.core.tail import FRAME_OVERHEAD
 from topics.core.topic import Topic
 
@@ -52,7 +50,7 @@ def check(target: Topic) -> None:
 
 
 def steps(*, seqs: int, tags: int) -> mock._patch_dict:
-    return mock.patch.dict(choosing.__dict__, STEP_SEQS=seqs, STEP_TAGS=tags, STEP_CHUNKS=1)
+    return mock.patch.dict(choosing.__dict__, STEP_SEQS=seqs, STEP_TAGS=tags)
 
 
 def delete(target: Topic, **selector: object) -> int:
@@ -66,7 +64,6 @@ CHANGES = st.lists(
         st.tuples(st.just("delete"), st.sets(st.integers(1, 60), min_size=1, max_size=6)),
         st.tuples(st.just("before"), st.integers(1, 30)),
         st.tuples(st.just("tag"), st.sampled_from(MATCHES)),
-        st.just(("forget", None)),
     ),
     max_size=12,
 )
@@ -99,8 +96,6 @@ def test_what_is_chosen_is_what_lives_and_matches_when_it_is_removed_whatever_ca
             delete(t, before=what)
         elif how == "tag":
             delete(t, match=what)
-        elif how == "forget" and t.head:
-            t.tags.settle()
 
     change("put", tagged)
     chosen = Chosen(t, match)
@@ -162,27 +157,47 @@ def test_removing_many_records_asks_only_for_the_weight_of_chunks_that_changed()
     assert t.weigh(1, t.head) == (t.count, t.bytes)
 
 
-def test_a_record_that_only_its_delete_byte_tells_of_is_not_chosen(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(topic_module, "MAX_DELETED_RUNS", 1)
+def in_segments(target: Topic) -> mock.Mock:
+    """All that is there so far, moved to segments whose indexes can be asked once."""
+    sizes = dict(target.sizes(1, target.head))
+    history = mock.Mock(last=target.head)
+    history.sizes.side_effect = lambda lo, hi: [
+        (seq, size) for seq, size in sizes.items() if lo <= seq <= hi
+    ]
+    target.history = history
+    return history
+
+
+def test_what_was_weighed_in_segments_needs_no_index_whatever_dies_before_it_goes() -> None:
     t = topic()
-    put(t, ["a"] * 9)
-    t.apply_deleted(Deleted(1, 0, seqs=(2, 4, 6)), generation=1)
-    t.unflipped = SeqSet()
-    t.history = mock.Mock(
-        last=6,
-        weigh=lambda lo, hi: (int(lo not in (2, 4)), 1),
-        weigh_bits=lambda lo, bits: (bits.bit_count(), bits.bit_count()),
-    )
-    chosen, early = Chosen(t, Match("a")), Chosen(t, Match("a"))
-    list(early.find(t.head + 1))
-    with t.tags.telling(early):
-        t.forget_deleted_below(t.exact_from_now_on())
-    assert (t.exact_from, list(t.deleted)) == (5, [(6, 6)])
-    list(chosen.find(t.head + 1))
-    live = [bits for _, bits, _ in chosen.live(t.head + 1)]
-    assert live == [bits for _, bits, _ in early.live(t.head + 1)] == [0b1110101010]
+    put(t, ["a", "b"] * CHUNK)
+    history = in_segments(t)
+    chosen = Chosen(t, Match("a"))
+    assert not list(chosen.find(t.head + 1))[2:]
+    assert len(list(chosen.weigh(t.head + 1))) == 2
+    assert not list(chosen.weigh(t.head + 1)), "nothing is weighed twice"
+    sizes = dict(history.sizes(1, t.head))
+    history.weigh = mock.Mock(side_effect=lambda lo, hi: (hi - lo + 1, sizes[lo]))
+    t.apply_deleted(Deleted(1, 0, seqs=(3, CHUNK + 5)), generation=1)
+    history.mock_add_spec(["last"])
+    fact = Deleted(1, 0, match=Match("a"), bound=t.head + 1)
+    assert t.apply_deleted(fact, generation=1, chosen=chosen) == CHUNK - 2
+    assert t.bytes == sum(size for seq, size in sizes.items() if seq % 2 == 0)
+
+
+def test_what_was_weighed_in_the_tail_is_weighed_again_once_it_is_in_a_segment() -> None:
+    t = topic()
+    put(t, ["a"] * 5)
+    chosen = Chosen(t, Match("a"))
+    assert not list(chosen.find(t.head + 1))
+    assert len(list(chosen.weigh(t.head + 1))) == 1
+    assert not list(chosen.weigh(t.head + 1))
+    history = in_segments(t)
+    assert len(list(chosen.weigh(t.head + 1))) == 1
+    history.mock_add_spec(["last"])
+    assert [*chosen.live(t.head)] == [(0, 0b11110, 1 + 2 + 3 + 4)]
+    t.earliest = t.head + 1
+    assert not list(chosen.weigh(t.head + 1)), "nothing is left"
 
 
 def test_jobs_with_a_tag_that_is_deleted_are_held_by_nobody() -> None:

@@ -136,6 +136,12 @@ def test_the_next_seq_of_a_set_may_begin_a_whole_chunk() -> None:
     assert made.next_start(10 * CHUNK, 0) == 0
 
 
+def test_a_run_may_begin_in_the_chunk_before() -> None:
+    made = SeqSet([(CHUNK - 5, CHUNK + 5)])
+    assert made.start_of(CHUNK + 2) == CHUNK - 5
+    assert made.start_of(CHUNK + 6) == CHUNK + 7
+
+
 def test_a_set_may_begin_with_seq_0() -> None:
     made = SeqSet([(0, 2 * CHUNK), (2 * CHUNK + 2, 2 * CHUNK + 3)])
     assert made.start_of(CHUNK + 5) == 0

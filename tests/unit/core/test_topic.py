@@ -79,20 +79,6 @@ class Segments(NoHistory):
         return len(live), len(live)
 
 
-def known_by_delete_bytes(monkeypatch: pytest.MonkeyPatch, *, deleted: list[int]) -> Topic:
-    """Nine records, six of them in segments, and only the newest deleted run still in memory."""
-    monkeypatch.setattr(topic_module, "MAX_DELETED_RUNS", 1)
-    t = topic()
-    put(t, 9)
-    delete(t, seqs=tuple(deleted))
-    t.history = Segments(6, set(deleted))
-    t.unflipped.discard_through(9)
-    t.forget_deleted_below(t.exact_from_now_on())
-    assert len(t.deleted) == 1
-    check(t)
-    return t
-
-
 def test_the_cap_counts_live_records_only() -> None:
     t = topic(cap_records=3)
     t.tags.loaded = True
@@ -254,35 +240,85 @@ def test_a_wiped_topic_goes_on_above_its_seqs_and_has_nothing_below() -> None:
     assert t.earliest == 10
 
 
-def test_deletes_that_only_segments_remember_stay_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
-    t = known_by_delete_bytes(monkeypatch, deleted=[2, 4, 6])
-    live = [seq for seq in range(1, 10) if t.is_live(seq)]
-    assert live == [1, 3, 5, 7, 8, 9]
-    assert [t.last_live_at_or_below(seq) for seq in range(1, 10)] == [1, 1, 3, 3, 5, 5, 7, 8, 9]
-    assert delete(t, before=6) == 3
-    assert t.earliest == 7
-
-
-def test_the_first_live_record_is_found_by_delete_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    t = known_by_delete_bytes(monkeypatch, deleted=[2, 4, 6])
-    assert delete(t, seqs=(1,)) == 1
-    assert t.earliest == 3
-    assert t.last_live_at_or_below(2) == 0
-
-
-def test_a_segment_of_which_all_is_deleted_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    t = known_by_delete_bytes(monkeypatch, deleted=[1, 2, 3, 4, 5, 6, 8])
-    t.find_earliest(1)
-    assert t.earliest == 7
-
-
-def test_a_deleted_run_behind_a_segment_of_which_all_is_deleted_is_passed_over(
+def test_old_deletes_are_forgotten_only_where_nothing_lives(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    t = known_by_delete_bytes(monkeypatch, deleted=[1, 2, 3, 4, 6])
-    delete(t, seqs=(5,))
-    t.find_earliest(1)
-    assert t.earliest == 7
+    monkeypatch.setattr(topic_module, "MAX_DELETED_RUNS", 1)
+    t = topic()
+    put(t, 9)
+    delete(t, seqs=(1, 3, 5, 7))
+    t.apply_evicted(Evicted(1, 0, cap_hi=4, earliest=0, ttl_hi=0))
+    t.unflipped.discard_through(9)
+    assert t.exact_from_now_on() == 6
+    t.forget_deleted_below(t.exact_from_now_on())
+    assert (t.exact_from, list(t.deleted)) == (6, [(7, 7)])
+    assert [seq for seq in range(1, 10) if t.is_live(seq)] == [6, 8, 9]
+    check(t)
+
+
+def test_a_byte_cap_that_cuts_behind_whole_chunks_counts_every_record() -> None:
+    t = topic(cap_bytes=4 * CHUNK)
+    put(t, 3 * CHUNK)
+    delete(t, seqs=(2, CHUNK + 7))
+    put(t, 2, size=2 * CHUNK)
+    assert (t.bytes, t.count) == (4 * CHUNK, 2), "room for these and no other"
+    put(t, 3 * CHUNK, size=1)
+    assert (t.bytes, t.count) == (3 * CHUNK, 3 * CHUNK)
+    assert t.weigh(1, t.head) == (t.count, t.bytes)
+
+
+def test_what_goes_is_weighed_by_what_is_left_if_that_is_less() -> None:
+    t = topic()
+    put(t, 2 * CHUNK)
+    put(t, CHUNK, size=2)
+    with mock.patch.object(Topic, "weigh", return_value=(3, 6)) as asked:
+        assert delete(t, before=3 * CHUNK - 2) == 3 * CHUNK - 3
+    asked.assert_called_once_with(3 * CHUNK - 2, 3 * CHUNK)
+    assert (t.count, t.bytes) == (3, 6)
+
+
+def test_what_is_weighed_beforehand_is_all_that_a_loss_or_a_delete_has_to_know() -> None:
+    t = topic()
+    put(t, 4 * CHUNK)
+    through = 3 * CHUNK + 5
+    assert len(list(t.weigh_front(through))) == 3
+    assert not list(t.weigh_front(through))
+    assert t.rest_of(through) == 3 * CHUNK
+    t.history = mock.Mock(last=t.rest_of(through) - 1)  # which nobody may ask
+    t.apply_evicted(Evicted(1, 0, cap_hi=through, earliest=0, ttl_hi=0))
+    check(t)
+    assert (t.count, t.bytes, t.earliest) == (CHUNK - 5, CHUNK - 5, through + 1)
+    assert t.rest_of(through) == through + 1
+
+
+def test_the_last_live_record_below_deletes_and_holes_is_found() -> None:
+    t = topic()
+    put(t, 4)
+    skip(t, 6, SeqSkipped.UNASSIGNED)
+    put(t, 3)
+    delete(t, seqs=(1, 3, 4, 8))
+    found = [t.last_live_at_or_below(seq) for seq in range(10)]
+    assert found == [0, 0, 2, 2, 2, 2, 2, 7, 7, 9]
+    assert t.runs_in(0) == 0b1100000
+    assert t.runs_in(1) == 0
+
+
+def test_holes_below_a_floor_are_nobodys_concern() -> None:
+    t = topic()
+    put(t, 2)
+    t.apply_evicted(Evicted(1, 0, cap_hi=9, earliest=0, ttl_hi=0))
+    t.apply_skipped(SeqSkipped(1, 0, 3, 5, SeqSkipped.UNASSIGNED))
+    assert len(t.runs) == 0
+    assert t.ledger.skipped == 3
+
+
+def test_tags_of_which_all_is_deleted_are_forgotten_in_replay_too() -> None:
+    t = topic()
+    t.tags.loaded = True
+    put(t, 2, tag="x")
+    put(t, 1, tag="y")
+    assert delete(t, match=Match("x")) == 2
+    assert t.tags.some(Match("", is_prefix=True), None, 9) == ["y"]
 
 
 def test_what_is_known_of_the_weight_of_many_records_follows_deletes_and_losses() -> None:
@@ -292,9 +328,10 @@ def test_what_is_known_of_the_weight_of_many_records_follows_deletes_and_losses(
     put(t, CHUNK, size=3)
     every = t.head + 1
     assert t.weigh(1, every) == (t.count, t.bytes) == (6 * CHUNK, 13 * CHUNK)
-    assert len(t.weights) == 5
+    known = len(t.weights)
     delete(t, seqs=(5, CHUNK, CHUNK + 1, 3 * CHUNK))
-    assert len(t.weights) == 3
+    delete(t, seqs=tuple(range(2 * CHUNK - 3, 2 * CHUNK + 3)))
+    assert len(t.weights) == known
     assert t.weigh(1, every) == (t.count, t.bytes)
     t.apply_evicted(Evicted(1, 0, cap_hi=CHUNK + 9, earliest=0, ttl_hi=0))
     assert t.weigh(1, every) == (t.count, t.bytes)

@@ -30,6 +30,15 @@ def test_a_range_of_which_much_is_gone_is_forgotten_however_long_it_is() -> None
     assert len(weights) == 0
 
 
+def test_a_front_is_known_when_all_of_its_chunks_are_but_the_last() -> None:
+    weights = known()
+    assert weights.has_all(5, 4 * CHUNK + 9)
+    assert not weights.has_all(5, 5 * CHUNK + 2)
+    assert weights.has_all(9 * CHUNK, 9 * CHUNK + 3), "it has no chunk but the last"
+    weights.forget(CHUNK, CHUNK)
+    assert not weights.has_all(1, 2 * CHUNK + 1)
+
+
 def test_topics_that_nobody_weighs_share_what_they_do_not_know() -> None:
     known()
     assert len(Weights()) == 0

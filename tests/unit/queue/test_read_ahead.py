@@ -173,7 +173,7 @@ def test_a_claim_that_is_interrupted_during_its_read_lets_the_next_one_read(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(SegmentStore, "frames", interrupted)
+    monkeypatch.setattr(SegmentStore, "frames_at", interrupted)
     with pytest.raises(KeyboardInterrupt) as kept:  # as an interactive shell keeps it
         at_disk(shop, 2)
     monkeypatch.undo()

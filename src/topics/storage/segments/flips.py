@@ -52,7 +52,7 @@ def flip(
             # The failed sync may have been that of records appended but not yet recorded.
             store.distrusted.add((topic_id, seg.first))
         raise
-    store.mark_dead(topic_id, seg.first, positions)
+    store.mark_dead(topic_id, seg, positions)
 
 
 def _complete_tiers(store: SegmentStore, topic_id: int, seg: AnySegment) -> list[int]:

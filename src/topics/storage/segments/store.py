@@ -19,10 +19,12 @@ so they may also run on a pool of readers.
 from __future__ import annotations
 
 import errno
+import threading
 from collections.abc import Generator
 from enum import Enum
 from functools import lru_cache, partial
 from typing import Any, NamedTuple, TypeAlias, TypeVar
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -40,6 +42,9 @@ T = TypeVar("T")
 
 Key: TypeAlias = tuple[int, int]
 """Topic id and first seq: what names a segment."""
+
+IdxKey: TypeAlias = tuple[int, int, int]
+"""The same and how many seqs it has: one that grows has another index then."""
 
 CACHE_BYTES = 64 << 20
 
@@ -111,6 +116,13 @@ class SegmentStore:
         self.data_dir = data_dir
         self.cold_dir = cold_dir
         self._idx: ByteLru[Key, Idx] = ByteLru(cache_bytes)
+        self._in_use: WeakValueDictionary[IdxKey, Idx] = WeakValueDictionary()
+        """Every index that somebody holds, the cache included."""
+        self._keeping = threading.Lock()  # guards the choice of the one that is in use
+        self.refuses_to_wait = False
+        """While somebody asks who can load what is missing and ask again; see `core.loading`."""
+        self.loaded_in_place = 0
+        """Indexes that the owner of the state had to read itself, everybody else waiting."""
         self._tiers: dict[Key, int] = {}
         self.repairs: dict[Key, AnySegment] = {}
         """Segments whose `.idx` on disk is bad and was rebuilt in memory."""
@@ -198,9 +210,8 @@ class SegmentStore:
 
     def forget(self, topic_id: int, first: int) -> None:
         """Drop all that is remembered of a segment whose files change, move or go."""
-        key = topic_id, first
-        self._idx.drop(key)
-        self.repairs.pop(key, None)
+        self._idx.drop((topic_id, first))
+        self.repairs.pop((topic_id, first), None)
         self.forget_place(topic_id, first)
 
     def forget_place(self, topic_id: int, first: int) -> None:
@@ -228,16 +239,26 @@ class SegmentStore:
 
         The array is shared and its delete bytes change under flips.
         """
-        key = topic_id, seg.first
-        known = self._idx.get(key)
-        if known is None or len(known) != seg.count:
-            known = self._load_idx(topic_id, seg)
-            self._idx.put(key, known, seg.idx_len)
-        return known
+        found = self.known_idx(topic_id, seg)
+        return self.keep(topic_id, seg, found or self._load_idx(topic_id, seg))
 
-    def mark_dead(self, topic_id: int, first: int, positions: list[int]) -> None:
+    def known_idx(self, topic_id: int, seg: AnySegment) -> Idx | None:
+        """The same if it is in memory. It stays there as long as somebody holds on to it."""
+        known = self._idx.get((topic_id, seg.first))
+        if known is not None and len(known) == seg.count:
+            return known
+        return self._in_use.get((topic_id, seg.first, seg.count))
+
+    def keep(self, topic_id: int, seg: AnySegment, idx: Idx) -> Idx:
+        """Have an index in memory; returns the one to use, which may have been there before."""
+        with self._keeping:
+            idx = self._in_use.setdefault((topic_id, seg.first, seg.count), idx)
+        self._idx.put((topic_id, seg.first), idx, seg.idx_len)
+        return idx
+
+    def mark_dead(self, topic_id: int, seg: AnySegment, positions: list[int]) -> None:
         """Keep a loaded index in step with delete bytes that were written."""
-        idx = self._idx.peek((topic_id, first))
+        idx = self.known_idx(topic_id, seg)
         if idx is not None:
             for i in positions:
                 idx.mark_dead(i)
@@ -276,8 +297,8 @@ class SegmentStore:
             first=first,
             data_len=data_len,
         ):
-            idx = self._rebuilt(topic_id, bare)
-            self._idx.put((topic_id, first), idx, idx_len)
+            self._in_use.pop((topic_id, first, bare.count), None)
+            idx = self.keep(topic_id, bare, self._rebuilt(topic_id, bare))
         min_ts, max_ts = idx.ts(0), idx.ts(idx.count - 1)
         return msgspec.structs.replace(
             bare, min_ts=min_ts, max_ts=max_ts, created_ms=min_ts, idx_h=codec.idx_hash(idx)

@@ -28,7 +28,7 @@ from topics.storage.fs import Buffer, File, parent_of, write_all
 from topics.storage.segments import codec, postings
 from topics.storage.segments.codec import Idx
 from topics.storage.segments.repair import repair_idx
-from topics.storage.segments.segment import ActiveSegment, Segment, SegmentSettings
+from topics.storage.segments.segment import ActiveSegment, AnySegment, Segment, SegmentSettings
 from topics.storage.segments.store import SegmentStore
 
 
@@ -62,6 +62,8 @@ class Written(msgspec.Struct):
     sealed: list[Segment]
     active: ActiveSegment | None
     pair: _Pair | None
+    indexes: list[tuple[AnySegment, Idx]]
+    """Of the segments that are new or have grown."""
 
     def close(self) -> None:
         """Give the result up; its bytes past the recorded lengths do not exist."""
@@ -230,12 +232,15 @@ class _Appender:
         self._added: list[bytes] = []  # entries behind those of `_recorded`
         self._pair: _Pair | None = None
         self._sealed: list[Segment] = []
+        self._indexes: list[tuple[AnySegment, Idx]] = []
 
     def result(self) -> Written:
         active = self._active
         if active is not None and active.idx_h is None:
-            active = msgspec.structs.replace(active, idx_h=codec.idx_hash(self._whole_idx()))
-        return Written(self._topic_id, self._sealed, active, self._pair)
+            idx = self._whole_idx()
+            active = msgspec.structs.replace(active, idx_h=codec.idx_hash(idx))
+            self._indexes.append((active, idx))
+        return Written(self._topic_id, self._sealed, active, self._pair, self._indexes)
 
     def close(self) -> None:
         if self._pair is not None:
@@ -318,6 +323,7 @@ class _Appender:
         segment = active.sealed(codec.idx_hash(idx))
         yield from _write_tags(self._store, self._topic_id, segment, idx)
         self._sealed.append(segment)
+        self._indexes.append((segment, idx))
         self._active = self._recorded = None
         self._added = []
 

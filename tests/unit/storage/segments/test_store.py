@@ -360,12 +360,44 @@ def test_a_segment_that_moved_under_a_reader_is_found_where_it_is_now(disk: SimD
 def test_what_indexes_take_is_known_and_deletes_need_none_loaded(disk: SimDisk) -> None:
     seg = write_sealed(make_store(disk), records(1, 4))
     store = reopened(disk)
-    store.mark_dead(TOPIC, seg.first, [0])
+    store.mark_dead(TOPIC, seg, [0])
     assert store.cached_bytes == 0
     store.idx(TOPIC, seg)
     assert store.cached_bytes == seg.idx_len
-    store.mark_dead(TOPIC, seg.first, [0])
+    store.mark_dead(TOPIC, seg, [0])
     assert store.idx(TOPIC, seg).is_dead(0)
+
+
+def test_an_index_stays_in_memory_while_somebody_holds_it(disk: SimDisk) -> None:
+    segs = [write_sealed(make_store(disk), records(first, 4)) for first in (1, 5)]
+    store = SegmentStore(disk, make_store(disk).handles, DATA_DIR, cache_bytes=0)
+    assert store.known_idx(TOPIC, segs[0]) is None
+    held = store.idx(TOPIC, segs[0])
+    store.idx(TOPIC, segs[1])
+    assert store.known_idx(TOPIC, segs[0]) is held, "though the cache has only the other one"
+    store.mark_dead(TOPIC, segs[0], [1])
+    assert held.is_dead(1)
+    store.idx(TOPIC, segs[1])
+    del held
+    assert store.known_idx(TOPIC, segs[0]) is None
+
+
+def test_of_two_who_load_an_index_at_once_both_get_the_same_one(disk: SimDisk) -> None:
+    seg = write_sealed(make_store(disk), records(1, 4))
+    store = reopened(disk)
+    mine, theirs = store._load_idx(TOPIC, seg), store._load_idx(TOPIC, seg)
+    assert store.keep(TOPIC, seg, theirs) is theirs
+    assert store.keep(TOPIC, seg, mine) is theirs
+
+
+def test_an_index_of_a_segment_that_has_grown_does_not_do_for_it(disk: SimDisk) -> None:
+    seg = write_sealed(make_store(disk), records(1, 4))
+    store = reopened(disk)
+    before = msgspec.structs.replace(seg, last=3)
+    idx = Idx(store.idx(TOPIC, seg).raw[: 3 * ENTRY_SIZE])
+    assert store.known_idx(TOPIC, before) is None
+    assert store.keep(TOPIC, before, idx) is idx
+    assert store.idx(TOPIC, seg) is not idx
 
 
 def test_new_names_of_a_dropped_topic_are_still_to_be_synced(disk: SimDisk) -> None:
