@@ -88,6 +88,7 @@ class Door:
 
     def __init__(self) -> None:
         self.retry_after_ms: Callable[[], int] = _a_second
+        self.refused_for_room = 0
         self.before_change: Callable[[], None] = _nothing
         """Called where an operation that reads finds that it has to change something first."""
 
@@ -118,7 +119,6 @@ class Kernel:
         self.pace_ms: Callable[[Topic], float] | None = None  # what a write has to wait at first
         self.must_checkpoint = False
         self.log_is_queued = False  # submissions wait in a bounded queue: ask for room first
-        self.refused_for_room = 0
         self.log_is_too_long = False  # writes wait until a checkpoint lets old log files go
         self.applied: dict[int, int] = {}  # per shard: the last frame that was applied
         self.sections = Sections()
@@ -165,7 +165,7 @@ class Kernel:
 
     def backlog(self) -> Throttled:
         """The refusal of a call that must log while the log cannot keep up."""
-        self.refused_for_room += 1
+        self.door.refused_for_room += 1
         return Throttled.backlog(pressure=1.0, retry_after_ms=self.door.retry_after_ms())
 
     def require_room(self, topic_id: int, size: int, *, is_relief: bool = False) -> None:

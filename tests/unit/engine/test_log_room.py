@@ -234,4 +234,4 @@ def test_a_checkpoint_is_not_refused_for_a_full_queue() -> None:
     assert engine.upkeep is not None
     run(engine.upkeep.checkpoint())
     assert topic.ttl_logged_hi == fact.ttl_hi
-    assert not kernel.refused_for_room
+    assert not kernel.door.refused_for_room
