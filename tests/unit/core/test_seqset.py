@@ -177,3 +177,8 @@ def test_half_a_million_single_seqs_are_kept_in_one_integer_for_each_chunk() -> 
 def test_runs_of_bits_are_read_from_the_lowest_up(bits: int) -> None:
     seqs = [bit for bit in range(CHUNK) if bits >> bit & 1]
     assert list(runs_of_bits(bits, 1)) == list(runs_of(seq + 1 for seq in seqs))
+
+
+def test_a_run_may_begin_in_the_chunk_before_a_broken_one() -> None:
+    made = SeqSet([(CHUNK - 3, CHUNK + 5), (CHUNK + 9, CHUNK + 9)])
+    assert made.start_of(CHUNK + 2) == CHUNK - 3

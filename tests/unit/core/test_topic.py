@@ -406,3 +406,28 @@ def test_a_queue_that_is_wiped_or_made_from_a_log_begins_without_leases() -> Non
     t.leases.apply(LeaseChanged(1, 1, 0, LeaseChanged.CLAIMED, 1, 500, 1, "worker"))
     t.wipe(5)
     assert not t.leases.leased
+
+
+def test_a_delete_by_prefix_walks_over_its_tags_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_module, "STEP_TAGS", 1)
+    t = topic()
+    t.tags.loaded = True
+    for tag in ("a1", "a2", "b1"):
+        put(t, tag=tag)
+    assert delete(t, match=Match("a", is_prefix=True)) == 2
+    assert t.count == 1
+
+
+def test_a_tag_chooses_nothing_that_was_skipped() -> None:
+    t = topic()
+    put(t, tag="a")
+    skip(t, 3, SeqSkipped.POWER_LOSS)
+    put(t, tag="a")
+    assert t.live_bits(0, 0b11110, 10) == 0b10010
+
+
+def test_seqs_skipped_below_the_floor_are_no_run_of_their_own() -> None:
+    t = topic()
+    t.apply_evicted(Evicted(1, 0, cap_hi=5, earliest=0, ttl_hi=0))
+    t.apply_skipped(SeqSkipped(1, 0, 1, 3, SeqSkipped.POWER_LOSS))
+    assert (t.head, len(t.runs)) == (3, 0)

@@ -17,6 +17,7 @@ from topics.storage.fs import (
     RealFs,
     RealLock,
     _kernel_boot_id,
+    is_open_to_all,
     parent_of,
     read_exact,
     read_file,
@@ -436,6 +437,12 @@ def test_closing_an_inherited_lock_does_not_free_it(tmp_path: Path) -> None:
     with pytest.raises(BlockingIOError):
         RealFs().lock(path)
     held.close()
+
+
+def test_a_directory_that_all_users_can_write_to_is_recognised(tmp_path: Path) -> None:
+    assert not is_open_to_all(str(tmp_path))
+    tmp_path.chmod(0o777)
+    assert is_open_to_all(str(tmp_path))
 
 
 def _mode(path: Path) -> int:

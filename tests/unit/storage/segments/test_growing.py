@@ -7,7 +7,7 @@ import pytest
 from tests.unit.storage.segments.builders import NOW, TOPIC, make_store, records, write_active
 
 from topics.storage.segments import growing
-from topics.storage.segments.codec import DEAD_AT, ENTRY_SIZE
+from topics.storage.segments.codec import DEAD_AT, ENTRY, ENTRY_SIZE, Idx
 from topics.storage.segments.segment import ActiveSegment
 from topics.storage.segments.store import SegmentStore
 from topics.testing import FaultFs, SimDisk
@@ -78,3 +78,24 @@ def test_an_index_that_rots_while_the_program_runs_is_noticed_by_its_hash() -> N
     assert store.repairs
     unknown = msgspec.structs.replace(active, idx_h=None)
     assert make_store(disk).idx(TOPIC, unknown).raw != good, "arithmetic alone does not tell"
+
+
+def test_a_hole_has_the_time_of_the_entry_before_it() -> None:
+    disk, active = grown()
+    raw = bytearray(disk.peek(f"{FILES}.idx"))
+    data = disk.peek(f"{FILES}.data")
+
+    def agrees() -> bool:
+        return growing.agrees(
+            Idx(raw),
+            lambda offset, size: data[offset : offset + size],
+            topic_id=TOPIC,
+            first=1,
+            data_len=active.data_len,
+        )
+
+    assert agrees()
+    offset, length, ts, *rest = Idx(raw).entry(3)
+    assert not length
+    ENTRY.pack_into(raw, 3 * ENTRY_SIZE, offset, length, ts + 1, *rest)
+    assert not agrees()
