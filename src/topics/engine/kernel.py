@@ -88,6 +88,7 @@ class Door:
 
     def __init__(self) -> None:
         self.retry_after_ms: Callable[[], int] = _a_second
+        self.log_is_queued = False  # submissions wait in a bounded queue: ask for room first
         self.refused_for_room = 0
         self.before_change: Callable[[], None] = _nothing
         """Called where an operation that reads finds that it has to change something first."""
@@ -118,7 +119,6 @@ class Kernel:
         self.door = Door()
         self.pace_ms: Callable[[Topic], float] | None = None  # what a write has to wait at first
         self.must_checkpoint = False
-        self.log_is_queued = False  # submissions wait in a bounded queue: ask for room first
         self.log_is_too_long = False  # writes wait until a checkpoint lets old log files go
         self.applied: dict[int, int] = {}  # per shard: the last frame that was applied
         self.sections = Sections()
@@ -187,7 +187,7 @@ class Kernel:
     def has_room(self, topic_id: int, size: int) -> bool:
         """Whether the log takes that much of a topic, there already or about to be made."""
         committer = self.committer
-        return not self.log_is_queued or committer.room(committer.shard_of(topic_id), size)
+        return not self.door.log_is_queued or committer.room(committer.shard_of(topic_id), size)
 
     def is_logged(self, topic: Topic) -> bool:
         """Whether the topic's records, deletes and cursors pass through the log."""

@@ -345,7 +345,7 @@ class Appender:
         kernel = self._kernel
         if kernel.log_is_too_long:
             return False
-        if not kernel.log_is_queued:
+        if not kernel.door.log_is_queued:
             return True
         committer = kernel.committer
         shard = committer.shard_of(topic.id)
@@ -523,7 +523,7 @@ class Appender:
         else:
             self._arenas.take(submission, topic.id, frames, last)
             kernel.finish_unlogged(submission)
-        if last >= self._half_used.get(topic.id, NEVER) and kernel.log_is_queued:
+        if last >= self._half_used.get(topic.id, NEVER) and kernel.door.log_is_queued:
             self._reserve_ahead(topic)
         return submission
 

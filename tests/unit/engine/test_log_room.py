@@ -63,7 +63,7 @@ def crowded() -> tuple[Engine, CrowdedLog]:
     run(engine.stage("app", 1, 0, 0, StageRows(["staged"], ONE.part(0, 1))))
     log = engine.kernel.committer
     assert isinstance(log, CrowdedLog)
-    engine.kernel.log_is_queued = True
+    engine.kernel.door.log_is_queued = True
     return engine, log
 
 

@@ -15,7 +15,7 @@ from topics.errors import Internal
 def queued() -> tuple[Slow, Topic]:
     """A log with a queue, as a server has, and a topic that has just begun a block."""
     slow = Slow()
-    slow.engine.kernel.log_is_queued = True
+    slow.engine.kernel.door.log_is_queued = True
     run(slow.engine.put("t", {"durability": "disk"}))
     topic = slow.engine.kernel.topic("t")
     slow.write(topic.reserved + 1)  # beyond what a new topic has
@@ -48,7 +48,7 @@ def test_writes_go_on_below_the_ceiling_while_the_next_block_is_on_its_way() -> 
 
 def test_those_who_wait_at_the_ceiling_share_one_reservation() -> None:
     slow = Slow()
-    slow.engine.kernel.log_is_queued = True
+    slow.engine.kernel.door.log_is_queued = True
     run(slow.engine.put("t", {"durability": "disk"}))
     slow.write(RESERVE_BLOCK)
     slow.log.is_holding = True
