@@ -21,12 +21,12 @@ pytestmark = pytest.mark.usefixtures("small")
 FORMAT = f"{DATA_DIR}/{layout.FORMAT}"
 
 
-def parted(checkpoints: int = 4) -> Program:
+def parted(checkpoints: int = 4, records: int = 2) -> Program:
     """Both of the two newest snapshots are in parts, and there is something new to write."""
     program = filled()
     for _ in range(checkpoints):
         assert program.checkpoint()
-        program.append("fsync", 2, tag="t1")
+        program.append("fsync", records, tag="t1")
         program.append("doomed")
         program.delete("disk", before=3)
     return program
@@ -141,7 +141,7 @@ def test_sn20_a_cut_around_a_part_or_a_merge_leaves_the_old_or_the_new_one(point
 
 
 def test_sn21_with_both_chains_damaged_a_trimmed_log_is_refused() -> None:
-    program = parted()
+    program = parted(records=16)
     newest, older = map(paths, tracks(program))
     program.disk.kill()
     for victims in ((newest[0], older[0]), (newest[-1], older[-1]), (newest[0], older[2])):

@@ -13,6 +13,7 @@ from topics.storage.frame_parsing import Reader
 from topics.storage.fs import parent_of
 from topics.storage.interrupts import is_interrupt, leaves_a_mess
 from topics.storage.segments.codec import ENTRY_SIZE, Idx
+from topics.storage.snapshot import BadSnapshot
 
 _U64 = struct.Struct("<Q")
 
@@ -56,6 +57,7 @@ INSIDE = [
     ValueError("no"),
     TimeoutError(errno.ETIMEDOUT, "the disk's"),
     OSError(errno.EIO, "the disk's"),
+    caused(OSError(errno.EIO, "an earlier snapshot is damaged"), BadSnapshot("a checksum")),
     raised(OSError(errno.EIO, "a disk of a test's")),
     raised(EOFError()),
     caused(Internal("a sync failed"), OSError(errno.EIO, "the disk's")),
