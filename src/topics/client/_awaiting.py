@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from abc import abstractmethod
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 
@@ -115,10 +116,10 @@ class AwaitingLog(Shown):
             outcome: T = done.value
             return outcome
 
+    @abstractmethod
     def _check(self) -> None:
         """Raise if the log can no longer be used."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def _put(self, topic: str, config: Mapping[str, Any]) -> Created:
         """Create a topic, or replace the whole configuration of one that exists."""
-        raise NotImplementedError

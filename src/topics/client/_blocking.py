@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
@@ -126,14 +127,14 @@ class BlockingLog(Shown):
         """
         return nullcontext()
 
+    @abstractmethod
     def _check(self) -> None:
         """Raise if the log can no longer be used."""
-        raise NotImplementedError
 
     def _now_ms(self) -> int:
         """The time by which records are judged to be too old, as far as it is known here."""
         return int(time.time() * 1000)
 
+    @abstractmethod
     def _put(self, topic: str, config: Mapping[str, Any]) -> Created:
         """Create a topic, or replace the whole configuration of one that exists."""
-        raise NotImplementedError

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 
 
-class Shown:
+class Shown(ABC):
     """Says in its `repr` what it is for, and completes to its public names only."""
 
+    @abstractmethod
     def _words(self) -> str:
-        raise NotImplementedError
+        """What stands behind the name of the class: an address, a topic."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._words()}>"
