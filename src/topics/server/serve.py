@@ -288,7 +288,8 @@ class Server:
         self.service.attach(engine, delivery)
         self._schedule_upkeep()
         self._collector.begin(len(engine.kernel.catalog.by_id))
-        _log.info("ready: %d topics", len(engine.kernel.catalog.by_id))
+        count = len(engine.kernel.catalog.by_id)
+        _log.info("ready: %d %s", count, "topic" if count == 1 else "topics")
 
     # Maintenance
 
