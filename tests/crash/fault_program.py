@@ -11,7 +11,7 @@ from tests.crash.stores import Contents, contents
 from tests.property.model.stores import LOG_FILE_BYTES
 
 from topics.embedded import Log
-from topics.engine.opening import Opening, open_engine
+from topics.engine.recovery.opening import Opening, open_engine
 from topics.engine.settings import EngineSettings
 from topics.errors import TopicsError
 from topics.storage.wal.inline import InlineCommitter

@@ -11,7 +11,7 @@ import pytest
 from tests.crash.fault_program import DATA_DIR, End, Program
 
 from topics.engine.effects import Op, Pause, fulfil
-from topics.engine.relocation import relocate_old
+from topics.engine.upkeep.relocation import relocate_old
 from topics.errors import RefusedToOpen
 from topics.testing import CrashMode, SimDisk
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from topics.embedded import Log
-from topics.engine.opening import Opening, open_engine, open_view
+from topics.engine.recovery.opening import Opening, open_engine, open_view
 from topics.engine.settings import EngineSettings
 from topics.storage.fs import Fs
 from topics.testing import ManualClock, SimDisk

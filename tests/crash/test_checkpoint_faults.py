@@ -30,10 +30,11 @@ from tests.crash.fault_scenes import (
 
 from topics.core.facts import Match
 from topics.embedded import Log
-from topics.engine import checkpoint, replay, seizing
 from topics.engine.effects import Pause, run
-from topics.engine.opening import open_engine
-from topics.engine.routing import RouterSpec
+from topics.engine.recovery import replay
+from topics.engine.recovery.opening import open_engine
+from topics.engine.routers.routing import RouterSpec
+from topics.engine.upkeep import checkpoint, seizing
 from topics.storage import crashpoints
 from topics.storage.checksum import h64
 from topics.storage.wal.inline import InlineCommitter

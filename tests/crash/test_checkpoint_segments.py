@@ -18,7 +18,7 @@ from tests.crash.fault_scenes import (
     segment_files,
 )
 
-from topics.engine.history import SegmentHistory
+from topics.engine.reads.history import SegmentHistory
 from topics.errors import Internal
 from topics.storage import crashpoints
 from topics.testing import PowerOff, SimDisk, stop_at

@@ -20,7 +20,7 @@ from tests.crash.fault_scenes import (
     snapshots,
 )
 
-from topics.engine.history import SegmentHistory
+from topics.engine.reads.history import SegmentHistory
 from topics.testing import CrashMode, ManualClock, SimDisk, stop_at
 
 pytestmark = pytest.mark.usefixtures("small")

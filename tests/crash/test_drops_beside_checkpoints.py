@@ -15,7 +15,7 @@ from tests.crash.stores import Contents, contents
 from tests.seeds import seed_for
 
 from topics.embedded import Log
-from topics.engine.opening import Opening, open_engine
+from topics.engine.recovery.opening import Opening, open_engine
 from topics.engine.settings import EngineSettings
 from topics.storage import layout
 from topics.storage.fs import Fs

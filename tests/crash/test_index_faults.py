@@ -11,7 +11,7 @@ from tests.unit.engine.builders import SMALL, Store
 
 from topics.core.seqset import CHUNK
 from topics.embedded.log import Log
-from topics.engine.opening import Opening, open_engine
+from topics.engine.recovery.opening import Opening, open_engine
 from topics.engine.settings import EngineSettings
 from topics.errors import Internal
 from topics.storage.segments.lru import ByteLru

@@ -16,7 +16,7 @@ from tests.crash.fault_scenes import (
 )
 
 from topics.embedded import Log
-from topics.engine.opening import open_engine
+from topics.engine.recovery.opening import open_engine
 from topics.errors import LogFailed, RefusedToOpen
 from topics.storage import identity
 from topics.storage.wal.shard import ShardState

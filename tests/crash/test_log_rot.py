@@ -9,7 +9,7 @@ import pytest
 from tests.crash.stores import DATA_DIR, Contents, contents, opened
 
 from topics.embedded import Log
-from topics.engine.verification import verify
+from topics.engine.recovery.verification import verify
 from topics.storage.crashpoints import installed
 from topics.storage.findings import Report
 from topics.storage.sources import WalSource

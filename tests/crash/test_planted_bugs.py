@@ -22,8 +22,8 @@ from tests.property.model.bugs import instead
 from tests.property.test_leases_model import LeaseMachine
 
 from topics.core.leases import Lease, LeaseBook
-from topics.engine import relocation
-from topics.engine.staging import Staging
+from topics.engine.stages.staging import Staging
+from topics.engine.upkeep import relocation
 from topics.errors import TopicsError
 from topics.queue import queues
 from topics.queue.holding import Named

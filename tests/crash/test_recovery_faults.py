@@ -23,11 +23,11 @@ from tests.crash.fault_scenes import (
 
 from topics.core.batch import RecordBatch
 from topics.core.facts import Evicted
-from topics.engine import replay
 from topics.engine.effects import run
+from topics.engine.recovery import replay
 from topics.errors import RefusedToOpen
 from topics.storage import crashpoints
-from topics.storage.frames import encode_append
+from topics.storage.frames.buffer import encode_append
 from topics.storage.wal.submission import Submission
 from topics.testing import CrashMode, FaultFs, Op, Rule, SimDisk, stop_at
 

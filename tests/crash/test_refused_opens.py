@@ -12,7 +12,7 @@ import pytest
 from tests.crash.stores import fill, settings
 
 from topics.embedded import Log
-from topics.engine.opening import Opening, open_engine, open_view
+from topics.engine.recovery.opening import Opening, open_engine, open_view
 from topics.engine.settings import EngineSettings
 from topics.errors import RefusedToOpen, TopicsError
 from topics.storage.fs import Fs, RealFs

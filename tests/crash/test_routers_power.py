@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 
 from topics.embedded import Log
-from topics.engine.opening import Opening, open_engine
+from topics.engine.recovery.opening import Opening, open_engine
 from topics.engine.settings import EngineSettings
 from topics.storage.wal.settings import WalSettings
 from topics.testing import CrashMode, FaultFs, ManualClock, PowerOff, SimDisk
@@ -24,7 +24,7 @@ def opened(fs: FaultFs) -> Log:
     settings = EngineSettings(wal_shards=2, segment_max_events=4, cache_bytes=1 << 16)
     opening = Opening(settings, ManualClock(), prealloc_start=LOG_FILE_BYTES)
     small = partial(WalSettings, file_bytes=LOG_FILE_BYTES)
-    with mock.patch("topics.engine.opening.WalSettings", small):
+    with mock.patch("topics.engine.recovery.opening.WalSettings", small):
         return Log(open_engine(fs, "/data", opening))
 
 

@@ -18,8 +18,8 @@ from tests.crash.stores import DATA_DIR, settings
 from topics.core.batch import RecordBatch
 from topics.engine.effects import Op
 from topics.engine.engine import Engine
-from topics.engine.opening import Opening, open_engine
-from topics.engine.reading import Query
+from topics.engine.reads.reading import Query
+from topics.engine.recovery.opening import Opening, open_engine
 from topics.errors import TopicsError
 from topics.server.driver import Driver
 from topics.storage.segments.lru import ByteLru

@@ -11,7 +11,7 @@ from tests.crash.fault_oracle import assert_same, check, dump
 from tests.crash.fault_program import DATA_DIR, Book, Program
 from tests.crash.fault_scenes import MODES, append, filled, refusal, snapshots, tail
 
-from topics.engine.snapshots import Track
+from topics.engine.upkeep.snapshots import Track
 from topics.storage import layout
 from topics.storage.identity import PARTS_VERSION, SNAPSHOT_VERSION, decode_format
 from topics.testing import SimDisk, stop_at
@@ -177,7 +177,7 @@ def test_sn22_the_store_says_that_it_has_parts_before_it_has_one() -> None:
 def test_sn23_a_start_goes_on_with_both_chains_if_it_knows_what_changed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("topics.engine.snapshots.MOST_PARTS", 100)
+    monkeypatch.setattr("topics.engine.upkeep.snapshots.MOST_PARTS", 100)
     program = parted()
     for end in ("close", "kill", "close"):
         before = snapshots(program.disk)

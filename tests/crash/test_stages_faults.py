@@ -26,8 +26,8 @@ from tests.crash.stage_stores import (
 from topics.core.facts import CheckpointMarked
 from topics.embedded import Log
 from topics.engine import effects
-from topics.engine.checkpoint import Checkpointer
-from topics.engine.deleting import parse_match
+from topics.engine.upkeep.checkpoint import Checkpointer
+from topics.engine.writes.deleting import parse_match
 from topics.errors import Internal, LogFailed, LogFull, RefusedToOpen
 from topics.storage.crashpoints import installed
 from topics.storage.wal.submission import Submission

@@ -22,11 +22,11 @@ from tests.crash.stage_stores import (
 from tests.crash.stores import opened
 
 from topics.embedded import Log
-from topics.engine.bulk import slices
 from topics.engine.effects import run
-from topics.engine.paging import VersionedBulk
-from topics.engine.reading import Query
-from topics.storage.frame_columns import Frames, bounds, headers
+from topics.engine.reads.bulk import slices
+from topics.engine.reads.paging import VersionedBulk
+from topics.engine.reads.reading import Query
+from topics.storage.frames.columns import Frames, bounds, headers
 from topics.testing import CrashMode, FaultFs, PowerOff, SimDisk, WatchFs, stop_at
 
 STORE = new_store()

@@ -24,8 +24,8 @@ from tests.crash.fault_scenes import (
 )
 
 from topics.embedded import Log
-from topics.engine.history import SegmentHistory
-from topics.engine.opening import open_engine, open_view
+from topics.engine.reads.history import SegmentHistory
+from topics.engine.recovery.opening import open_engine, open_view
 from topics.errors import RefusedToOpen
 from topics.storage import crashpoints
 from topics.storage.segments.segment import COLD, HOT

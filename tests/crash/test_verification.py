@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 from tests.crash.stores import DATA_DIR, closed_store
 
-from topics.engine.verification import verify
+from topics.engine.recovery.verification import verify
 from topics.storage import layout
 from topics.storage.findings import Report
-from topics.storage.frames import Frame, decode_at
+from topics.storage.frames.buffer import Frame, decode_at
 from topics.storage.stages import StagedRow, StageKey, write_stage
 from topics.storage.wal.files import BEACON_SIZE
 from topics.testing import SimDisk

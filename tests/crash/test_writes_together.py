@@ -9,10 +9,10 @@ from tests.unit.queue.builders import HeldLog
 from topics.core.batch import RecordBatch
 from topics.engine.effects import run
 from topics.engine.engine import Engine
-from topics.engine.opening import Opening, open_engine
-from topics.engine.reading import Query
-from topics.engine.writing import Timing
-from topics.storage.frames import walk
+from topics.engine.reads.reading import Query
+from topics.engine.recovery.opening import Opening, open_engine
+from topics.engine.writes.append import Timing
+from topics.storage.frames.buffer import walk
 from topics.storage.fs import Fs
 from topics.storage.wal.submission import Submission
 from topics.testing import CrashMode, ManualClock, SimDisk

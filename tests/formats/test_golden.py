@@ -39,14 +39,15 @@ from topics.core.facts import (
     TopicCreated,
     TopicDropped,
 )
-from topics.storage import frames, identity
-from topics.storage.frames import CleanEnd, Frame, Unreadable
+from topics.storage import identity
+from topics.storage.frames import buffer as frames
+from topics.storage.frames.buffer import CleanEnd, Frame, Unreadable
 from topics.storage.fs import RealFs
 from topics.storage.segments import codec, tagfile
 from topics.storage.segments.segment import Segment
-from topics.storage.snapshot import SnapshotWriter, read_snapshot
-from topics.storage.snapshot_chain import read_chain
-from topics.storage.snapshot_lines import (
+from topics.storage.snapshots.chain import read_chain
+from topics.storage.snapshots.file import SnapshotWriter, read_snapshot
+from topics.storage.snapshots.lines import (
     AppLine,
     GoneLine,
     GroupPosition,

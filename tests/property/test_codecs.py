@@ -35,9 +35,10 @@ from topics.core.facts import (
     TopicDropped,
 )
 from topics.errors import RefusedToOpen
-from topics.storage import frames, identity
+from topics.storage import identity
 from topics.storage.checksum import h64
-from topics.storage.frames import CleanEnd, ForeignFrame, Frame, Unreadable
+from topics.storage.frames import buffer as frames
+from topics.storage.frames.buffer import CleanEnd, ForeignFrame, Frame, Unreadable
 from topics.storage.segments import codec, tagfile
 from topics.storage.segments.codec import BadSegmentData
 from topics.storage.segments.tagfile import BadTagFile

@@ -30,7 +30,7 @@ from hypothesis.stateful import (
 from topics.core.topic import Topic
 from topics.embedded.log import Log
 from topics.engine.effects import run
-from topics.engine.opening import Opening, open_engine
+from topics.engine.recovery.opening import Opening, open_engine
 from topics.engine.settings import EngineSettings
 from topics.queue import Claimed, Queues
 from topics.storage.wal.settings import WalSettings
@@ -108,7 +108,7 @@ class LeaseMachine(RuleBasedStateMachine):
             prealloc_start=LOG_FILE_BYTES,
         )
         small = partial(WalSettings, file_bytes=LOG_FILE_BYTES)
-        with mock.patch("topics.engine.opening.WalSettings", small):
+        with mock.patch("topics.engine.recovery.opening.WalSettings", small):
             self.log = Log(open_engine(self.fs, PATH, opening))
 
     @property

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from topics.embedded.log import Log
-from topics.engine.opening import Opening, open_engine
+from topics.engine.recovery.opening import Opening, open_engine
 from topics.engine.settings import EngineSettings
 from topics.errors import RouterCycle, TopicExistsIncompatible, TopicFull
 from topics.storage.wal.settings import WalSettings
@@ -121,7 +121,7 @@ class RouterMachine(RuleBasedStateMachine):
         self.fs = FaultFs(self.disk.mount())
         opening = Opening(self.settings, self.clock, prealloc_start=LOG_FILE_BYTES)
         small = partial(WalSettings, file_bytes=LOG_FILE_BYTES)
-        with mock.patch("topics.engine.opening.WalSettings", small):
+        with mock.patch("topics.engine.recovery.opening.WalSettings", small):
             self.log = Log(open_engine(self.fs, PATH, opening))
         self.log.topics()  # from here on the log does not look at the clock again
 

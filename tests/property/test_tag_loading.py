@@ -22,8 +22,9 @@ from topics.core import choosing
 from topics.core import tags as tags_module
 from topics.core import topic as topic_module
 from topics.core.facts import Match
-from topics.engine import deleting, tagging
 from topics.engine.effects import Gate, Io, Op, Wait, fulfil
+from topics.engine.reads import tagging
+from topics.engine.writes import deleting
 from topics.errors import TopicNotFound
 from topics.values import DeleteResult
 

@@ -18,8 +18,8 @@ from topics.core.facts import Match
 from topics.embedded import Log
 from topics.engine.clock import SystemClock
 from topics.engine.effects import run
-from topics.engine.opening import Opening, open_engine
-from topics.engine.reading import Query
+from topics.engine.reads.reading import Query
+from topics.engine.recovery.opening import Opening, open_engine
 from topics.engine.settings import EngineSettings
 from topics.storage.fs import RealFs
 

@@ -9,8 +9,8 @@ import msgspec
 
 from topics.core.facts import SeqSkipped
 from topics.core.topic import Topic
-from topics.engine.history import SegmentHistory
-from topics.engine.recovery import Found
+from topics.engine.reads.history import SegmentHistory
+from topics.engine.recovery.recover import Found
 from topics.storage import identity, layout
 from topics.storage.fs import read_file
 from topics.storage.segments.segment import COLD, ActiveSegment, Segment

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from topics.cli import _output as out
 from topics.cli._facts import Facts, store_facts, topic_facts
-from topics.engine.looking import find, steadily
+from topics.engine.recovery.looking import find, steadily
 from topics.errors import TopicNotFound
 from topics.storage.fs import RealFs
 

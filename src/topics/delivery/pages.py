@@ -17,7 +17,7 @@ from topics.core.facts import Match
 from topics.core.topic import Topic
 from topics.engine.effects import Op
 from topics.engine.engine import Engine
-from topics.engine.reading import DEFAULT_BUDGET, DEFAULT_LIMIT, MAX_BUDGET, Query
+from topics.engine.reads.reading import DEFAULT_BUDGET, DEFAULT_LIMIT, MAX_BUDGET, Query
 from topics.errors import TopicsError
 from topics.values import Page, Tombstone
 from topics.wire.rendering import DEFAULT, Include, render_records, rows_of

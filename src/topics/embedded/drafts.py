@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from topics.core.batch import RecordBatch
-from topics.engine.stage_rows import StageRows
+from topics.engine.stages.rows import StageRows
 from topics.wire.drafts import Records, columns_of, split_topics
 
 

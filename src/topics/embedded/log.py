@@ -12,12 +12,12 @@ from topics.core.batch import RecordBatch
 from topics.core.facts import Match
 from topics.embedded.calls import Calls
 from topics.embedded.drafts import batch_of, stage_rows_of
-from topics.engine.deleting import parse_match
-from topics.engine.drafts import check_batch
 from topics.engine.effects import Op
 from topics.engine.engine import Engine
-from topics.engine.reading import DEFAULT_BUDGET, DEFAULT_LIMIT, Query
-from topics.engine.routing import RouterSpec
+from topics.engine.reads.reading import DEFAULT_BUDGET, DEFAULT_LIMIT, Query
+from topics.engine.routers.routing import RouterSpec
+from topics.engine.writes.deleting import parse_match
+from topics.engine.writes.drafts import check_batch
 from topics.errors import InvalidRequest, ReadOnly
 from topics.topic_settings import U64_MAX, known_settings
 from topics.values import (

@@ -48,7 +48,7 @@ def open_log(
             raise InvalidRequest("a log in memory has no files: give a path on that file system")
         return Log(memory_engine(chosen, clock), background=background)
     # Files are the slow part of the import; a log in memory does without.
-    from topics.engine.opening import Opening, open_engine  # noqa: PLC0415
+    from topics.engine.recovery.opening import Opening, open_engine  # noqa: PLC0415
     from topics.storage.fs import RealFs  # noqa: PLC0415
 
     fs = fs or RealFs()

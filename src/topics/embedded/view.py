@@ -13,7 +13,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from topics.embedded.log import Log
 from topics.engine.engine import Engine
-from topics.engine.opening import READ_ONLY_TRIES, Opening, open_view
+from topics.engine.recovery.opening import READ_ONLY_TRIES, Opening, open_view
 from topics.errors import Internal
 from topics.storage.fs import Fs
 

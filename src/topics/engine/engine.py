@@ -12,23 +12,23 @@ from typing import Protocol
 from topics.core.catalog import Catalog
 from topics.engine.arenas import Arenas
 from topics.engine.clock import Clock, SystemClock
-from topics.engine.deleting import Cursors, Deleter
 from topics.engine.effects import run
-from topics.engine.forwarding import Forwarder
-from topics.engine.history import SegmentHistory
 from topics.engine.kernel import Kernel
-from topics.engine.key_expiry import KeyExpiry
-from topics.engine.lifecycle import Lifecycle
-from topics.engine.paging import Pages
-from topics.engine.planning import Planner
-from topics.engine.reading import Reader
-from topics.engine.routing import Routing
+from topics.engine.reads.history import SegmentHistory
+from topics.engine.reads.paging import Pages
+from topics.engine.reads.planning import Planner
+from topics.engine.reads.reading import Reader
+from topics.engine.reads.views import Views
+from topics.engine.routers.forwarding import Forwarder
+from topics.engine.routers.routing import Routing
 from topics.engine.settings import EngineSettings
-from topics.engine.shelf import MemoryShelf, Shelf
-from topics.engine.staging import Staging
-from topics.engine.upkeep import Upkeep
-from topics.engine.views import Views
-from topics.engine.writing import Appender
+from topics.engine.stages.shelf import MemoryShelf, Shelf
+from topics.engine.stages.staging import Staging
+from topics.engine.upkeep.key_expiry import KeyExpiry
+from topics.engine.upkeep.schedule import Upkeep
+from topics.engine.writes.append import Appender
+from topics.engine.writes.deleting import Cursors, Deleter
+from topics.engine.writes.lifecycle import Lifecycle
 from topics.errors import Interrupted
 from topics.storage.sources import Sources
 from topics.storage.wal.null import NullCommitter

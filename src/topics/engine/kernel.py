@@ -31,14 +31,14 @@ from topics.core.topic import Topic
 from topics.engine.arenas import Arenas
 from topics.engine.clock import Clock
 from topics.engine.effects import PAUSE, Gate, Io, Op
-from topics.engine.history import indexes_of
-from topics.engine.sections import Sections
+from topics.engine.reads.history import indexes_of
 from topics.engine.settings import EngineSettings
-from topics.engine.showing import Showing
+from topics.engine.stages.showing import Showing
+from topics.engine.writes.gates import Sections
 from topics.errors import Internal, Throttled, TopicNotFound
 from topics.storage.crashpoints import crashpoint
-from topics.storage.frame_leases import encode_leases
-from topics.storage.frames import encode, frame_count
+from topics.storage.frames.buffer import encode, frame_count
+from topics.storage.frames.leases import encode_leases
 from topics.storage.segments.codec import Idx
 from topics.storage.segments.store import SegmentStore
 from topics.storage.sources import Sources

@@ -24,7 +24,7 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 
-from topics.http.auth import KeyId
+from topics.http.api.auth import KeyId
 from topics.http.messages import Headers, Request
 
 FLUSH_SECONDS: Final = 1.0

@@ -13,12 +13,12 @@ from email.utils import formatdate
 from typing import Protocol
 
 from topics.http.budget import Budget
-from topics.http.h1_heads import KnownHeads
-from topics.http.h1_wire import chunk
+from topics.http.h1.heads import KnownHeads
+from topics.http.h1.wire import chunk
 from topics.http.limits import Limits
 from topics.http.messages import Application
 from topics.http.turns import Turns
-from topics.http.ws_wire import text_frame
+from topics.http.ws.wire import text_frame
 
 log = logging.getLogger("topics.http")
 

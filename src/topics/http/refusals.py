@@ -8,7 +8,7 @@ from topics.errors import (
     Throttled,
     UnsupportedMediaType,
 )
-from topics.http.errors import refusal
+from topics.http.api.errors import refusal
 from topics.http.messages import Response
 from topics.wire.responses import envelope
 

@@ -9,8 +9,8 @@ import asyncio
 import socket
 from typing import cast
 
-from topics.http.h1 import H1Connection
-from topics.http.h2 import H2Connection
+from topics.http.h1.connection import H1Connection
+from topics.http.h2.connection import H2Connection
 from topics.http.hub import Hub
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"

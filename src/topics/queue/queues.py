@@ -16,17 +16,17 @@ from topics.core.facts import LeaseChanged
 from topics.core.leases import Lease, LeaseBook
 from topics.core.loading import NotLoaded
 from topics.core.topic import Topic
-from topics.engine.deleting import DeleteSubmission, removed_by
 from topics.engine.effects import Gate, Op, Sleep
 from topics.engine.engine import Engine
-from topics.engine.leasing import (
+from topics.engine.upkeep.leasing import (
     Presence,
     live_leases,
     log_leases,
     queue_counts,
     sweep_leases,
 )
-from topics.engine.writing import Timing
+from topics.engine.writes.append import Timing
+from topics.engine.writes.deleting import DeleteSubmission, removed_by
 from topics.errors import BatchTooLarge, InvalidRequest, NotAQueue, TopicsError
 from topics.queue.claiming import Claimer, claim_pass
 from topics.queue.dead_letters import RETRY_UNREADABLE_MS, DeadLetters, letters_of

@@ -20,7 +20,7 @@ from typing import TypeAlias
 from topics.core.topic import Topic
 from topics.engine.effects import Gate, Op
 from topics.engine.engine import Engine
-from topics.engine.pages import frame_alone
+from topics.engine.reads.pages import frame_alone
 from topics.errors import Internal
 
 STRETCH_BYTES = 128 << 10

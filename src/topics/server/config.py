@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from topics.engine.settings import EngineSettings
 from topics.errors import InvalidSetting
-from topics.http.auth import Keyring
+from topics.http.api.auth import Keyring
 from topics.server.settings import BY_NAME, SETTINGS, BadValue, Limit, Setting, Value
 
 DEFAULT_MIN_HEARTBEAT_MS: Final = 1000

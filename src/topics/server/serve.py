@@ -25,16 +25,16 @@ import msgspec
 
 from topics.delivery.live import Delivery
 from topics.delivery.turns import LoopTimers
-from topics.engine import directory
 from topics.engine.clock import Clock, SystemClock
 from topics.engine.engine import Engine
-from topics.engine.opening import Opening, open_entered
+from topics.engine.recovery import directory
+from topics.engine.recovery.opening import Opening, open_entered
 from topics.errors import Internal, InvalidSetting, LogFailed, RefusedToOpen, TopicsError
 from topics.http.access_log import AccessLog
+from topics.http.api.service import HttpLimits, Service
 from topics.http.fence import Fence
 from topics.http.limits import Limits, head_bytes
 from topics.http.listener import Listener, load_certificate, tls_context
-from topics.http.service import HttpLimits, Service
 from topics.server.collector import Collector
 from topics.server.config import ServerConfig, TlsFiles
 from topics.server.driver import Driver

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from topics.http import (
-    cursors_api,
-    pages_api,
-    probes_api,
-    queues_api,
-    records_api,
-    routers_api,
-    stages_api,
-    topics_api,
-    watch_api,
-    work_api,
-    ws_api,
-)
-from topics.http.app import App
-from topics.http.routing import routes_of
-from topics.http.service import Service
+from topics.http.api import cursors as cursors_api
+from topics.http.api import pages as pages_api
+from topics.http.api import probes as probes_api
+from topics.http.api import queues as queues_api
+from topics.http.api import records as records_api
+from topics.http.api import routers as routers_api
+from topics.http.api import stages as stages_api
+from topics.http.api import topics as topics_api
+from topics.http.api import watch as watch_api
+from topics.http.api import work as work_api
+from topics.http.api.app import App
+from topics.http.api.routing import routes_of
+from topics.http.api.service import Service
+from topics.http.ws import commands as ws_api
 
 
 def build_app(service: Service) -> App:

@@ -57,7 +57,7 @@ from topics.core.batch import RecordBatch
 from topics.storage import layout
 from topics.storage.checksum import h64
 from topics.storage.crashpoints import crashpoint
-from topics.storage.frame_header import MAX_FRAME
+from topics.storage.frames.header import MAX_FRAME
 from topics.storage.fs import TMP_SUFFIX, File, Fs, parent_of, read_exact, write_all
 
 VERSION: Final = 1

@@ -22,7 +22,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from topics.engine import opening, upkeep
+from topics.engine.recovery import opening
+from topics.engine.upkeep import schedule as upkeep
 from topics.errors import Interrupted, TopicsError
 from topics.storage.wal.settings import WalSettings
 from topics.torture.interrupted import Damaged, World

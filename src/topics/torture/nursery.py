@@ -36,10 +36,10 @@ IMPATIENCE: Mapping[str, Mapping[str, object]] = {
         "UPKEEP_SECONDS": 0.02,
         "WalSettings": partial(WalSettings, file_bytes=LOG_FILE_BYTES, probe_ms=50),
     },
-    "topics.engine.opening": {
+    "topics.engine.recovery.opening": {
         "WalSettings": partial(WalSettings, file_bytes=LOG_FILE_BYTES, probe_ms=50)
     },
-    "topics.engine.upkeep": {"POLL_MS": 20, "BACKOFF_MAX_MS": 100},
+    "topics.engine.upkeep.schedule": {"POLL_MS": 20, "BACKOFF_MAX_MS": 100},
 }
 """What differs from a server in production: sizes and intervals, nothing else."""
 
@@ -51,7 +51,7 @@ def main() -> None:
             assert hasattr(import_module(module), name)
             setattr(import_module(module), name, value)
     # Imported when first used by a server; once here is cheaper than once in each.
-    for module in ("uvloop", "topics.http.arrow", "topics.engine.bulk", "numpy"):
+    for module in ("uvloop", "topics.http.api.arrow", "topics.engine.reads.bulk", "numpy"):
         import_module(module)
     children: set[int] = set()
     woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)

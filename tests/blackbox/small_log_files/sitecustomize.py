@@ -10,8 +10,8 @@ from topics.storage.wal.settings import WalSettings
 
 FILE_BYTES = 1 << 20
 SMALL: dict[str, dict[str, object]] = {
-    "topics.engine.opening": {"WalSettings": partial(WalSettings, file_bytes=FILE_BYTES)},
-    "topics.engine.upkeep": {"POLL_MS": 500, "BACKOFF_MAX_MS": 500},
+    "topics.engine.recovery.opening": {"WalSettings": partial(WalSettings, file_bytes=FILE_BYTES)},
+    "topics.engine.upkeep.schedule": {"POLL_MS": 500, "BACKOFF_MAX_MS": 500},
     "topics.server.serve": {"WalSettings": partial(WalSettings, file_bytes=FILE_BYTES)},
 }
 

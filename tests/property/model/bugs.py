@@ -17,13 +17,14 @@ import msgspec
 from topics.core import catalog
 from topics.core.facts import Deleted, Evicted, Fact, HeadReserved, KeyRemembered
 from topics.core.topic import Topic
-from topics.engine import capture, recovery
-from topics.engine.checkpoint import Checkpointer
 from topics.engine.effects import Op
 from topics.engine.kernel import FactSubmission, Kernel
-from topics.engine.trimming import Trimmer
-from topics.engine.writing import Appender, AppendSubmission
-from topics.storage.snapshot_lines import GroupPosition, TopicLine
+from topics.engine.recovery import recover as recovery
+from topics.engine.upkeep import capture
+from topics.engine.upkeep.checkpoint import Checkpointer
+from topics.engine.upkeep.trimming import Trimmer
+from topics.engine.writes.append import Appender, AppendSubmission
+from topics.storage.snapshots.lines import GroupPosition, TopicLine
 from topics.storage.wal.shard import Shard
 from topics.storage.wal.submission import Submission
 from topics.testing._mount import Mount

@@ -6,10 +6,10 @@ import msgspec
 
 from topics.core.topic import Topic
 from topics.embedded.log import Log
-from topics.engine import capture
-from topics.engine.history import SegmentHistory
-from topics.storage.snapshot_chain import read_chain
-from topics.storage.snapshot_lines import TopicLine
+from topics.engine.reads.history import SegmentHistory
+from topics.engine.upkeep import capture
+from topics.storage.snapshots.chain import read_chain
+from topics.storage.snapshots.lines import TopicLine
 
 
 def check_snapshot(log: Log, latest: int = 0) -> None:

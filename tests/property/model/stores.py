@@ -17,7 +17,7 @@ from topics.core.durability import CLASSES
 from topics.embedded.log import Log
 from topics.embedded.view import View
 from topics.engine.engine import Engine, memory_engine
-from topics.engine.opening import Opening, open_engine
+from topics.engine.recovery.opening import Opening, open_engine
 from topics.engine.settings import EngineSettings
 from topics.storage.fs import Fs, RealFs
 from topics.storage.segments.lru import ByteLru
@@ -39,12 +39,12 @@ def small_world() -> Iterator[None]:
     Snapshots are in parts, however small they are, and a chain of parts is short.
     """
     changed: dict[str, object] = {
-        "writing.RESERVE_BLOCK": DISK_BLOCK,
-        "writing.MAX_RESERVE_BLOCK": MAX_DISK_BLOCK,
-        "opening.WalSettings": partial(WalSettings, file_bytes=LOG_FILE_BYTES),
-        "snapshots.SMALL_BYTES": 0,
-        "snapshots.MOST_PARTS": MOST_PARTS,
-        "snapshots.PARTS_SHARE": 100,
+        "writes.append.RESERVE_BLOCK": DISK_BLOCK,
+        "writes.append.MAX_RESERVE_BLOCK": MAX_DISK_BLOCK,
+        "recovery.opening.WalSettings": partial(WalSettings, file_bytes=LOG_FILE_BYTES),
+        "upkeep.snapshots.SMALL_BYTES": 0,
+        "upkeep.snapshots.MOST_PARTS": MOST_PARTS,
+        "upkeep.snapshots.PARTS_SHARE": 100,
     }
     blocks: dict[Durability, int] = {"disk": DISK_BLOCK, "ephemeral": EPHEMERAL_BLOCK}
     classes = {

@@ -20,7 +20,7 @@ from topics.delivery.starting import resolve
 from topics.delivery.subscriptions import Subscription
 from topics.engine.effects import Op, run
 from topics.engine.engine import Engine, memory_engine
-from topics.engine.opening import Opening, open_engine
+from topics.engine.recovery.opening import Opening, open_engine
 from topics.engine.settings import EngineSettings
 from topics.errors import TopicsError
 from topics.storage.fs import RealFs

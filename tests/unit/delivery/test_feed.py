@@ -7,7 +7,7 @@ from topics.core.topic import Topic
 from topics.delivery.pages import Options
 from topics.delivery.subscriptions import Place
 from topics.engine.effects import PAUSE, Op
-from topics.engine.reading import Query
+from topics.engine.reads.reading import Query
 from topics.errors import Internal
 from topics.values import Page
 from topics.wire.requests import Start

@@ -5,7 +5,7 @@ from tests.unit.delivery.builders import World
 from topics.core.facts import Match
 from topics.delivery.pages import Options, Rendered, SharedPages, cut
 from topics.engine.effects import run
-from topics.engine.reading import Query
+from topics.engine.reads.reading import Query
 from topics.values import Page, Record, Tombstone
 
 

@@ -12,7 +12,7 @@ from topics.core.topic import Topic
 from topics.embedded.log import Log
 from topics.engine.effects import run
 from topics.engine.kernel import Kernel
-from topics.engine.opening import Opening, open_engine
+from topics.engine.recovery.opening import Opening, open_engine
 from topics.engine.settings import EngineSettings
 from topics.testing import ManualClock, SimDisk
 

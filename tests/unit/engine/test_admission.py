@@ -8,8 +8,8 @@ from tests.unit.queue.builders import HeldLog, Task, VirtualLoop
 from topics.core.batch import RecordBatch
 from topics.engine.effects import run
 from topics.engine.engine import Engine
-from topics.engine.opening import Opening, open_engine
-from topics.engine.routing import RouterSpec
+from topics.engine.recovery.opening import Opening, open_engine
+from topics.engine.routers.routing import RouterSpec
 from topics.engine.settings import EngineSettings
 from topics.errors import Throttled, TopicFull
 from topics.testing import ManualClock, SimDisk

@@ -11,12 +11,12 @@ from tests.unit.engine.builders import Store
 
 from topics.core.batch import RecordBatch
 from topics.core.facts import Match
-from topics.engine.bulk import BulkPage, UnreadableRecord, slices
 from topics.engine.effects import run
 from topics.engine.engine import Engine
-from topics.engine.paging import Unchanged, VersionedBulk, VersionedPage
-from topics.engine.reading import Query
-from topics.storage.frame_columns import Frames, headers
+from topics.engine.reads.bulk import BulkPage, UnreadableRecord, slices
+from topics.engine.reads.paging import Unchanged, VersionedBulk, VersionedPage
+from topics.engine.reads.reading import Query
+from topics.storage.frames.columns import Frames, headers
 
 TAGS = ["a", "b", None]
 BIG = 1_000_000

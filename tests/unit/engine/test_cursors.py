@@ -8,8 +8,8 @@ import pytest
 from tests.unit.queue.builders import Shop
 
 import topics
-from topics.engine.deleting import MAX_CURSORS
 from topics.engine.effects import run
+from topics.engine.writes.deleting import MAX_CURSORS
 from topics.errors import LogFull, Throttled, TopicNotFound
 
 

@@ -13,8 +13,8 @@ from topics.core.facts import Fact, Forwarded, RouterCreated
 from topics.core.routers import Router
 from topics.core.tail import NoHistory
 from topics.core.topic import Topic
-from topics.engine.doubts import Doubts
-from topics.engine.passes import PASS_RECORDS
+from topics.engine.recovery.doubts import Doubts
+from topics.engine.routers.passes import PASS_RECORDS
 from topics.storage import layout
 from topics.storage.wal.scan import GenerationScan, Lost
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topics.core.batch import RecordBatch
-from topics.engine import drafts
-from topics.engine.drafts import ANY_SIZE, check_batch, check_batch_in_steps
 from topics.engine.settings import EngineSettings
+from topics.engine.writes import drafts
+from topics.engine.writes.drafts import ANY_SIZE, check_batch, check_batch_in_steps
 from topics.errors import RecordTooLarge, TopicsError
 
 V = TypeVar("V")

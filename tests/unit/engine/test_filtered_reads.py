@@ -9,9 +9,9 @@ import pytest
 from tests.unit.engine.builders import Store
 
 from topics.core.facts import Match
-from topics.engine import reading
 from topics.engine.effects import Op, Pause, fulfil
-from topics.engine.reading import Query
+from topics.engine.reads import reading
+from topics.engine.reads.reading import Query
 from topics.errors import TopicNotFound
 from topics.values import Page
 

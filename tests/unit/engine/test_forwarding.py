@@ -10,9 +10,9 @@ from tests.unit.engine.builders import Held, Store
 
 from topics.core.batch import RecordBatch
 from topics.engine.effects import Op, fulfil, resumed, run
-from topics.engine.reading import Query
-from topics.engine.routing import RouterSpec
-from topics.engine.writing import Timing
+from topics.engine.reads.reading import Query
+from topics.engine.routers.routing import RouterSpec
+from topics.engine.writes.append import Timing
 from topics.errors import (
     InvalidRequest,
     RouterCycle,

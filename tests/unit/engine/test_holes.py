@@ -7,7 +7,7 @@ from tests.unit.engine.builders import Store
 
 import topics
 from topics.core import topic as topic_module
-from topics.engine import views
+from topics.engine.reads import views
 from topics.errors import InvalidRequest
 
 

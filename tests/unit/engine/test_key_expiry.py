@@ -6,7 +6,7 @@ import pytest
 from tests.unit.engine.builders import Store
 from tests.unit.engine.test_filtered_reads import played
 
-from topics.engine import checkpoint, key_expiry
+from topics.engine.upkeep import checkpoint, key_expiry
 
 WINDOW_MS = 1000
 KEYS = 10

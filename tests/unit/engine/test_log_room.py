@@ -13,11 +13,11 @@ from topics.core.batch import RecordBatch
 from topics.engine.effects import Op, run
 from topics.engine.engine import Engine
 from topics.engine.kernel import CONTROL_BYTES
-from topics.engine.opening import Opening, open_engine
-from topics.engine.routing import RouterSpec
+from topics.engine.recovery.opening import Opening, open_engine
+from topics.engine.routers.routing import RouterSpec
 from topics.engine.settings import EngineSettings
-from topics.engine.stage_rows import StageRows
-from topics.engine.upkeep import FULL_RETRY_MS, POLL_MS
+from topics.engine.stages.rows import StageRows
+from topics.engine.upkeep.schedule import FULL_RETRY_MS, POLL_MS
 from topics.errors import LogFull, Throttled
 from topics.storage.wal.inline import InlineCommitter
 from topics.storage.wal.shard import Shard, ShardState

@@ -22,8 +22,8 @@ from topics.core.facts import (
     TopicCreated,
     TopicDropped,
 )
-from topics.engine.lost_creations import Recreated, recreated
-from topics.storage.frame_header import FLAG_DURABLE
+from topics.engine.recovery.lost_creations import Recreated, recreated
+from topics.storage.frames.header import FLAG_DURABLE
 from topics.storage.wal.scan import GenerationScan
 from topics.topic_settings import TopicConfig
 

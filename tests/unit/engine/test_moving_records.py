@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from tests.unit.engine.builders import Store
 
-from topics.engine.bulk import slices
 from topics.engine.effects import Op, fulfil, resumed, run
-from topics.engine.paging import VersionedBulk
-from topics.engine.reading import Query
+from topics.engine.reads.bulk import slices
+from topics.engine.reads.paging import VersionedBulk
+from topics.engine.reads.reading import Query
 from topics.errors import Internal
-from topics.storage.frame_columns import Frames, headers
+from topics.storage.frames.columns import Frames, headers
 from topics.values import Page
 
 

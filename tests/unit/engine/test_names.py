@@ -3,7 +3,7 @@
 import pytest
 from tests.unit.engine.builders import Store
 
-from topics.engine.opening import Opening, open_engine
+from topics.engine.recovery.opening import Opening, open_engine
 from topics.engine.settings import EngineSettings
 from topics.testing import FaultFs, PowerOff
 

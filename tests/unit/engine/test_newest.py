@@ -9,7 +9,7 @@ from tests.unit.engine.builders import Store
 
 from topics.core.facts import Match
 from topics.engine.effects import run
-from topics.engine.reading import Query, Reader
+from topics.engine.reads.reading import Query, Reader
 from topics.topic_settings import Durability, TopicSettings
 from topics.values import Page
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 import topics
 from topics.embedded import Log
-from topics.engine import planning
 from topics.engine.effects import PAUSE
-from topics.engine.opening import Opening, open_engine
-from topics.engine.planning import MIN_TARGET
+from topics.engine.reads import planning
+from topics.engine.reads.planning import MIN_TARGET
+from topics.engine.recovery.opening import Opening, open_engine
 from topics.engine.settings import EngineSettings
 from topics.errors import InvalidRequest, TopicNotFound
 from topics.testing import FaultFs, ManualClock, SimDisk

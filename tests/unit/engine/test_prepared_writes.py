@@ -7,9 +7,9 @@ from tests.unit.queue.builders import Shop
 
 from topics.core.batch import RecordBatch
 from topics.engine.effects import run
-from topics.engine.reading import Query
+from topics.engine.reads.reading import Query
 from topics.errors import HeadMismatch, LogFull
-from topics.storage.frame_prepared import PreparedAppend, prepare_append
+from topics.storage.frames.prepared import PreparedAppend, prepare_append
 from topics.values import Ack
 
 TOPIC = "t"

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from topics.engine.effects import run
-from topics.engine.opening import Opening, open_engine
-from topics.engine.progress import SCAN_SHARE, Progress
+from topics.engine.recovery.opening import Opening, open_engine
+from topics.engine.recovery.progress import SCAN_SHARE, Progress
 from topics.engine.settings import EngineSettings
 from topics.testing import ManualClock, SimDisk
 

@@ -8,7 +8,7 @@ from tests.unit.engine.test_admission import DATA, Slow
 from topics.core.batch import RecordBatch
 from topics.core.topic import Topic
 from topics.engine.effects import run
-from topics.engine.writing import RESERVE_BLOCK, Timing
+from topics.engine.writes.append import RESERVE_BLOCK, Timing
 from topics.errors import Internal
 
 

@@ -15,8 +15,8 @@ from tests.unit.engine.builders import Store
 from topics.core.batch import RecordBatch
 from topics.engine.effects import Gate, Io, Op, Pause, run
 from topics.engine.engine import Engine
-from topics.engine.sections import Sections
-from topics.engine.writing import Timing
+from topics.engine.writes.append import Timing
+from topics.engine.writes.gates import Sections
 from topics.errors import Internal
 
 TOPIC = 7

@@ -10,11 +10,11 @@ import pytest
 from tests.property.model.snapshots import check_snapshot
 from tests.unit.engine.builders import SMALL, Store
 
-from topics.engine import capture, snapshots
 from topics.engine.effects import Io, Pause, fulfil
-from topics.engine.snapshots import Snapshots
-from topics.engine.trimming import Kept
-from topics.storage.snapshot_chain import Changed, SnapshotFile
+from topics.engine.upkeep import capture, snapshots
+from topics.engine.upkeep.snapshots import Snapshots
+from topics.engine.upkeep.trimming import Kept
+from topics.storage.snapshots.chain import Changed, SnapshotFile
 
 
 @pytest.fixture(autouse=True)

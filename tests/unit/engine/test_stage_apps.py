@@ -8,11 +8,11 @@ import pytest
 
 from topics.embedded import Log
 from topics.embedded.drafts import stage_rows_of
-from topics.engine import snapshots
 from topics.engine.effects import run
-from topics.engine.opening import Opening, open_engine
+from topics.engine.recovery.opening import Opening, open_engine
 from topics.engine.settings import EngineSettings
-from topics.engine.stage_apps import ANYBODY, Caller, share_of
+from topics.engine.stages.apps import ANYBODY, Caller, share_of
+from topics.engine.upkeep import snapshots
 from topics.errors import Forbidden, InvalidRequest, NotFound, StaleEpoch, Throttled
 from topics.testing import ManualClock, SimDisk
 from topics.values import StageCommit, Staged

@@ -13,9 +13,9 @@ from topics.embedded import Log
 from topics.embedded.drafts import batch_of, stage_rows_of
 from topics.engine.effects import Gate, Io, Op, run
 from topics.engine.engine import Engine
-from topics.engine.landing import PIECE_BYTES
-from topics.engine.opening import Opening, open_engine
+from topics.engine.recovery.opening import Opening, open_engine
 from topics.engine.settings import EngineSettings
+from topics.engine.stages.commit import PIECE_BYTES
 from topics.errors import (
     Internal,
     InvalidRequest,

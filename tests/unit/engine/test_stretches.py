@@ -8,8 +8,8 @@ from tests.unit.core.test_topic import put, skip, topic
 
 from topics.core.facts import Deleted, SeqSkipped
 from topics.core.topic import Topic
-from topics.engine.piece import Piece
-from topics.engine.stretches import LONGEST, Stretch, next_stretch, without_dead
+from topics.engine.reads.piece import Piece
+from topics.engine.reads.ranges import LONGEST, Stretch, next_stretch, without_dead
 
 
 def delete(target: Topic, *seqs: int) -> None:

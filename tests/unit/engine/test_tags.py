@@ -8,7 +8,7 @@ from topics.core.batch import RecordBatch
 from topics.core.facts import Match
 from topics.core.tags import FEW_DEAD
 from topics.engine.effects import PAUSE, Pause, run
-from topics.engine.tagging import SLICE_RECORDS
+from topics.engine.reads.tagging import SLICE_RECORDS
 from topics.errors import Internal, TopicNotFound
 
 

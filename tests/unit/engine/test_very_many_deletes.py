@@ -8,8 +8,9 @@ import pytest
 from tests.unit.engine.builders import Store
 from tests.unit.engine.test_filtered_reads import played
 
-from topics.engine import capture, checkpoint, reading
-from topics.engine.reading import Query, Reader
+from topics.engine.reads import reading
+from topics.engine.reads.reading import Query, Reader
+from topics.engine.upkeep import capture, checkpoint
 from topics.storage.segments.writer import Slice
 
 RECORDS = 1500

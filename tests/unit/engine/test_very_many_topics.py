@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from tests.unit.engine.builders import Store
 
-from topics.engine import relocation
 from topics.engine.effects import PAUSE, Io, Op, Pause, Wait, fulfil
+from topics.engine.upkeep import relocation
 
 TOPICS = 300
 

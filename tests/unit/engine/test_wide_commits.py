@@ -7,12 +7,14 @@ from collections.abc import Callable
 import pytest
 
 from topics.embedded.drafts import stage_rows_of
-from topics.engine import landing, sections, staging
 from topics.engine.effects import Op, Pause, fulfil, run
 from topics.engine.engine import Engine
-from topics.engine.landing import Stranded
-from topics.engine.opening import Opening, open_engine
+from topics.engine.recovery.opening import Opening, open_engine
 from topics.engine.settings import EngineSettings
+from topics.engine.stages import commit as landing
+from topics.engine.stages import staging
+from topics.engine.stages.commit import Stranded
+from topics.engine.writes import gates as sections
 from topics.testing import ManualClock, SimDisk
 from topics.values import StageCommit
 

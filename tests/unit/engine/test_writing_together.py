@@ -10,10 +10,10 @@ from tests.unit.queue.builders import Shop
 
 from topics.core.batch import RecordBatch
 from topics.engine.effects import Op, run
-from topics.engine.reading import Query
-from topics.engine.writing import RESERVE_BLOCK, Timing
+from topics.engine.reads.reading import Query
+from topics.engine.writes.append import RESERVE_BLOCK, Timing
 from topics.errors import LogFull
-from topics.storage.frames import FLAG_CONT, OVERHEAD, FrameType, walk
+from topics.storage.frames.buffer import FLAG_CONT, OVERHEAD, FrameType, walk
 from topics.values import Ack
 
 TOPIC = "t"

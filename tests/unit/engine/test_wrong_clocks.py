@@ -8,7 +8,7 @@ import pytest
 from tests.unit.engine.builders import Store
 
 from topics.core.ages import SPACING_MS
-from topics.engine.upkeep import POLL_MS
+from topics.engine.upkeep.schedule import POLL_MS
 
 HOUR_MS = 3_600_000
 YEARS_MS = 10 * 365 * 24 * HOUR_MS

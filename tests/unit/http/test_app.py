@@ -14,15 +14,15 @@ import pytest
 from topics.engine.effects import Gate, Io
 from topics.engine.engine import memory_engine
 from topics.engine.settings import EngineSettings
-from topics.engine.showing import Showing
+from topics.engine.stages.showing import Showing
 from topics.errors import TopicsError
-from topics.http.app import App
-from topics.http.auth import Keyring, Scope
+from topics.http.api.app import App
+from topics.http.api.auth import Keyring, Scope
+from topics.http.api.probes import described
+from topics.http.api.routing import Resource, Route, Routes
+from topics.http.api.service import HttpLimits, Service
+from topics.http.api.strangers import BURST
 from topics.http.messages import Late, Request, Response
-from topics.http.probes_api import described
-from topics.http.routing import Resource, Route, Routes
-from topics.http.service import HttpLimits, Service
-from topics.http.strangers import BURST
 from topics.http.turns import Rations
 from topics.testing import ManualClock
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from topics.errors import InvalidRequest, PayloadTooLarge
-from topics.http.arrow import STEP_ROWS, decode_stage
-from topics.http.arrow_sizes import ROW_BYTES, decoded_bytes, expanded_bytes
+from topics.http.api.arrow import STEP_ROWS, decode_stage
+from topics.http.api.arrow_sizes import ROW_BYTES, decoded_bytes, expanded_bytes
 
 LONG = '"' + "a" * 50_000 + '"'
 LIMIT = 1 << 20

@@ -8,8 +8,8 @@ from urllib.parse import urlencode
 import pytest
 
 from topics.errors import InvalidSetting, Unauthorized
-from topics.http import auth
-from topics.http.auth import (
+from topics.http.api import auth
+from topics.http.api.auth import (
     ALL_SCOPES,
     ANYONE,
     Keyring,

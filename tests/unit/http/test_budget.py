@@ -11,14 +11,14 @@ import pytest
 from tests.unit.http.transports import HandFed
 from wsproto.frame_protocol import FrameProtocol, Opcode
 
-from topics.http import websocket
 from topics.http.budget import Budget, Charge
-from topics.http.h1 import H1Connection
-from topics.http.h1_heads import MAX_BODY_BYTES
+from topics.http.h1.connection import H1Connection
+from topics.http.h1.heads import MAX_BODY_BYTES
 from topics.http.hub import Hub
 from topics.http.limits import Limits
 from topics.http.messages import Reply, Request, Response
-from topics.http.websocket import WebSocket
+from topics.http.ws import connection as websocket
+from topics.http.ws.connection import WebSocket
 
 LIMITS = Limits(max_request_bytes=400, max_body_bytes=200)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from topics.errors import Internal, LogFailed, LogFull, TopicNotFound, TopicsError
-from topics.http.errors import as_told
+from topics.http.api.errors import as_told
 
 FAILURE = Internal("records of topic 'secret' could not be read")
 LOG = "log shard 0"

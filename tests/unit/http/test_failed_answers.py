@@ -13,9 +13,9 @@ from tests.unit.http.turn_world import World, play, turn
 from tests.unit.queue.builders import QUEUE
 
 from topics.http.exchange import Exchange
-from topics.http.h1_exchange import H1Exchange
-from topics.http.h2 import H2Connection
-from topics.http.h2_exchange import H2Exchange
+from topics.http.h1.exchange import H1Exchange
+from topics.http.h2.connection import H2Connection
+from topics.http.h2.exchange import H2Exchange
 from topics.http.hub import Hub
 from topics.http.messages import Response
 

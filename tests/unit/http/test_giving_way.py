@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from topics.engine.effects import Io, Op, Sleep, Wait
-from topics.http.giving_way import LONGEST_REST_S, REST, GivingWay
+from topics.http.api.giving_way import LONGEST_REST_S, REST, GivingWay
 from topics.storage.wal.committer import Committer
 from topics.storage.wal.submission import Position
 from topics.testing import ManualClock

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.http.transports import HandFed
 
-from topics.http.h1 import H1Connection
-from topics.http.h1_heads import MAX_BYTES, MAX_HEADS, KnownHeads
+from topics.http.h1.connection import H1Connection
+from topics.http.h1.heads import MAX_BYTES, MAX_HEADS, KnownHeads
 from topics.http.hub import Hub
 from topics.http.limits import Limits
 from topics.http.messages import Reply, Request, Response

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from tests.unit.http.transports import HandFed
 
-from topics.http.h1 import H1Connection
-from topics.http.h1_reader import CODED_SLICE_BYTES, SLICE_BYTES
+from topics.http.h1.connection import H1Connection
+from topics.http.h1.reader import CODED_SLICE_BYTES, SLICE_BYTES
 from topics.http.hub import Hub
 from topics.http.limits import Limits
 from topics.http.messages import Reply, Request, Response

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.unit.http.transports import HandFed
 
-from topics.http.h1 import H1Connection
+from topics.http.h1.connection import H1Connection
 from topics.http.hub import Hub
 from topics.http.limits import Limits
 from topics.http.messages import Reply, Request, Response

@@ -8,9 +8,9 @@ from typing import Any
 
 from tests.unit.http.transports import HandFed
 
-from topics.http.h1 import H1Connection
-from topics.http.h1_exchange import H1Stream
-from topics.http.h1_wire import LAST_CHUNK, chunk
+from topics.http.h1.connection import H1Connection
+from topics.http.h1.exchange import H1Stream
+from topics.http.h1.wire import LAST_CHUNK, chunk
 from topics.http.hub import Hub
 from topics.http.limits import Limits
 from topics.http.messages import Reply, Request, Response, Stream

@@ -11,7 +11,7 @@ import pytest
 from tests.unit.http.transports import HandFed
 
 from topics.http import turns as turns_module
-from topics.http.h1 import H1Connection
+from topics.http.h1.connection import H1Connection
 from topics.http.hub import Hub
 from topics.http.limits import Limits
 from topics.http.messages import Reply, Request, Response, Spliced

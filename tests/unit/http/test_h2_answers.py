@@ -13,7 +13,7 @@ from h2.events import DataReceived, ResponseReceived
 from h2.settings import SettingCodes
 from tests.unit.http.transports import HandFed
 
-from topics.http.h2 import H2Connection
+from topics.http.h2.connection import H2Connection
 from topics.http.hub import Hub
 from topics.http.limits import Limits
 from topics.http.messages import Reply, Request, Response, Spliced

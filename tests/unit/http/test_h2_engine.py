@@ -31,9 +31,9 @@ from hyperframe.frame import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from topics.http import h2_engine
-from topics.http.h2_engine import FRAME_BYTES, Engine, PlainData, PlainRequest
-from topics.http.h2_fields import Fields, request_of
+from topics.http.h2 import engine as h2_engine
+from topics.http.h2.engine import FRAME_BYTES, Engine, PlainData, PlainRequest
+from topics.http.h2.fields import Fields, request_of
 from topics.http.limits import Limits
 from topics.http.messages import Request
 

@@ -9,7 +9,7 @@ from hpack import Decoder, Encoder
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.http.h2_fields import KnownHeads, PlainFields
+from topics.http.h2.fields import KnownHeads, PlainFields
 
 Field = tuple[bytes, bytes]
 REQUEST = [

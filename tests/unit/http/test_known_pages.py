@@ -11,10 +11,10 @@ from topics.core.batch import RecordBatch
 from topics.core.facts import Match
 from topics.engine.effects import run
 from topics.engine.engine import Engine, memory_engine
-from topics.engine.reading import Query
-from topics.engine.routing import RouterSpec
+from topics.engine.reads.reading import Query
+from topics.engine.routers.routing import RouterSpec
 from topics.engine.settings import EngineSettings
-from topics.http.known_pages import KnownPages
+from topics.http.api.known_pages import KnownPages
 from topics.testing import ManualClock
 from topics.values import Page
 from topics.wire.rendering import render_records, rows_of

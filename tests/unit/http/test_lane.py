@@ -10,8 +10,8 @@ from topics.core.batch import RecordBatch
 from topics.engine.effects import PAUSE, Gate, Op, Wait, run
 from topics.engine.settings import EngineSettings
 from topics.errors import BatchTooLarge, InvalidRequest, ShuttingDown
-from topics.http.lane import SLICE_S, Lane
-from topics.storage.frames import encode_append
+from topics.http.api.lane import SLICE_S, Lane
+from topics.storage.frames.buffer import encode_append
 from topics.testing import ManualClock
 
 

@@ -14,9 +14,9 @@ from tests.unit.http.turn_world import Worker, World, play, post, turn
 from tests.unit.queue.builders import QUEUE
 
 from topics.engine.effects import Op, run
-from topics.engine.reading import Query
+from topics.engine.reads.reading import Query
 from topics.errors import TopicsError
-from topics.http import lane
+from topics.http.api import lane
 from topics.http.limits import Limits
 from topics.http.messages import Request
 from topics.server.driver import Driver

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from topics.http import strangers
+from topics.http.api import strangers
+from topics.http.api.strangers import Strangers
 from topics.http.messages import Late, Response
-from topics.http.strangers import Strangers
 
 REFUSAL = Response(401, b"{}")
 

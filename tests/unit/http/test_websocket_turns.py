@@ -9,11 +9,11 @@ import pytest
 from tests.unit.http.transports import HandFed
 from wsproto.frame_protocol import FrameProtocol, Opcode
 
-from topics.http import websocket
 from topics.http.hub import Hub
 from topics.http.limits import Limits
 from topics.http.messages import Reply, Request, Response
-from topics.http.websocket import WebSocket
+from topics.http.ws import connection as websocket
+from topics.http.ws.connection import WebSocket
 
 FRAMES = 500
 

@@ -10,8 +10,8 @@ from tests.unit.queue.builders import QUEUE
 
 from topics.core.batch import RecordBatch
 from topics.engine.effects import Op, run
-from topics.engine.reading import Query
-from topics.http import write_turns
+from topics.engine.reads.reading import Query
+from topics.http.api import write_turns
 
 PLAIN = "events"
 

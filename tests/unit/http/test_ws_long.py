@@ -11,7 +11,7 @@ from tests.unit.delivery.builders import World
 from tests.unit.http.test_ws_shutdown import GOODBYE, Peer, connect, world
 
 from topics.errors import Internal
-from topics.http.ws_api import INTERNAL_ERROR, LAST_ANSWER_MS
+from topics.http.ws.commands import INTERNAL_ERROR, LAST_ANSWER_MS
 from topics.wire import requests
 
 __all__ = ["world"]

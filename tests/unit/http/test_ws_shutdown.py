@@ -8,11 +8,11 @@ from typing import Any, cast
 import pytest
 from tests.unit.delivery.builders import World, memory_world
 
-from topics.http.auth import ANYONE, Keyring
-from topics.http.call import Call
+from topics.http.api.auth import ANYONE, Keyring
+from topics.http.api.call import Call
+from topics.http.api.service import HttpLimits, Service
 from topics.http.messages import Upgrade
-from topics.http.service import HttpLimits, Service
-from topics.http.ws_api import LAST_ANSWER_MS, Socket
+from topics.http.ws.commands import LAST_ANSWER_MS, Socket
 
 PUBLISH = b'{"op":"publish","topic":"orders","records":[{"data":1}],"request_id":7}'
 GOODBYE = ("error", "server_shutting_down")

@@ -13,12 +13,12 @@ from tests.unit.queue.builders import QUEUE, Shop
 
 from topics.engine.effects import Op
 from topics.errors import TopicsError
-from topics.http.auth import Keyring
-from topics.http.h1 import H1Connection
-from topics.http.h1_exchange import H1Exchange
+from topics.http.api.auth import Keyring
+from topics.http.api.service import HttpLimits, Service
+from topics.http.h1.connection import H1Connection
+from topics.http.h1.exchange import H1Exchange
 from topics.http.hub import Hub
 from topics.http.limits import Limits
-from topics.http.service import HttpLimits, Service
 from topics.server.wiring import build_app
 
 T = TypeVar("T")

@@ -11,9 +11,9 @@ from topics.core.leases import LeaseBook
 from topics.core.topic import Topic
 from topics.engine.effects import Gate, Io, Op, Sleep, Wait, run
 from topics.engine.engine import Engine, memory_engine
-from topics.engine.leasing import Presence
-from topics.engine.opening import Opening, open_engine
+from topics.engine.recovery.opening import Opening, open_engine
 from topics.engine.settings import EngineSettings
+from topics.engine.upkeep.leasing import Presence
 from topics.errors import TopicsError
 from topics.queue import Claimed, Queues
 from topics.storage.fs import Fs

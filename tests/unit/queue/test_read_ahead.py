@@ -12,10 +12,10 @@ from tests.unit.queue.builders import QUEUE, Shop, Task
 from topics.core.batch import RecordBatch
 from topics.core.topic import Topic
 from topics.engine.effects import Io, Op, Wait, resumed, run
-from topics.engine.history import SegmentHistory
-from topics.engine.piece import Piece
-from topics.engine.reading import Reader
-from topics.engine.stretches import Stretch
+from topics.engine.reads.history import SegmentHistory
+from topics.engine.reads.piece import Piece
+from topics.engine.reads.ranges import Stretch
+from topics.engine.reads.reading import Reader
 from topics.errors import Internal, TopicNotFound
 from topics.queue import Claimed, Queues, read_ahead
 from topics.storage.segments.store import SegmentStore

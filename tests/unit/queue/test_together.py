@@ -10,10 +10,10 @@ from tests.unit.queue.builders import QUEUE, Shop
 
 from topics.core.topic import Topic
 from topics.engine.effects import Op, run
-from topics.engine.leasing import Presence
-from topics.engine.piece import Piece
-from topics.engine.reading import Reader
-from topics.engine.stretches import Stretch
+from topics.engine.reads.piece import Piece
+from topics.engine.reads.ranges import Stretch
+from topics.engine.reads.reading import Reader
+from topics.engine.upkeep.leasing import Presence
 from topics.errors import Internal, LogFull, TopicNotFound, TopicsError
 from topics.queue import Claimed, Claimer, Named
 from topics.values import Acked

@@ -11,8 +11,8 @@ from tests.unit.server.fakes import FakeLog, FakeWork
 
 from topics.core.batch import RecordBatch
 from topics.engine.effects import Op, Sleep, run
-from topics.engine.routing import RouterSpec
-from topics.engine.writing import Timing
+from topics.engine.routers.routing import RouterSpec
+from topics.engine.writes.append import Timing
 from topics.server.pump import Pump
 from topics.values import Ack
 

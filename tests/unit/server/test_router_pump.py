@@ -9,7 +9,7 @@ from typing import Any
 from topics.core.batch import RecordBatch
 from topics.engine.effects import Op, run
 from topics.engine.engine import Engine, memory_engine
-from topics.engine.routing import RouterSpec
+from topics.engine.routers.routing import RouterSpec
 from topics.engine.settings import EngineSettings
 from topics.server.routers import RouterPump
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from topics.http import lane
+from topics.http.api import lane
 from topics.server import config, serve
 from topics.server.serve import Server
 from topics.wire import requests

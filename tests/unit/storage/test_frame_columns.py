@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topics.core.batch import RecordBatch
-from topics.storage.frame_arrow import SCHEMA, record_batch
-from topics.storage.frame_columns import Frames, bounds, headers, unreadable
-from topics.storage.frames import encode_append, record_at
+from topics.storage.frames.arrow import SCHEMA, record_batch
+from topics.storage.frames.buffer import encode_append, record_at
+from topics.storage.frames.columns import Frames, bounds, headers, unreadable
 
 TOPIC = 7
 FIRST = 2**53 + 1  # where floats can no longer tell neighbours apart

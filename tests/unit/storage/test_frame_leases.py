@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topics.core.facts import LeaseChanged
-from topics.storage.frame_leases import encode_leases
-from topics.storage.frames import encode
+from topics.storage.frames.buffer import encode
+from topics.storage.frames.leases import encode_leases
 
 numbers = st.integers(0, (1 << 64) - 1)
 events = st.builds(

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topics.core.batch import RecordBatch
-from topics.storage import frame_prepared
-from topics.storage.frame_prepared import PreparedAppend, prepare_append
-from topics.storage.frames import encode_append
+from topics.storage.frames import prepared as frame_prepared
+from topics.storage.frames.buffer import encode_append
+from topics.storage.frames.prepared import PreparedAppend, prepare_append
 
 T = TypeVar("T")
 V = TypeVar("V")

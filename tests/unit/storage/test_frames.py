@@ -22,10 +22,9 @@ from topics.core.facts import (
     SeqSkipped,
     TierFlipped,
 )
-from topics.storage import frames
 from topics.storage.checksum import h64
-from topics.storage.frame_payloads import content_of
-from topics.storage.frames import (
+from topics.storage.frames import buffer as frames
+from topics.storage.frames.buffer import (
     FLAG_CONT,
     FLAG_DURABLE,
     FLAG_NODE,
@@ -36,6 +35,7 @@ from topics.storage.frames import (
     FrameType,
     Unreadable,
 )
+from topics.storage.frames.payloads import content_of
 
 TS = 1_700_000_000_000
 DATAS = [b'{"a":1}', b"2", b'"three"']

@@ -9,11 +9,11 @@ import struct
 import pytest
 
 from topics.errors import Internal, InvalidRequest
-from topics.storage.frame_parsing import Reader
+from topics.storage.frames.parsing import Reader
 from topics.storage.fs import parent_of
 from topics.storage.interrupts import is_interrupt, leaves_a_mess
 from topics.storage.segments.codec import ENTRY_SIZE, Idx
-from topics.storage.snapshot import BadSnapshot
+from topics.storage.snapshots.file import BadSnapshot
 
 _U64 = struct.Struct("<Q")
 

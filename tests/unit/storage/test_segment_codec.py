@@ -9,10 +9,10 @@ from itertools import pairwise
 import pytest
 
 from topics.core.batch import RecordBatch
-from topics.storage import frames
 from topics.storage.checksum import h64
-from topics.storage.frame_header import HEADER
-from topics.storage.frames import FLAG_NODE, FLAG_TAG
+from topics.storage.frames import buffer as frames
+from topics.storage.frames.buffer import FLAG_NODE, FLAG_TAG
+from topics.storage.frames.header import HEADER
 from topics.storage.segments import codec
 from topics.storage.segments.codec import DEAD, ENTRY_SIZE, FLAG_HOLE, BadSegmentData, Idx
 

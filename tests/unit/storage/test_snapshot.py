@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from topics.core.facts import Match
-from topics.storage import snapshot
 from topics.storage.checksum import h64
 from topics.storage.fs import File, RealFile, RealFs
-from topics.storage.snapshot import BadSnapshot, Snapshot, SnapshotWriter, read_snapshot
-from topics.storage.snapshot_lines import (
+from topics.storage.snapshots import file as snapshot
+from topics.storage.snapshots.file import BadSnapshot, Snapshot, SnapshotWriter, read_snapshot
+from topics.storage.snapshots.lines import (
     AppLine,
     BodyLine,
     GroupPosition,

@@ -10,9 +10,9 @@ import pytest
 from tests.unit.storage.test_snapshot import APP, FS, HEAD, ROUTER, STORE_ID, topic
 from tests.unit.storage.test_snapshot import signed as sign
 
-from topics.storage import layout, snapshot
-from topics.storage.snapshot import BadSnapshot, SnapshotWriter, read_snapshot
-from topics.storage.snapshot_chain import (
+from topics.storage import layout
+from topics.storage.snapshots import file as snapshot
+from topics.storage.snapshots.chain import (
     BrokenChain,
     Chain,
     Changed,
@@ -22,7 +22,8 @@ from topics.storage.snapshot_chain import (
     read_chain,
     standing_lines,
 )
-from topics.storage.snapshot_lines import (
+from topics.storage.snapshots.file import BadSnapshot, SnapshotWriter, read_snapshot
+from topics.storage.snapshots.lines import (
     AppLine,
     BodyLine,
     EndLine,

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from topics.engine.looking import steadily
-from topics.engine.verification import verify
+from topics.engine.recovery.looking import steadily
+from topics.engine.recovery.verification import verify
 from topics.storage.findings import Account, Finding, Report
 from topics.storage.fs import RealFs
 from topics.storage.segments.checking import SegmentJob

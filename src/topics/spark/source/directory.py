@@ -20,12 +20,12 @@ from typing import Final, TypeVar
 import pyarrow as pa
 
 from topics.core.facts import Match
-from topics.engine.bulk import UnreadableRecord, slices
 from topics.engine.clock import SystemClock
 from topics.engine.effects import run
-from topics.engine.opening import Opening, open_view
-from topics.engine.paging import Unchanged
-from topics.engine.reading import Query
+from topics.engine.reads.bulk import UnreadableRecord, slices
+from topics.engine.reads.paging import Unchanged
+from topics.engine.reads.reading import Query
+from topics.engine.recovery.opening import Opening, open_view
 from topics.engine.settings import EngineSettings
 from topics.errors import Internal, InvalidRequest, TopicNotFound
 from topics.spark.errors import InvalidOption
@@ -38,8 +38,8 @@ from topics.spark.source.log import (
     PageQuery,
     whole_plan,
 )
-from topics.storage.frame_arrow import record_batch
-from topics.storage.frame_columns import Frames, Positions
+from topics.storage.frames.arrow import record_batch
+from topics.storage.frames.columns import Frames, Positions
 from topics.storage.fs import RealFs
 from topics.values import Holes, ReadPlan
 from topics.wire.predicates import parse_match

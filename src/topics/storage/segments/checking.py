@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from topics.storage.findings import Report
-from topics.storage.frame_header import FLAG_NODE, FLAG_TAG, HEADER
+from topics.storage.frames.header import FLAG_NODE, FLAG_TAG, HEADER
 from topics.storage.fs import Fs, read_file
 from topics.storage.segments import codec, tagfile
 from topics.storage.segments.codec import DEAD, Entry, Idx

@@ -1,6 +1,6 @@
 """The two files of a segment, version 2: records in `.data`, one entry per seq in `.idx`.
 
-`.data` holds records back to back: the Append frame exactly as it was logged (see `frame_header`),
+`.data` holds records back to back: the Append frame exactly as it was logged (see `frames.header`),
 then one delete byte, 0xD5 for deleted, anything else for live. The byte lies outside the frame and
 its checksum, so that a delete is a write of one byte and leaves the record verifiable.
 
@@ -31,7 +31,8 @@ from itertools import accumulate, repeat
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from topics.storage.checksum import h64
-from topics.storage.frame_header import (
+from topics.storage.frames.buffer import verify
+from topics.storage.frames.header import (
     APPEND,
     DATA_START,
     FLAG_NODE,
@@ -40,7 +41,6 @@ from topics.storage.frame_header import (
     JSON_LEN_SIZE,
     OVERHEAD,
 )
-from topics.storage.frames import verify
 
 if TYPE_CHECKING:
     import numpy as np

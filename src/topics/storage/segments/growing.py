@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from topics.storage.frame_header import FLAG_NODE, FLAG_TAG, HEADER
+from topics.storage.frames.header import FLAG_NODE, FLAG_TAG, HEADER
 from topics.storage.segments.codec import Idx
 from topics.storage.segments.intact import intact_frames
 

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterable
 
 from topics.storage.checksum import h64
-from topics.storage.frame_header import APPEND, OVERHEAD, U64
+from topics.storage.frames.header import APPEND, OVERHEAD, U64
 from topics.storage.segments.codec import Entry
 
 HOLE = b""

@@ -6,7 +6,7 @@ import struct
 from array import array
 from collections.abc import Callable, Generator
 
-from topics.storage.frame_header import DATA_START, FLAG_TAG
+from topics.storage.frames.header import DATA_START, FLAG_TAG
 from topics.storage.segments import tagfile
 from topics.storage.segments.codec import ENTRY_SIZE, Idx
 from topics.storage.segments.tagfile import TagFile

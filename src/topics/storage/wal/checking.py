@@ -7,7 +7,7 @@ from itertools import pairwise
 from topics.errors import RefusedToOpen
 from topics.storage import layout
 from topics.storage.findings import Report
-from topics.storage.frames import CleanEnd, ForeignFrame, Unreadable
+from topics.storage.frames.buffer import CleanEnd, ForeignFrame, Unreadable
 from topics.storage.fs import read_file
 from topics.storage.identity import store_mark
 from topics.storage.wal.collect import Collector

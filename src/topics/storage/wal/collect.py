@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Final
 
 from topics.core.facts import Appended, Fact
-from topics.storage.frame_append import appended_run
-from topics.storage.frames import (
+from topics.storage.frames.append import appended_run
+from topics.storage.frames.buffer import (
     HEADER,
     ForeignFrame,
     FrameType,

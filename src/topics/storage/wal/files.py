@@ -13,9 +13,10 @@ from typing import Final, NamedTuple
 import msgspec
 
 from topics.core.facts import Beacon, FileHeader
-from topics.storage import frames, identity, layout
+from topics.storage import identity, layout
 from topics.storage.checksum import h64
 from topics.storage.crashpoints import crashpoint
+from topics.storage.frames import buffer as frames
 from topics.storage.fs import File, Fs, replace_file, write_all
 from topics.storage.wal.settings import MIB
 

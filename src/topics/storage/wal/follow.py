@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from topics.storage.checksum import h64
-from topics.storage.frames import (
+from topics.storage.frames.buffer import (
     FLAG_CONT,
     FLAG_DURABLE,
     MAX_FRAME_LEN,

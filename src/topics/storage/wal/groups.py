@@ -19,7 +19,7 @@ import msgspec
 from topics.core.facts import FileHeader
 from topics.errors import RefusalReason, RefusedToOpen
 from topics.storage import identity, layout
-from topics.storage.frames import ForeignFrame, Frame, decode_at
+from topics.storage.frames.buffer import ForeignFrame, Frame, decode_at
 from topics.storage.fs import Fs, read_exact, read_file
 from topics.storage.wal.files import HEADER_SIZE
 from topics.storage.wal.submission import Position

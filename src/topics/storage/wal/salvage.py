@@ -6,7 +6,7 @@ end of the file, where no record is cut.
 """
 
 from topics.core.facts import Beacon
-from topics.storage.frames import CleanEnd, ForeignFrame, Frame, FrameType, decode_at
+from topics.storage.frames.buffer import CleanEnd, ForeignFrame, Frame, FrameType, decode_at
 from topics.storage.wal.files import BEACON_SIZE
 from topics.storage.wal.follow import candidates
 

@@ -29,7 +29,14 @@ import msgspec
 from topics.core.facts import ClosedCleanly, Fact
 from topics.errors import RefusedToOpen
 from topics.storage import layout
-from topics.storage.frames import OVERHEAD, CleanEnd, ForeignFrame, Frame, Unreadable, decode_at
+from topics.storage.frames.buffer import (
+    OVERHEAD,
+    CleanEnd,
+    ForeignFrame,
+    Frame,
+    Unreadable,
+    decode_at,
+)
 from topics.storage.fs import Fs, read_exact
 from topics.storage.identity import store_mark
 from topics.storage.wal.collect import Collector

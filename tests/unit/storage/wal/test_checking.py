@@ -19,7 +19,7 @@ from topics.core.batch import RecordBatch
 from topics.storage import identity, layout
 from topics.storage.checksum import h64
 from topics.storage.findings import Report
-from topics.storage.frames import encode_append
+from topics.storage.frames.buffer import encode_append
 from topics.storage.wal import checking
 from topics.storage.wal.files import HEADER_SIZE, Beacons
 from topics.storage.wal.follow import follow

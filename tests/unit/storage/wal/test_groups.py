@@ -16,7 +16,7 @@ from topics.core.facts import Beacon
 from topics.errors import RefusedToOpen
 from topics.storage import identity
 from topics.storage.checksum import h64
-from topics.storage.frames import encode
+from topics.storage.frames.buffer import encode
 from topics.storage.wal.files import HEADER_SIZE
 from topics.storage.wal.groups import discover, files_from, reading
 from topics.storage.wal.submission import Position

@@ -24,7 +24,7 @@ from tests.unit.storage.wal.builders import (
 from topics.core.facts import Appended, ClosedCleanly, HeadReserved
 from topics.errors import RefusedToOpen
 from topics.storage import layout
-from topics.storage.frames import OVERHEAD, encode
+from topics.storage.frames.buffer import OVERHEAD, encode
 from topics.storage.wal import scan as scan_module
 from topics.storage.wal.files import HEADER_SIZE, Link
 from topics.storage.wal.follow import follow, intact_frames, whole_submissions

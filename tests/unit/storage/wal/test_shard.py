@@ -25,7 +25,7 @@ from tests.unit.storage.wal.builders import (
 from topics.core.facts import Beacon, Fact, FileHeader
 from topics.errors import Internal, LogFailed, LogFull
 from topics.storage import identity, layout
-from topics.storage.frames import Frame, decode_at, encode
+from topics.storage.frames.buffer import Frame, decode_at, encode
 from topics.storage.fs import Buffer, File, write_all
 from topics.storage.wal import shard
 from topics.storage.wal.files import BEACON_SIZE, HEADER_SIZE, Beacons

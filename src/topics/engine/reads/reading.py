@@ -1,0 +1,367 @@
+"""Reading after a cursor.
+
+A read is a plan over seqs (what is live, what is announced loss, what is silently gone) that
+fetches bytes as it goes: from memory when they are there, else through an `Io`. Bytes that come
+from a file are verified before anybody sees them; a record whose bytes are rotten in every copy
+is announced as a gap of exactly its seqs, and heals when the file does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import msgspec
+
+from topics.core.facts import Match
+from topics.core.runs import runs_of
+from topics.core.topic import Gap, Topic
+from topics.engine.effects import PAUSE, Op
+from topics.engine.kernel import Kernel
+from topics.engine.reads.history import SegmentHistory
+from topics.engine.reads.pages import FrameRecords, decode, names_at
+from topics.engine.reads.piece import Piece
+from topics.engine.reads.ranges import Stretch, next_stretch, without_dead
+from topics.engine.reads.tail import fetch_slots, view_slots
+from topics.errors import Internal, InvalidRequest, TopicNotFound
+from topics.values import Page, Record, Tombstone
+
+DEFAULT_LIMIT = 256
+DEFAULT_BUDGET = 1 << 20
+MAX_BUDGET = 8 << 20
+TRIES = 3
+"""How often a read looks for its records before it says that they cannot be read."""
+FILTERED_CHUNK = 512
+FETCHES_BETWEEN_PAUSES = 64
+
+
+class Query(msgspec.Struct, frozen=True):
+    """What a reader wants. `after` is the last seq it has seen; `from_ts` replaces it."""
+
+    after: int = 0
+    limit: int = DEFAULT_LIMIT
+    budget: int = DEFAULT_BUDGET
+    nodes: frozenset[str] = frozenset()
+    match: Match | None = None
+    from_ts: int | None = None
+    to_seq: int | None = None  # the last seq to look at
+
+    def accepts_in(self, topic: Topic) -> Callable[[bytes, int], bool] | None:
+        """The record filter, or None when every live record passes."""
+        nodes = self.nodes_in(topic)
+        match = self.match
+        if not nodes and match is None:
+            return None
+
+        def passes(buf: bytes, offset: int) -> bool:
+            node, tag = names_at(buf, offset)
+            return node not in nodes and (match is None or match.accepts(tag))
+
+        return passes
+
+    def nodes_in(self, topic: Topic) -> frozenset[str]:
+        """The nodes to leave out, which a topic may be configured not to do."""
+        return self.nodes if topic.config.dedupe_node else frozenset()
+
+
+class Progress:
+    """A read under way: what was found up to `cursor`; it goes no further than `stop`."""
+
+    __slots__ = ("cold", "cursor", "damaged", "found", "full", "gap", "stop", "used")
+
+    def __init__(self, cursor: int, stop: int, gap: Gap | None) -> None:
+        self.cursor = cursor
+        self.stop = stop
+        self.gap = gap
+        self.damaged = False  # it ends before a record that cannot be read
+        self.found = FrameRecords()
+        self.used = 0
+        self.full = False
+        self.cold: set[int] = set()  # segments that were read from the cold directory
+
+
+class Reader:
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+
+    def read(self, name: str, query: Query) -> Op[Page]:
+        """One page after the cursor, with at most one announcement of loss before its records."""
+        kernel = self._kernel
+        topic = kernel.topic(name)
+        page = self.newest(topic, query)
+        if page is not None:
+            return page
+        if kernel.catalog.routers.by_name:
+            yield from kernel.catch_up(topic)
+        yield from kernel.retain(topic)
+        if query.from_ts is not None and query.after:
+            raise InvalidRequest("give a start by seq or by time, not both")
+        start = query.after
+        if query.from_ts is not None:
+            start = yield from kernel.ask(topic, partial(topic.start_of, query.from_ts))
+        topic.last_read_ts = topic.last_consumed = kernel.clock.now_ms()
+        progress = begin(topic, start, query.to_seq)
+        begun = progress.cursor
+        yield from self.scan(topic, query, progress)
+        return page_of(topic, progress, scanned=max(0, progress.cursor - begun))
+
+    def newest(self, topic: Topic, query: Query) -> Page | None:
+        """What `read` gives, if that is simply all that came after the cursor, and in memory.
+
+        So it is for whoever follows a topic, and then there is nothing to plan or to wait for.
+        None when there is more to it.
+        """
+        kernel, head, after = self._kernel, topic.head, query.after
+        count = head - after
+        if (
+            not 0 < count <= min(query.limit or DEFAULT_LIMIT, kernel.settings.max_limit)
+            or after < topic.history.last
+            or not topic.is_all_live(after + 1, head)
+            or query.from_ts is not None
+            or query.to_seq is not None
+            or query.match is not None
+            or (query.nodes and query.nodes_in(topic))
+            or kernel.catalog.routers.by_name
+            or (topic.config.ttl_ms and kernel.may_have_expired(topic))
+        ):
+            return None
+        tail, room = topic.tail, min(query.budget or DEFAULT_BUDGET, MAX_BUDGET)
+        at = after + 1 - tail.first
+        if sum(tail.lengths[at : at + count]) > room:
+            return None
+        view = view_slots(kernel.sources, tail, after + 1, head, room)
+        if view is None:
+            return None
+        topic.last_read_ts = topic.last_consumed = kernel.clock.now_ms()
+        found = FrameRecords()
+        found.extend(*view)
+        return Page(topic.name, found, head, head, topic.earliest, True, None, 0, count)
+
+    def records(self, topic: Topic, seqs: Sequence[int]) -> Op[dict[int, Record]]:
+        """Records by seq, as far as they live and can be read; `seqs` ascend."""
+        found = yield from self.frames(topic, seqs)
+        return {seq: decode(buf, offset) for seq, (buf, offset) in found.items()}
+
+    def frames_at_hand(
+        self, topic: Topic, seqs: Sequence[int]
+    ) -> tuple[list[bytes], list[int]] | None:
+        """The frames of live records, buffers and offsets, if they are all in memory.
+
+        `seqs` ascend.
+        """
+        if seqs[0] <= topic.history.last:
+            return None
+        sources, tail = self._kernel.sources, topic.tail
+        if seqs[-1] - seqs[0] + 1 == len(seqs):
+            return view_slots(sources, tail, seqs[0], seqs[-1], MAX_BUDGET)
+        bufs: list[bytes] = []
+        offsets: list[int] = []
+        for lo, hi in runs_of(seqs):
+            view = view_slots(sources, tail, lo, hi, MAX_BUDGET)
+            if view is None:
+                return None
+            bufs += view[0]
+            offsets += view[1]
+        return bufs, offsets
+
+    def frames(self, topic: Topic, seqs: Sequence[int]) -> Op[dict[int, tuple[bytes, int]]]:
+        """Buffer and offset of records by seq, as far as they live and can be read.
+
+        Some may die during a read of others, or of themselves: their bytes may be gone by then.
+        """
+        found: dict[int, tuple[bytes, int]] = {}
+        for lo, hi in runs_of(seqs):
+            at = lo
+            while (extent := next(topic.extents(at, hi), None)) is not None:
+                at, end = extent
+                try:
+                    piece = yield from self._fetch(topic, Stretch(at, end), MAX_BUDGET)
+                except Internal:
+                    if topic.is_live(at):
+                        raise
+                    at += 1
+                    continue
+                for seq, buf, offset in zip(piece.seqs, piece.bufs, piece.offsets, strict=True):
+                    if offset is not None:
+                        found[seq] = buf, offset
+                at = max(piece.through, at) + 1
+        return found
+
+    def piece(self, topic: Topic, lo: int, hi: int, room: int) -> Op[Piece]:
+        """Live records from `lo` on, at least one, not many more than `room` bytes."""
+        return (yield from self._fetch(topic, Stretch(lo, hi), room))
+
+    def next_piece(self, topic: Topic, lo: int, hi: int) -> Op[Piece | None]:
+        """The next live records of `lo..hi`; None when there are none."""
+        stretch = next_stretch(topic, lo, hi, most=hi)
+        return None if stretch is None else (yield from self._fetch(topic, stretch, MAX_BUDGET))
+
+    def page(self, topic: Topic, after: int, limit: int) -> Op[Page]:
+        """One page of a topic, for the engine's own use: nobody's read is noted."""
+        progress = begin(topic, after)
+        begun = progress.cursor
+        yield from self.scan(topic, Query(after=after, limit=limit), progress)
+        return page_of(topic, progress, scanned=max(0, progress.cursor - begun))
+
+    def scan(self, topic: Topic, query: Query, progress: Progress) -> Op[None]:
+        limit = min(query.limit or DEFAULT_LIMIT, self._kernel.settings.max_limit)
+        budget = min(query.budget or DEFAULT_BUDGET, MAX_BUDGET)
+        accepts, fetched = query.accepts_in(topic), 0
+        while progress.cursor < progress.stop and len(progress.found) < limit:
+            seq = progress.cursor + 1
+            gap = _lost_meanwhile(topic, progress) or topic.gap_at(seq)
+            if gap is not None:
+                if not _announce(progress, gap):
+                    return
+                continue
+            stop = min(progress.stop, topic.next_announced(seq) - 1)
+            wanted = limit - len(progress.found)
+            if accepts is not None:
+                wanted = max(wanted, FILTERED_CHUNK)
+            stretch = next_stretch(topic, seq, stop, wanted)
+            if stretch is None:
+                progress.cursor = stop
+                continue
+            room = MAX_BUDGET if accepts is not None else budget - progress.used
+            try:
+                piece = yield from self._fetch(topic, stretch, max(room, 1))
+            except Internal:
+                if topic.is_live(stretch.lo):
+                    raise
+                continue  # removed while we waited, and a checkpoint let its bytes go
+            if piece.cold is not None:
+                progress.cold.add(piece.cold)
+            _take(progress, piece, accepts, limit=limit, budget=budget)
+            if progress.full:
+                return
+            fetched += 1
+            is_long = accepts is not None or fetched % FETCHES_BETWEEN_PAUSES == 0
+            if is_long and progress.cursor < progress.stop:
+                yield PAUSE  # there may be millions to pass over, and none of them to wait for
+
+    def _fetch(self, topic: Topic, stretch: Stretch, room: int) -> Op[Piece]:
+        """Bytes of the records of a stretch, at least one, not many more than `room` bytes."""
+        lo = stretch.lo
+        for attempt in range(1, TRIES + 1):
+            try:
+                return (yield from self._fetch_once(topic, stretch, room))
+            except (OSError, KeyError) as error:
+                if self._kernel.catalog.by_id.get(topic.id) is not topic:
+                    raise TopicNotFound(topic.name) from error  # dropped while we waited
+                # A checkpoint may have moved the records and let their log file go meanwhile.
+                if attempt == TRIES or not topic.earliest <= lo <= topic.head:
+                    message = f"records of topic {topic.name!r} could not be read: {error}"
+                    raise Internal(message) from error
+        raise AssertionError("unreachable")
+
+    def _fetch_once(self, topic: Topic, stretch: Stretch, room: int) -> Op[Piece]:
+        history, (lo, hi, dead) = topic.history, stretch
+        if lo <= history.last:
+            assert isinstance(history, SegmentHistory)
+            piece = yield from history.fetch(lo, min(hi, history.last), room)
+            return without_dead(piece, stretch)
+        sources, tail = self._kernel.sources, topic.tail
+        slots = lo - tail.first, min(hi, tail.end - 1) - tail.first + 1
+        assert 0 <= slots[0] < slots[1], f"seq {lo} of topic {topic.name} has no slot"
+        return (yield from fetch_slots(sources, topic.id, tail, slots, room, dead=dead))
+
+
+def begin(topic: Topic, start: int, to_seq: int | None = None) -> Progress:
+    """Where a read from `start` begins: behind what was lost to a floor, if anything was."""
+    head, gap, cursor = topic.head, topic.gap_below(start), start
+    if start > head:
+        gap, cursor = Gap(1, head, "recreated"), topic.earliest - 1
+    elif gap is not None:
+        cursor = gap.hi
+    if to_seq is None:
+        return Progress(cursor, head, gap)
+    stop = min(head, to_seq if start > head else max(start, to_seq))
+    return Progress(min(cursor, stop), stop, gap)
+
+
+def _lost_meanwhile(topic: Topic, progress: Progress) -> Gap | None:
+    """What a floor took of the rest of a page while the read waited."""
+    gap = topic.gap_below(progress.cursor)
+    return None if gap is None else Gap(gap.lo, min(gap.hi, progress.stop), gap.reason)
+
+
+def _announce(progress: Progress, gap: Gap) -> bool:
+    """Report loss at the cursor, unless something else has to be delivered first."""
+    if progress.gap is not None or len(progress.found):
+        return False
+    progress.gap = gap
+    progress.cursor = min(gap.hi, progress.stop)
+    return True
+
+
+def _take(
+    progress: Progress,
+    piece: Piece,
+    accepts: Callable[[bytes, int], bool] | None,
+    *,
+    limit: int,
+    budget: int,
+) -> None:
+    """Deliver what fits of a piece; stop before a record that does not, or is unreadable.
+
+    The last record that is asked for ends the read: what the reader would skip after it counts as
+    not looked at.
+    """
+    if accepts is None and None not in piece.offsets:
+        total = sum(piece.sizes)
+        if progress.used + total <= budget and len(progress.found) + len(piece.sizes) <= limit:
+            progress.found.extend(piece.bufs, piece.offsets)  # type: ignore[arg-type] # no None
+            progress.used += total
+            is_all = len(progress.found) >= limit
+            progress.cursor = piece.seqs[-1] if is_all else piece.through
+            return
+    for at, seq in enumerate(piece.seqs):
+        offset = piece.offsets[at]
+        if offset is None:
+            if not _announce(progress, _rotten(piece, at)):
+                progress.full = progress.damaged = True
+                return
+            continue
+        if seq <= progress.cursor:
+            continue  # inside the gap just announced
+        if accepts is None or accepts(piece.bufs[at], offset):
+            if len(progress.found) and progress.used + piece.sizes[at] > budget:
+                progress.full = True
+                progress.cursor = seq - 1
+                return
+            progress.found.extend([piece.bufs[at]], [offset])
+            progress.used += piece.sizes[at]
+        progress.cursor = seq
+        if len(progress.found) >= limit:
+            return
+    progress.cursor = max(progress.cursor, piece.through)
+
+
+def _rotten(piece: Piece, at: int) -> Gap:
+    """The run of unreadable neighbours that begins here."""
+    end = at
+    while end + 1 < len(piece.offsets) and piece.offsets[end + 1] is None:
+        if piece.seqs[end + 1] != piece.seqs[end] + 1:
+            break
+        end += 1
+    return Gap(piece.seqs[at], piece.seqs[end], "cap")
+
+
+def page_of(topic: Topic, progress: Progress, *, scanned: int) -> Page:
+    head, cursor, gap = topic.head, progress.cursor, progress.gap
+    tombstone = None
+    if gap is not None:
+        resumes = topic.earliest if gap.reason == "recreated" else gap.hi + 1
+        tombstone = Tombstone(gap.lo, gap.hi, gap.reason, resumes, head)  # type: ignore[arg-type]
+    return Page(
+        topic.name,
+        progress.found,
+        cursor,
+        head,
+        topic.earliest,
+        cursor == head,
+        tombstone,
+        head - cursor,
+        scanned,
+        len(progress.cold),
+    )

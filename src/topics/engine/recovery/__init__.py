@@ -1,0 +1,1 @@
+"""Opening a directory: judging what a crash left, and replaying the log."""

@@ -1,0 +1,1 @@
+"""Routers: records of one topic copied to another, in order."""

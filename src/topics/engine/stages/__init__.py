@@ -1,0 +1,1 @@
+"""Staged writes: records kept aside part by part, then committed together, once."""

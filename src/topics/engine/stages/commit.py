@@ -1,0 +1,521 @@
+"""The commit of staged records: all topics or none, whatever fails and whenever.
+
+    close     the append sections of the topics: no seq is given out there by anybody else
+    barrier   a durable frame on each of their shards: every earlier record is safe, and so are
+              the ceilings of reserved seqs
+    point     one durable frame on shard 0 names the stages, the topics and their seqs. Before it
+              nothing has happened; after it everything has, and replay completes what is missing
+    append    the records go into the log of each topic, durable
+    publish   all topics show them in one step; the sections open
+
+A failure before the point leaves nothing. If nobody can tell whether the point was reached, because
+its write or sync failed, the topics take no writes until a restart finds out. A failure behind it
+strands the landing: nothing is shown, the topics take no writes, and what is missing is appended
+as soon as the log takes it, or by replay.
+
+A commit may concern very many topics. Whatever walks over them pauses now and then, and other
+operations run in between. While many topics are being published, requests that name one of them
+wait (`Kernel.showing`), so that nobody sees a part of the commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import chain, groupby
+
+import msgspec
+
+from topics.core.batch import RecordBatch
+from topics.core.facts import (
+    Appended,
+    CheckpointMarked,
+    Fact,
+    HeadReserved,
+    StageCommitted,
+)
+from topics.core.topic import Topic
+from topics.engine.arenas import Arenas
+from topics.engine.effects import PAUSE, Gate, Io, Op
+from topics.engine.kernel import BARRIER_ID, CONTROL_BYTES, Kernel
+from topics.engine.stages.showing import Showing
+from topics.engine.writes.caps import due_to_caps, foresee_patiently
+from topics.engine.writes.lifecycle import Lifecycle
+from topics.errors import Internal, InvalidRequest, LogFailed, Throttled
+from topics.storage.crashpoints import crashpoint
+from topics.storage.frames.buffer import encode, encode_append
+from topics.storage.wal.shard import ShardState
+from topics.storage.wal.submission import Submission
+from topics.topic_settings import TopicConfig
+
+PIECE_BYTES = 4 << 20
+"""About how many bytes of records go into the log at once."""
+STEP_TOPICS = 500
+"""How many topics are looked at between two pauses."""
+SHOWN_AT_ONCE = 2000
+"""Up to so many pieces are published in one step, and nobody has to wait for that."""
+
+
+class Commit(msgspec.Struct, frozen=True):
+    """Which stages of which epoch."""
+
+    app: str
+    epoch: int
+    parts: tuple[tuple[int, int], ...]
+    owner: bytes
+
+
+class Piece(msgspec.Struct):
+    """Some records of one topic; `run` says where the log holds them, once it does."""
+
+    topic: Topic
+    first_seq: int
+    ts: int
+    batch: RecordBatch
+    run: Appended | None = None
+
+
+class Landing(msgspec.Struct):
+    """A commit from its point on."""
+
+    fact: StageCommitted
+    topics: list[Topic]
+    pieces: list[Piece]
+    nbytes: int  # of all records; counted as on their way until they are shown
+    lfn: int = 0  # of the commit point
+    is_certain: bool = True  # False: only a restart can tell whether the point was reached
+
+    @property
+    def topic_ids(self) -> list[int]:
+        return [topic.id for topic in self.topics]
+
+
+class PieceSubmission(Submission):
+    """A piece on its way through the log."""
+
+    __slots__ = ("piece", "run")
+
+    piece: Piece
+    run: Appended
+
+
+class Stranded(Internal):
+    """The commit stands, or may stand, but its records cannot be shown yet."""
+
+    def __init__(self, landing: Landing, cause: Internal | None) -> None:
+        fact = landing.fact
+        super().__init__(
+            f"the commit of epoch {fact.epoch} of app {fact.app!r} "
+            + (
+                f"waits until the log takes its records ({cause})"
+                if landing.is_certain
+                else f"may or may not have happened ({cause}); restart to find out"
+            )
+        )
+        self.landing = landing
+
+
+class Lander:
+    def __init__(self, kernel: Kernel, lifecycle: Lifecycle, arenas: Arenas) -> None:
+        self._kernel = kernel
+        self._lifecycle = lifecycle
+        self._arenas = arenas
+
+    def land(self, commit: Commit, batches: Mapping[str, RecordBatch]) -> Op[Landing]:
+        """Commit these records; raises `Stranded` when they cannot be shown yet."""
+        sections = self._kernel.sections
+        topics, gate = yield from self._close(batches)
+        try:
+            nbytes = yield from self._admit(topics, batches)
+        except BaseException:
+            sections.open(gate)
+            raise
+        # Held from here on: other commits and writes are judged while this one waits.
+        self._kernel.catalog.pending_bytes += nbytes
+        try:
+            yield from self._barrier(topics, batches)
+            crashpoint("stage.barrier")
+            landing = yield from self._plan(commit, topics, batches, nbytes)
+            held = yield from self._foresee_all(landing)
+            frames: bytes
+            if len(topics) < STEP_TOPICS:
+                frames = _encode_point(landing)
+            else:
+                frames = yield Io(partial(_encode_point, landing))
+        except BaseException:
+            self._kernel.catalog.pending_bytes -= nbytes
+            sections.open(gate)
+            raise
+        sections.begin_landing(gate)
+        if not self._kernel.in_memory:
+            yield from self._point(landing, frames, gate)
+            crashpoint("stage.committed")
+        yield from self._complete(landing, gate)
+        del held
+        return landing
+
+    def resume(self, landing: Landing) -> Op[None]:
+        """Try again to append what is missing; raises `Stranded` when the log still refuses."""
+        gate = Gate()
+        self._kernel.sections.unstrand(landing.topic_ids, gate)
+        yield from self._complete(landing, gate)
+
+    # Before the point
+
+    def _close(self, batches: Mapping[str, RecordBatch]) -> Op[tuple[list[Topic], Gate]]:
+        """The topics, made where they are missing, and closed to everybody else."""
+        kernel = self._kernel
+        while True:
+            yield from self._foresee(batches)
+            topics = []
+            for name in batches:
+                topic = kernel.catalog.by_name.get(name)
+                if topic is None:
+                    topic = yield from self._lifecycle.create(name, TopicConfig())
+                topics.append(topic)
+            gate = yield from kernel.sections.close([topic.id for topic in topics])
+            # A wait may have brought a drop or a new configuration.
+            if all(_is_usable(topic, kernel.catalog.by_name.get(topic.name)) for topic in topics):
+                return topics, gate
+            yield from kernel.sections.open_in_steps(gate)
+
+    def _foresee(self, batches: Mapping[str, RecordBatch]) -> Op[None]:
+        """Refuse what can be told beforehand: a refused commit leaves no new topics behind."""
+        catalog, limit = self._kernel.catalog, self._kernel.settings.max_topics
+        present = [catalog.by_name[name] for name in batches if name in catalog.by_name]
+        for topic in present:
+            _refuse_ephemeral(topic)
+        missing = len(batches) - len(present)
+        if not missing:
+            return  # what is judged behind the gate is enough
+        if limit and len(catalog.by_id) + missing > limit:
+            raise Throttled("max_topics", maximum=limit)
+        yield from self._admit(present, batches)
+
+    def _admit(self, topics: Sequence[Topic], batches: Mapping[str, RecordBatch]) -> Op[int]:
+        """What a write to each of the topics would have to pass; returns the bytes of all."""
+        kernel = self._kernel
+        if kernel.log_is_too_long:
+            raise kernel.backlog()
+        kernel.require_room(0, CONTROL_BYTES)
+        for count, topic in enumerate(topics, 1):
+            kernel.require_room(topic.id, CONTROL_BYTES)
+            yield from kernel.retain(topic)
+            if count % STEP_TOPICS == 0:
+                yield PAUSE
+        nbytes, by_name = 0, {topic.name: topic for topic in topics}
+        for count, (name, batch) in enumerate(batches.items(), 1):
+            size = batch.nbytes
+            nbytes += size
+            if name in by_name:
+                by_name[name].admit(len(batch), size)
+            if count % STEP_TOPICS == 0:
+                yield PAUSE
+        limit = kernel.settings.max_total_bytes
+        held = kernel.catalog.bytes + kernel.catalog.pending_bytes
+        if limit and held + nbytes > limit:
+            raise Throttled("max_total_bytes", maximum=limit)
+        return nbytes
+
+    def _barrier(self, topics: Sequence[Topic], batches: Mapping[str, RecordBatch]) -> Op[None]:
+        kernel = self._kernel
+        if kernel.in_memory:
+            return
+        now_ms = kernel.clock.now_ms()
+        by_shard: dict[int, list[Fact]] = {}
+        for count, topic in enumerate(topics, 1):
+            if count % STEP_TOPICS == 0:
+                yield PAUSE
+            facts = by_shard.setdefault(kernel.committer.shard_of(topic.id), [])
+            ceiling = topic.handed_out + len(batches[topic.name])
+            if topic.durability.reserves_seqs and ceiling > topic.reserved:
+                facts.append(HeadReserved(topic.id, max(now_ms, topic.last_ts), ceiling))
+        submissions = [
+            kernel.submit_to(
+                shard, facts or [CheckpointMarked(now_ms, BARRIER_ID, ())], durable=True
+            )
+            for shard, facts in by_shard.items()
+        ]
+        for submission in submissions:
+            if not submission.done:
+                yield submission
+        for submission in submissions:
+            if submission.error is not None:
+                raise submission.error
+
+    def _plan(
+        self,
+        commit: Commit,
+        topics: list[Topic],
+        batches: Mapping[str, RecordBatch],
+        nbytes: int,
+    ) -> Op[Landing]:
+        """Give out the seqs. Behind the barrier nothing is on its way to these topics."""
+        now_ms = self._kernel.clock.now_ms()
+        pieces: list[Piece] = []
+        given: list[tuple[int, int, int]] = []
+        answer: dict[str, dict[str, int]] = {}
+        for number, topic in enumerate(topics, 1):
+            if number % STEP_TOPICS == 0:
+                yield PAUSE
+            assert not topic.pending, "the barrier waits for every earlier write"
+            first, count = topic.head + 1, len(batches[topic.name])
+            ts = max(now_ms, topic.last_ts)
+            given.append((topic.id, first, count))
+            last = first + count - 1
+            answer[topic.name] = {"first_seq": first, "last_seq": last, "count": count}
+            for at, batch in _pieces(batches[topic.name]):
+                pieces.append(Piece(topic, first + at, ts, batch))
+        if len(topics) >= STEP_TOPICS:
+            yield PAUSE
+        fact = StageCommitted(
+            now_ms,
+            commit.app,
+            commit.epoch,
+            commit.parts,
+            tuple(given),
+            msgspec.json.encode(answer),
+            commit.owner,
+        )
+        return Landing(fact, topics, pieces, nbytes)
+
+    def _foresee_all(self, landing: Landing) -> Op[object]:
+        """Have in memory what it takes to show the records."""
+        held: list[object] = []
+        by_topic = groupby(landing.pieces, lambda piece: piece.topic)
+        for number, (topic, pieces) in enumerate(by_topic, 1):
+            if number % STEP_TOPICS == 0:
+                yield PAUSE
+            if not topic.evicts:
+                continue
+            *_, last = found = list(pieces)
+            count = last.first_seq + len(last.batch) - 1 - topic.handed_out
+            nbytes = sum(piece.batch.nbytes for piece in found)
+            foreseeing = foresee_patiently(self._kernel, topic, count=count, nbytes=nbytes)
+            held.append((yield from foreseeing))
+        return held
+
+    # The point
+
+    def _point(self, landing: Landing, frames: bytes, gate: Gate) -> Op[None]:
+        kernel = self._kernel
+        if kernel.committer.state(0) is ShardState.FAILED:
+            self._call_off(landing, gate)
+            raise LogFailed(shard=0, reason="it failed before this commit")
+        submission = Submission(0, frames, 1, durable=True, on_done=self._note)
+        kernel.committer.submit(submission)
+        if not submission.done:
+            yield submission
+        error = submission.error
+        if isinstance(error, LogFailed):
+            landing.is_certain = False
+            raise self._strand(landing, gate, error) from error
+        if error is not None:  # not one byte of it was kept
+            self._call_off(landing, gate)
+            raise error
+        landing.lfn = submission.last_lfn
+
+    def _note(self, submission: Submission) -> None:
+        if submission.error is None:
+            self._kernel.applied[submission.shard] = submission.last_lfn
+
+    def _call_off(self, landing: Landing, gate: Gate) -> None:
+        self._kernel.catalog.pending_bytes -= landing.nbytes
+        self._kernel.sections.end_landing(gate)
+        self._kernel.sections.open(gate)
+
+    def _strand(self, landing: Landing, gate: Gate, cause: Internal | None) -> Stranded:
+        stranded = Stranded(landing, cause)
+        self._kernel.sections.strand(gate, str(stranded))
+        return stranded
+
+    # Behind the point
+
+    def _complete(self, landing: Landing, gate: Gate) -> Op[None]:
+        error = yield from self._append(landing)
+        if error is not None:
+            raise self._strand(landing, gate, error) from error
+        crashpoint("stage.appended")
+        try:
+            held = yield from self._foresee_all(landing)
+        except Internal as unreadable:
+            raise self._strand(landing, gate, unreadable) from unreadable
+        try:
+            yield from self._publish(landing)
+            del held
+        except Exception as failure:
+            landing.is_certain = False  # some of it may be shown: a restart shows all of it
+            cause = Internal(f"its records could not be published: {failure!r}")
+            raise self._strand(landing, gate, cause) from failure
+        crashpoint("stage.published")
+        self._kernel.sections.end_landing(gate)
+        yield from self._kernel.sections.open_in_steps(gate)
+
+    def _append(self, landing: Landing) -> Op[Internal | None]:
+        """Log every piece that is not yet; returns what stopped one of them.
+
+        The last piece on each shard asks for the sync, which covers those before it. Behind one
+        that failed nothing more goes to its shard: seqs would be missing in between.
+        """
+        kernel = self._kernel
+        stopped = yield from self._log_losses(landing)
+        waiting = [piece for piece in landing.pieces if piece.run is None]
+        last: dict[int, Piece] = {}
+        for count, piece in enumerate(waiting, 1):
+            last[kernel.committer.shard_of(piece.topic.id)] = piece
+            if count % STEP_TOPICS == 0:
+                yield PAUSE
+        sent: list[PieceSubmission] = []
+        for count, piece in enumerate(waiting, 1):
+            if count % STEP_TOPICS == 0:
+                yield PAUSE
+            shard = kernel.committer.shard_of(piece.topic.id)
+            if shard in stopped:
+                continue
+            submission = self._submit(piece, shard, durable=piece is last[shard])
+            sent.append(submission)
+            is_long = count % SHOWN_AT_ONCE == 0  # what ends together is told of in one step
+            if not submission.done and (is_long or not kernel.committer.room(shard, PIECE_BYTES)):
+                yield submission
+            if submission.error is not None:
+                stopped[shard] = submission.error
+        for submission in sent:
+            if not submission.done:
+                yield submission
+        failed = (s.error for s in sent if s.error is not None)
+        return next(chain(failed, stopped.values()), None)
+
+    def _log_losses(self, landing: Landing) -> Op[dict[int, Internal]]:
+        """Log what caps take for these records, as far as replay could not tell.
+
+        Returns the shards that refused, and why.
+        """
+        kernel = self._kernel
+        stopped: dict[int, Internal] = {}
+        by_topic = groupby(landing.pieces, lambda piece: piece.topic)
+        for number, (topic, pieces) in enumerate(by_topic, 1):
+            if number % STEP_TOPICS == 0:
+                yield PAUSE
+            if not topic.counts_volatile:
+                continue  # as good as always
+            batches = [piece.batch for piece in pieces]
+            count, nbytes = sum(map(len, batches)), sum(batch.nbytes for batch in batches)
+            due = partial(due_to_caps, kernel, topic, count=count, nbytes=nbytes)
+            try:
+                loss = yield from kernel.ask(topic, due)
+                if loss is None:
+                    continue
+                held = yield from kernel.prepare_loss(topic, loss.cap_hi)
+            except Internal as unreadable:
+                stopped[kernel.committer.shard_of(topic.id)] = unreadable
+                continue
+            logged = kernel.submit([loss], topic_id=loss.topic_id, durable=False)
+            if not logged.done:
+                yield logged
+            del held
+            if logged.error is not None:
+                stopped[logged.shard] = logged.error
+        return stopped
+
+    def _submit(self, piece: Piece, shard: int, *, durable: bool) -> PieceSubmission:
+        kernel, topic = self._kernel, piece.topic
+        frames, run = encode_append(
+            topic.id,
+            piece.first_seq,
+            piece.ts,
+            piece.batch,
+            durable=topic.durability.needs_sync,
+        )
+        submission = PieceSubmission(
+            shard, frames, run.count, durable=durable, on_done=self._appended
+        )
+        submission.piece, submission.run = piece, run
+        if kernel.in_memory:
+            self._arenas.take(submission, topic.id, frames, run.last_seq)
+            kernel.finish_unlogged(submission)
+        else:
+            kernel.committer.submit(submission)
+        return submission
+
+    def _appended(self, submission: Submission) -> None:
+        assert isinstance(submission, PieceSubmission)
+        self._note(submission)
+        if submission.error is None:
+            run = submission.run
+            run.base = (submission.source_id << 32) + submission.offset
+            submission.piece.run = run
+
+    def _publish(self, landing: Landing) -> Op[None]:
+        kernel, pieces = self._kernel, landing.pieces
+        showing = None
+        if len(pieces) > SHOWN_AT_ONCE:
+            showing = Showing({topic.name for topic in landing.topics}, Gate())
+            kernel.showing.append(showing)
+        try:
+            for count, piece in enumerate(pieces, 1):
+                assert piece.run is not None
+                kernel.catalog.apply(piece.run, generation=kernel.generation)
+                kernel.dirty.add(piece.topic.id)
+                if showing is not None and count % SHOWN_AT_ONCE == 0:
+                    yield PAUSE
+            self._finish(landing)
+        finally:
+            if showing is not None:
+                kernel.showing.remove(showing)
+                showing.over.open()
+        for count, topic in enumerate(landing.topics, 1):
+            if kernel.in_memory:
+                self._arenas.release(topic.id, topic.earliest)
+            kernel.changed(topic)
+            if count % SHOWN_AT_ONCE == 0:
+                yield PAUSE
+
+    def _finish(self, landing: Landing) -> None:
+        kernel = self._kernel
+        kernel.catalog.pending_bytes -= landing.nbytes
+        kernel.catalog.apply(landing.fact, generation=kernel.generation)
+        kernel.dirty_apps.add(landing.fact.app)
+
+
+def _encode_point(landing: Landing) -> bytes:
+    try:
+        return encode(landing.fact, durable=True)
+    except ValueError as error:
+        raise InvalidRequest(
+            f"a commit of {len(landing.fact.parts)} parts over {len(landing.topics)} topics is too "
+            "large to be logged as one; use fewer, larger parts"
+        ) from error
+
+
+def _refuse_ephemeral(topic: Topic) -> None:
+    if not topic.durability.survives_restart:
+        raise InvalidRequest(
+            f"topic {topic.name!r} is ephemeral: it cannot take part in a commit that survives a "
+            "crash; stage for another topic or change its durability"
+        )
+
+
+def _is_usable(topic: Topic, holder: Topic | None) -> bool:
+    return topic is holder and topic.durability.survives_restart
+
+
+def _pieces(batch: RecordBatch) -> Iterator[tuple[int, RecordBatch]]:
+    """A batch in parts of bounded size, each with the place of its first record."""
+    start = size = 0
+    for at, data in enumerate(batch.datas):
+        if size >= PIECE_BYTES:
+            yield start, _cut(batch, start, at)
+            start, size = at, 0
+        size += len(data) + (len(batch.metas[at]) if batch.metas else 0)
+    yield start, _cut(batch, start, len(batch))
+
+
+def _cut(batch: RecordBatch, start: int, end: int) -> RecordBatch:
+    if start == 0 and end == len(batch):
+        return batch
+    return RecordBatch(
+        batch.datas[start:end],
+        None if batch.metas is None else batch.metas[start:end],
+        None if batch.tags is None else batch.tags[start:end],
+        None if batch.nodes is None else batch.nodes[start:end],
+    )

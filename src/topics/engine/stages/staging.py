@@ -1,0 +1,497 @@
+"""Staged writes: records kept aside part by part, then committed together, exactly once.
+
+A sink stages what its tasks produce under (app, epoch, part, attempt) and commits the epoch once,
+naming the attempts that count. An epoch that is committed stays committed: staging or committing
+it again only repeats the answer, and an earlier epoch is refused, so a sink that does not know
+whether it succeeded simply tries again.
+
+Calls that touch the files of one epoch take turns, as do commits of one app. The stages of a
+commit are thereby frozen while it runs, and nothing is removed under a writer's hands. They count
+against the byte limit until they are committed, replaced, discarded or too old. The files of
+committed stages stay until no snapshot needs them any more: replay completes a commit from them.
+
+Whose an app is, and how much one key may take, is decided in `apps` and `room`. A
+commit takes only stages of the key that the app belongs to, and only if they are as they were kept:
+with anything else it fails and nothing is appended.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import NamedTuple
+
+import msgspec
+
+from topics.core.batch import RecordBatch
+from topics.core.catalog import App
+from topics.engine.arenas import Arenas
+from topics.engine.effects import PAUSE, Gate, Io, Op
+from topics.engine.kernel import Kernel
+from topics.engine.stages.apps import ANYBODY, Apps, Caller, decode_result
+from topics.engine.stages.commit import Commit, Lander, Landing, Stranded
+from topics.engine.stages.room import Room, Taken
+from topics.engine.stages.rows import STEP_ROWS, StageRows, StageSize
+from topics.engine.stages.shelf import Shelf
+from topics.engine.writes.lifecycle import Lifecycle
+from topics.errors import Forbidden, Internal, InvalidRequest, NotFound, StaleEpoch, TopicsError
+from topics.storage.stages import Stage, StageInfo, StageKey, by_topic, disk_bytes
+from topics.topic_settings import U64_MAX
+from topics.values import CommittedRange, StageCommit, Staged
+
+APP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}\Z")
+MAX_PARTS = 100_000
+MAX_EPOCH_STEP = 2**32
+"""How far an epoch may lie beyond the last one: a wrong number must not use up all that follow."""
+APPS_BETWEEN_PAUSES = 1000
+ANSWER_BYTES = 64
+"""About what the answer to a commit says of each topic besides its name."""
+LONG_RESULT_BYTES = 64 << 10
+"""An answer of this size is decoded beside the loop."""
+
+
+class _Committed(NamedTuple):
+    """An epoch whose files replay may still need."""
+
+    app: str
+    epoch: int
+    generation: int
+    lfn: int
+
+
+class _Turns:
+    """One operation at a time on the files of an epoch, and one commit at a time of an app.
+
+    The turn of an app has no epoch and is taken before that of an epoch, never after.
+    """
+
+    def __init__(self) -> None:
+        self._taken: dict[tuple[str, int | None], Gate] = {}
+
+    def is_taken(self, app: str, epoch: int | None) -> bool:
+        return (app, epoch) in self._taken
+
+    def take(self, app: str, epoch: int | None) -> Op[None]:
+        while (gate := self._taken.get((app, epoch))) is not None:
+            yield gate
+        self._taken[(app, epoch)] = Gate()
+
+    def give_back(self, app: str, epoch: int | None) -> None:
+        self._taken.pop((app, epoch)).open()
+
+    def take_both(self, app: str, epoch: int) -> Op[None]:
+        yield from self.take(app, None)
+        yield from self.take(app, epoch)
+
+    def give_back_both(self, app: str, epoch: int) -> None:
+        self.give_back(app, epoch)
+        self.give_back(app, None)
+
+
+class Staging:
+    def __init__(self, kernel: Kernel, lifecycle: Lifecycle, arenas: Arenas, shelf: Shelf) -> None:
+        self._kernel = kernel
+        self._shelf = shelf
+        self._lander = Lander(kernel, lifecycle, arenas)
+        self._turns = _Turns()
+        self._room = Room(kernel.settings)
+        self._committed: dict[str, list[_Committed]] = {}  # by app
+        self._stranded: dict[str, Stranded] = {}  # by app
+        self._apps = Apps(kernel.catalog, kernel.settings)
+        self._apps_due_ms = 0  # no app can be forgotten before
+        self.check_app = self._apps.check
+        kernel.sections.bring_home = self.bring_home
+        kernel.chores.append(self.upkeep)
+        self._sort_found(shelf.found)
+
+    def _sort_found(self, found: Iterable[StageInfo]) -> None:
+        """At a start, epochs up to the last committed one may be needed by a snapshot."""
+        kept: set[tuple[str, int]] = set()
+        for info in sorted(found, key=lambda info: info.created_ms):
+            app = self._kernel.catalog.apps.get(info.key.app)
+            if app is not None and info.key.epoch <= app.epoch:
+                kept.add((info.key.app, info.key.epoch))
+            else:
+                self._apps.found(info)
+                self._room.keep(info)
+        for app_name, epoch in sorted(kept):
+            self._keep_files(_Committed(app_name, epoch, self._kernel.generation, 0))
+
+    @property
+    def taken(self) -> Taken:
+        """What all stages take that are not committed, those being written included."""
+        return self._room.taken
+
+    # Staging
+
+    def stage(
+        self,
+        app: str,
+        epoch: int,
+        part: int,
+        attempt: int,
+        rows: StageRows,
+        *,
+        caller: Caller = ANYBODY,
+    ) -> Op[Staged]:
+        """Keep records aside, durably, in place of any staged under the same names."""
+        key = _key(app, epoch, part, attempt)
+        try:
+            size = yield from self._measured(key, rows, caller)
+            yield from self._prepare(app)
+            yield from self._turns.take(app, epoch)
+            try:
+                return (yield from self._stage(key, rows, size, caller))
+            finally:
+                self._turns.give_back(app, epoch)
+        except TopicsError:
+            yield from self._let_go(rows)
+            raise
+
+    def _measured(self, key: StageKey, rows: StageRows, caller: Caller) -> Op[StageSize]:
+        self._apps.check(key.app, caller)
+        measured = partial(rows.measured, self._kernel.settings, allows=caller.allows)
+        if len(rows) <= STEP_ROWS:
+            return measured()
+        size: StageSize = yield Io(measured)
+        return size
+
+    def _let_go(self, rows: StageRows) -> Op[None]:
+        if len(rows) > STEP_ROWS:
+            yield Io(rows.let_go)
+
+    def _stage(self, key: StageKey, rows: StageRows, size: StageSize, caller: Caller) -> Op[Staged]:
+        owner = self._enter(key.app, caller)
+        staged = Staged(*key, size.records, size.nbytes)
+        try:
+            if self._committed_app(key.app, key.epoch) is not None:
+                yield from self._let_go(rows)
+                return msgspec.structs.replace(staged, deduped=True)
+            taken = Taken(1, size.nbytes, disk_bytes(key, owner, size.body_bytes))
+            self._room.require(caller, taken, self._room.get(key))
+            self._room.hold(owner, taken)  # before the write: others may be writing too
+            try:
+                yield from self._write(key, rows, owner)
+            finally:
+                self._room.give_back(owner, taken)
+        finally:
+            self._apps.leave(key.app)
+        return staged
+
+    def _write(self, key: StageKey, rows: StageRows, owner: bytes) -> Op[None]:
+        now_ms = self._kernel.clock.now_ms()
+        write = partial(self._shelf.write, key, rows.drained(), now_ms=now_ms, owner=owner)
+        try:
+            info: StageInfo = yield Io(write)
+        except OSError as error:
+            # Which of the two is on disk, and whether its name is safe, nobody knows.
+            self._forget(key)
+            yield from self._remove(key)
+            raise Internal(f"the stage could not be written: {error}; stage it again") from error
+        self._forget(key)
+        self._apps.use(key.app)
+        self._room.keep(info)
+
+    def _forget(self, key: StageKey) -> None:
+        if self._room.remove(key):
+            self._apps.leave(key.app)
+
+    def _remove(self, key: StageKey) -> Op[bool]:
+        """Remove a stage's file; False when that has to be tried again."""
+        try:
+            yield Io(partial(self._shelf.remove, key))
+        except OSError:
+            return False
+        return True
+
+    # Committing
+
+    def commit(
+        self,
+        app: str,
+        epoch: int,
+        parts: Sequence[tuple[int, int]],
+        *,
+        caller: Caller = ANYBODY,
+    ) -> Op[StageCommit]:
+        """Append every named stage to its topics, all visible or none, across crashes.
+
+        The caller has to be allowed every topic before anything is appended or told.
+        """
+        keys = _keys(app, epoch, parts)
+        self._apps.check(app, caller)
+        yield from self._prepare(app)
+        yield from self._turns.take_both(app, epoch)
+        try:
+            owner = self._enter(app, caller)
+            try:
+                return (yield from self._commit(keys, Commit(app, epoch, (), owner), caller))
+            finally:
+                self._apps.leave(app)
+        finally:
+            self._turns.give_back_both(app, epoch)
+
+    def _commit(self, keys: list[StageKey], commit: Commit, caller: Caller) -> Op[StageCommit]:
+        app, epoch = commit.app, commit.epoch
+        known = self._committed_app(app, epoch)
+        if known is not None:
+            given = yield from _decoded(known.result)
+            _allow(app, given, caller)
+            return StageCommit(app, epoch, True, given)
+        stages = yield from self._read(keys, commit.owner)
+        is_large = sum([stage.info.records for stage in stages]) > STEP_ROWS
+        batches: dict[str, RecordBatch]
+        batches = (yield Io(partial(_sorted_out, stages))) if is_large else by_topic(stages)
+        _allow(app, batches, caller)
+        parts = tuple((key.part, key.attempt) for key in keys)
+        answer_bytes = sum(map(len, batches)) + ANSWER_BYTES * len(batches)
+        self._apps.expect(app, caller, answer_bytes=answer_bytes)
+        try:
+            commit = msgspec.structs.replace(commit, parts=parts)
+            landing = yield from self._lander.land(commit, batches)
+            if is_large:
+                yield Io(partial(_let_go, batches, landing))
+        except Stranded as stranded:
+            self._stranded[app] = stranded
+            raise
+        finally:
+            self._apps.committed(app)
+        yield from self._settle(landing)
+        return StageCommit(app, epoch, False, (yield from _decoded(landing.fact.result)))
+
+    def _read(self, keys: list[StageKey], owner: bytes) -> Op[list[Stage]]:
+        """The stages, each as the owner of the app has left it; others have to be staged again."""
+        found: list[StageInfo] = []
+        oldest_ms = self._oldest_ms()
+        for key in keys:
+            info = self._room.get(key)
+            if info is None or info.created_ms < oldest_ms or info.owner not in (b"", owner):
+                raise NotFound(_name(key))
+            found.append(info)
+        stages = []
+        for info in found:
+            try:
+                stage: Stage | None = yield Io(partial(self._shelf.read, info.key))
+            except OSError as error:
+                raise Internal(f"{_name(info.key)} cannot be read: {error}") from error
+            if stage is None or stage.info != info:  # gone, damaged, or another one
+                self._forget(info.key)
+                raise NotFound(_name(info.key))
+            stages.append(stage)
+        return stages
+
+    def _settle(self, landing: Landing) -> Op[None]:
+        """A commit is complete. Its stages are consumed, but their files wait for the snapshots;
+        other stages of the epoch go at once, or with age if they cannot be removed now."""
+        fact = landing.fact
+        app, epoch, generation = fact.app, fact.epoch, self._kernel.generation
+        for part, attempt in fact.parts:
+            self._forget(StageKey(app, epoch, part, attempt))
+        if self._kernel.in_memory:
+            self._shelf.remove_epoch(app, epoch)
+        elif fact.parts:
+            self._keep_files(_Committed(app, epoch, generation, landing.lfn))
+        for key in self._room.of_epoch(app, epoch):
+            if (yield from self._remove(key)):
+                self._forget(key)
+
+    # What every call asks first
+
+    def _enter(self, app: str, caller: Caller) -> bytes:
+        owner = self._apps.enter(app, caller)
+        if app in self._kernel.catalog.apps:
+            self._kernel.dirty_apps.add(app)  # it may belong to another key from now on
+        return owner
+
+    def _prepare(self, app: str) -> Op[None]:
+        yield from self.sweep()
+        self._forget_app(app)
+        yield from self.bring_home()
+
+    def _committed_app(self, app: str, epoch: int) -> App | None:
+        """The app, if this is its last committed epoch; None when the epoch is still to come."""
+        if app in self._stranded:
+            raise Internal(str(self._stranded[app]))
+        known = self._kernel.catalog.apps.get(app)
+        if known is None:
+            return None
+        if epoch < known.epoch:
+            raise StaleEpoch(app, epoch=epoch, last_epoch=known.epoch)
+        if epoch - known.epoch > MAX_EPOCH_STEP:
+            raise InvalidRequest(
+                f"epoch {epoch} is more than 2^32 beyond {known.epoch}, the last one that app "
+                f"{app!r} has committed; use the next number, or another app"
+            )
+        known.last_use_ms = max(known.last_use_ms, self._kernel.clock.now_ms())
+        self._kernel.dirty_apps.add(app)
+        return known if epoch == known.epoch else None
+
+    # Time
+
+    def upkeep(self) -> Op[None]:
+        """What falls due by the clock."""
+        yield from self.bring_home()
+        yield from self.sweep()
+        if self._kernel.clock.now_ms() >= self._apps_due_ms:
+            yield from self._forget_apps()
+
+    def _forget_apps(self) -> Op[None]:
+        """Forget the apps that were not used for long, and find out when the next look is due."""
+        apps, ttl_ms = self._kernel.catalog.apps, self._kernel.settings.stage_app_ttl_ms
+        due_ms = self._kernel.clock.now_ms() + ttl_ms
+        for count, name in enumerate(list(apps), 1):
+            self._forget_app(name)
+            if name in apps:
+                due_ms = min(due_ms, apps[name].last_use_ms + ttl_ms)
+            if count % APPS_BETWEEN_PAUSES == 0:
+                yield PAUSE
+        self._apps_due_ms = due_ms
+
+    def bring_home(self) -> Op[None]:
+        """Complete commits that a full disk held up, where there is room again."""
+        for app, stranded in list(self._stranded.items()):
+            landing = stranded.landing
+            if not landing.is_certain or self._turns.is_taken(app, None):
+                continue
+            epoch = landing.fact.epoch
+            yield from self._turns.take_both(app, epoch)
+            try:
+                yield from self._lander.resume(landing)
+                del self._stranded[app]
+                yield from self._settle(landing)
+            except Stranded as again:
+                self._stranded[app] = again
+            finally:
+                self._turns.give_back_both(app, epoch)
+
+    def sweep(self) -> Op[None]:
+        """Discard the stages that are too old."""
+        for key in self._room.older_than(self._oldest_ms()):
+            if self._turns.is_taken(key.app, key.epoch) or key.app in self._stranded:
+                continue
+            yield from self._turns.take(key.app, key.epoch)
+            try:
+                if (yield from self._remove(key)):
+                    self._forget(key)
+            finally:
+                self._turns.give_back(key.app, key.epoch)
+
+    def _oldest_ms(self) -> int:
+        """A stage that was made before this time is too old."""
+        return self._kernel.clock.now_ms() - self._kernel.settings.stage_ttl_ms
+
+    def _forget_app(self, name: str) -> None:
+        """Drop the result of an app that was not used for long.
+
+        Not while files of its epochs are kept: only the app tells a restart that they are
+        committed, and a new stage must not replace them.
+        """
+        app = self._kernel.catalog.apps.get(name)
+        if app is None or name in self._committed:
+            return
+        if self._kernel.clock.now_ms() - app.last_use_ms > self._kernel.settings.stage_app_ttl_ms:
+            del self._kernel.catalog.apps[name]
+            self._apps.forget(name)
+            self._kernel.dirty_apps.add(name)
+
+    def release(self, generation: int, agnostic_lfn: int) -> Op[None]:
+        """Both kept snapshots contain the log of shard 0 up to here: let committed files go."""
+        for count, app in enumerate(list(self._committed), 1):
+            for kept in list(self._committed[app]):
+                if (kept.generation, kept.lfn) > (generation, agnostic_lfn):
+                    break  # those behind it are later ones
+                yield from self._remove_files(kept)
+            if count % APPS_BETWEEN_PAUSES == 0:
+                yield PAUSE
+
+    def _keep_files(self, kept: _Committed) -> None:
+        self._committed.setdefault(kept.app, []).append(kept)
+
+    def _remove_files(self, kept: _Committed) -> Op[None]:
+        app, epoch = kept.app, kept.epoch
+        if self._turns.is_taken(app, epoch):
+            return
+        yield from self._turns.take(app, epoch)
+        try:
+            yield Io(partial(self._shelf.remove_epoch, app, epoch))
+        except OSError:
+            return  # the next checkpoint tries again
+        else:
+            self._committed[app].remove(kept)
+            if not self._committed[app]:
+                del self._committed[app]
+        finally:
+            self._turns.give_back(app, epoch)
+
+
+# Names and numbers
+
+
+def _key(app: str, epoch: int, part: int, attempt: int) -> StageKey:
+    if not APP_NAME.match(app):
+        raise InvalidRequest(
+            f"{app!r} is not a valid app name: use 1 to 128 of A-Z a-z 0-9 . _ : - "
+            "and start with a letter or digit"
+        )
+    for what, number in (("epoch", epoch), ("part", part), ("attempt", attempt)):
+        if not _is_u64(number):
+            raise InvalidRequest(f"{what} must be an integer from 0 to {U64_MAX}, got {number!r}")
+    return StageKey(app, epoch, part, attempt)
+
+
+def _keys(app: str, epoch: int, parts: Sequence[tuple[int, int]]) -> list[StageKey]:
+    """The stages of a commit in order of their parts, each part once."""
+    _key(app, epoch, 0, 0)
+    if len(parts) > MAX_PARTS:
+        raise InvalidRequest(f"a commit names at most {MAX_PARTS} parts, got {len(parts)}")
+    keys = sorted(_key(app, epoch, part, attempt) for part, attempt in parts)
+    for one, other in pairwise(keys):
+        if one.part == other.part:
+            raise InvalidRequest(f"part {one.part} is named twice; one attempt of it counts")
+    return keys
+
+
+def _allow(app: str, topics: Iterable[str], caller: Caller) -> None:
+    """The topics of a commit are not told: the key may not know them."""
+    if not all(map(caller.allows, topics)):
+        raise Forbidden(app=app)
+
+
+def _decoded(result: bytes) -> Op[dict[str, CommittedRange]]:
+    """The answer to a commit as it is kept with the app."""
+    if len(result) <= LONG_RESULT_BYTES:
+        return decode_result(result)
+    given: dict[str, CommittedRange] = yield Io(partial(decode_result, result))
+    return given
+
+
+def _sorted_out(stages: list[Stage]) -> dict[str, RecordBatch]:
+    """The records of a commit by topic; the stages are not kept."""
+    batches = by_topic(stages)
+    for stage in stages:
+        # A little at a time: the interpreter is not given up while a list goes.
+        while stage.rows:
+            del stage.rows[-STEP_ROWS:]
+    stages.clear()
+    return batches
+
+
+def _let_go(batches: dict[str, RecordBatch], landing: Landing) -> None:
+    """Keep nothing of what has landed, and let it go a little at a time."""
+    while batches:
+        _, batch = batches.popitem()
+        for column in (batch.datas, batch.metas, batch.tags, batch.nodes):
+            while column and len(column) > STEP_ROWS:
+                del column[-STEP_ROWS:]
+    while landing.pieces:
+        del landing.pieces[-STEP_ROWS:]
+
+
+def _is_u64(number: object) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool) and 0 <= number <= U64_MAX
+
+
+def _name(key: StageKey) -> str:
+    return f"stage {key.part}/{key.attempt} of epoch {key.epoch} of app {key.app!r}"

@@ -1,0 +1,115 @@
+"""The moment of a checkpoint: what it captures of topics, routers and staging apps, and when.
+
+Only what changed since the snapshot it builds on; everything, when there is none.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from topics.engine.effects import PAUSE, Gate, Op
+from topics.engine.kernel import Kernel
+from topics.engine.upkeep.aging import Aging
+from topics.engine.upkeep.capture import Capture, app_line, capture, give_back, router_line
+from topics.engine.upkeep.snapshots import Snapshots, Track
+from topics.storage.snapshots.chain import Changed
+from topics.storage.snapshots.lines import AppLine, GoneLine, RouterLine
+
+TOPICS_BETWEEN_PAUSES = 128
+
+
+class Seized(msgspec.Struct):
+    """What a checkpoint captured: of everything, or of what changed since `source`."""
+
+    source: Track | None = None
+    dirty: set[int] = msgspec.field(default_factory=set)  # topics, as marked since the last one
+    captures: list[Capture] = msgspec.field(default_factory=list)
+    routers: list[RouterLine] = msgspec.field(default_factory=list)
+    apps: list[AppLine] = msgspec.field(default_factory=list)
+    gone: GoneLine = msgspec.field(default_factory=lambda: GoneLine(topics=[], routers=[], apps=[]))
+    agnostic_lfn: int = 0
+
+
+class Seizer:
+    def __init__(self, kernel: Kernel, snapshots: Snapshots, aging: Aging) -> None:
+        self._kernel = kernel
+        self._snapshots = snapshots
+        self._aging = aging
+
+    def seize(self) -> Op[Seized]:
+        """Topics and routers that changed. Routers stand still meanwhile: a pass that copied a
+        record behind its source's capture would rest on one that the segments may not hold.
+
+        Which topics changed is settled once no pass is under way: one that came in between would
+        be in its topic's capture, but not in the position of its router.
+        """
+        kernel = self._kernel
+        gate = kernel.standstill = Gate()
+        seized = Seized()
+        try:
+            for submission in tuple(kernel.passes):
+                if not submission.done:
+                    yield submission
+            yield from kernel.sections.landed()
+            kernel.arenas.hold()
+            seized.dirty, kernel.dirty = kernel.dirty | kernel.ahead | self._aged(), set()
+            self._snapshots.note(Changed(topics=seized.dirty))
+            seized.source = self._snapshots.source()
+            for count, topic_id in enumerate(self._wanted(seized.source), 1):
+                self._seize_topic(seized, topic_id)
+                if count % TOPICS_BETWEEN_PAUSES == 0:
+                    yield PAUSE
+                    yield from kernel.sections.landed()
+            self._seize_others(seized)
+        except BaseException:
+            self.give_back(seized)
+            raise
+        finally:
+            kernel.standstill = None
+            gate.open()
+        return seized
+
+    def _aged(self) -> set[int]:
+        """Topics without news whose growing segment is to be sealed for its age."""
+        limit = self._kernel.settings.segment_max_age_ms
+        return self._aging.due(self._kernel.clock.now_ms() - limit) if limit else set()
+
+    def _wanted(self, source: Track | None) -> list[int]:
+        return list(self._kernel.catalog.by_id) if source is None else sorted(source.lacks.topics)
+
+    def _seize_topic(self, seized: Seized, topic_id: int) -> None:
+        kernel = self._kernel
+        topic = kernel.catalog.by_id.get(topic_id)
+        if topic is None:  # dropped, perhaps during a pause
+            seized.gone.topics.append(topic_id)
+            return
+        shard = kernel.committer.shard_of(topic_id)
+        kernel.forget_ages(topic)
+        lfn = kernel.applied.get(shard, 0)
+        now_ms, running_ms = kernel.clock.now_ms(), kernel.running_ms()
+        seized.captures.append(capture(topic, lfn=lfn, running_ms=running_ms, now_ms=now_ms))
+
+    def _seize_others(self, seized: Seized) -> None:
+        """Routers and apps, and the last frame about them, in one step."""
+        kernel, source = self._kernel, seized.source
+        routers, apps = kernel.catalog.routers.by_name, kernel.catalog.apps
+        changed = Changed(routers=kernel.dirty_routers, apps=kernel.dirty_apps)
+        kernel.dirty_routers, kernel.dirty_apps = set(), set()
+        self._snapshots.note(changed)
+        for name in routers if source is None else sorted(source.lacks.routers):
+            if name in routers:
+                seized.routers.append(router_line(routers[name]))
+            else:
+                seized.gone.routers.append(name)
+        for name in apps if source is None else sorted(source.lacks.apps):
+            if name in apps:
+                seized.apps.append(app_line(name, apps[name]))
+            else:
+                seized.gone.apps.append(name)
+        seized.agnostic_lfn = kernel.applied.get(0, 0)
+
+    def give_back(self, seized: Seized) -> None:
+        """The checkpoint failed: what it was to write is due again."""
+        self._kernel.dirty |= seized.dirty
+        for captured in seized.captures:
+            give_back(captured)

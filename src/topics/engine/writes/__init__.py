@@ -1,0 +1,1 @@
+"""Appending, deleting, and topics that come and go: how a change is decided and committed."""

@@ -1,0 +1,86 @@
+"""Losses that a write brings about: what the log must know of them, and memory, before it.
+
+Applying a write must not read files, so the indexes that tell what goes with it are in memory
+before the write is logged, and are held until it is applied. Other writes may be on their way, and
+some of them may fail, so the cap may cut anywhere up to where it would if all of them came.
+
+Replay derives what caps take from the log itself, so as a rule nothing is logged for it. It cannot
+where records of a past ephemeral life still count: they are in no log.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from topics.core.facts import Evicted
+from topics.core.loading import NotLoaded
+from topics.core.seqset import LAST_BIT
+from topics.core.topic import Topic
+from topics.engine.effects import Op
+from topics.engine.kernel import Kernel
+from topics.engine.reads.history import indexes_of
+
+
+def due_to_caps(kernel: Kernel, topic: Topic, *, count: int, nbytes: int) -> Evicted | None:
+    """What has to be logged before so many more records; None when replay finds it by itself."""
+    if not topic.counts_volatile or not kernel.is_logged(topic):
+        return None
+    coming = topic.handed_out - topic.head + count
+    floor = topic.cap_floor(topic.config, count=coming, nbytes=topic.pending_bytes + nbytes)
+    if floor <= topic.cap_hi:
+        return None
+    ts = max(kernel.clock.now_ms(), topic.last_ts)
+    return Evicted(topic.id, ts, floor, topic.earliest, topic.ttl_hi)
+
+
+class Foreseen(NamedTuple):
+    """What goes with a write: as far as the log has to know, and what tells of all of it."""
+
+    evicted: Evicted | None
+    held: object
+
+
+NOTHING = Foreseen(None, ())
+
+
+def foresee(kernel: Kernel, topic: Topic, *, count: int, nbytes: int) -> Foreseen:
+    """What so many more records bring about; raises `NotLoaded` when memory cannot tell."""
+    if not topic.evicts:
+        return NOTHING
+    if topic.earliest <= topic.history.last or len(topic.volatile):
+        return kernel.ask_memory(_foreseen, kernel, topic, count, nbytes)
+    # Of what is in the tail all is at hand.
+    evicted = kernel.due_eviction(topic) if topic.config.ttl_ms else None
+    return NOTHING if evicted is None else Foreseen(evicted, ())
+
+
+def foresee_patiently(kernel: Kernel, topic: Topic, *, count: int, nbytes: int) -> Op[Foreseen]:
+    """The same once everything is loaded, for who keeps all writes out meanwhile."""
+    held: list[object] = []
+    while True:
+        try:
+            return foresee(kernel, topic, count=count, nbytes=nbytes)
+        except NotLoaded as missing:
+            load = missing.load
+        held.append((yield from kernel.load_for_write(topic, load)))
+
+
+def _foreseen(kernel: Kernel, topic: Topic, count: int, nbytes: int) -> Foreseen:
+    evicted = kernel.due_eviction(topic) if topic.config.ttl_ms else None
+    if len(topic.volatile):
+        loss = due_to_caps(kernel, topic, count=count, nbytes=nbytes)
+        evicted = loss or evicted  # what TTL takes besides is taken by the next look
+    first = through = 0
+    if evicted is not None:
+        through = max(evicted.ttl_hi, evicted.cap_hi)
+        first = topic.rest_of(through)
+    coming = topic.handed_out - topic.head + count
+    cut = topic.cap_floor(topic.config, count=coming, nbytes=topic.pending_bytes + nbytes)
+    if cut > topic.cap_hi:
+        # By then the whole chunk may be weighed in which it cuts.
+        first, through = topic.earliest, max(cut | LAST_BIT, through)
+    if not through:
+        return NOTHING
+    for _ in topic.weigh_front(through):
+        pass
+    return Foreseen(evicted, indexes_of(topic, first, through))

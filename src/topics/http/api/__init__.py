@@ -1,0 +1,1 @@
+"""The `/v0` API: who may ask what, and what each call answers."""

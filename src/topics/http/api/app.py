@@ -1,0 +1,281 @@
+"""The application: authenticate, judge, dispatch. Every request passes the same checks in order.
+
+origin, authentication, readiness, in-flight cap, path, scope, name prefix; then the transport reads
+the body within its limits, and the handler sees to the content type and the rest.
+"""
+
+from __future__ import annotations
+
+import time
+
+from topics.engine.engine import Engine
+from topics.errors import (
+    Forbidden,
+    MethodNotAllowed,
+    NotFound,
+    TopicsError,
+    Unauthorized,
+)
+from topics.http.access_log import ID_HEADER, RequestIds
+from topics.http.api.auth import (
+    ANYONE,
+    KeyId,
+    Keyring,
+    Principal,
+    Scope,
+    bearer_token,
+    stream_token,
+)
+from topics.http.api.call import Call
+from topics.http.api.errors import internal, refusal
+from topics.http.api.routing import Resource, Route, Routes
+from topics.http.api.service import Service
+from topics.http.fence import PREFLIGHT, is_preflight, refusal_of
+from topics.http.messages import Headers, Reply, Request, Response
+
+
+class _Standing:
+    """What a request's head says about it; the same for all that come with the same head."""
+
+    __slots__ = (
+        "endpoint",
+        "headers",
+        "is_always",
+        "is_stranger",
+        "keyring",
+        "names",
+        "principal",
+    )
+
+    def __init__(
+        self,
+        endpoint: Route | TopicsError,
+        principal: Principal,
+        names: tuple[str, ...],
+        keyring: Keyring,
+        *,
+        headers: Headers,
+        is_always: bool,
+    ) -> None:
+        self.endpoint = endpoint
+        """Where it goes, or why it goes nowhere."""
+        self.principal = principal
+        self.names = names
+        self.keyring = keyring
+        """Whose word this is."""
+        self.headers = headers
+        """What every answer carries because of the origin."""
+        self.is_stranger = keyring.enabled and not principal.key_id
+        """It came without a valid key, where keys are needed."""
+        self.is_always = is_always
+        """Answered while recovering and draining too."""
+
+
+class _Admitted:
+    """What `begin` found out, kept for the call."""
+
+    __slots__ = ("endpoint", "holds_slot", "names", "principal", "started_ns")
+
+    def __init__(
+        self, endpoint: Route, principal: Principal, names: tuple[str, ...], started_ns: int
+    ) -> None:
+        self.endpoint = endpoint
+        self.principal = principal
+        self.names = names
+        self.holds_slot = True
+        self.started_ns = started_ns
+
+
+class App:
+    """Serves `/v0`. One object for all connections of a server."""
+
+    def __init__(self, service: Service, routes: Routes) -> None:
+        self._service = service
+        self._routes = routes
+        self._ids = RequestIds()
+
+    def begin(self, request: Request) -> Response | None:
+        request.echo = ((ID_HEADER, self._ids.id_of(request)),)
+        started_ns = time.perf_counter_ns()
+        key_id: KeyId | None = None
+        try:
+            standing = self._standing_of(request)
+            key_id = standing.principal.key_id
+            request.context = self._admit(request, standing, started_ns)
+        except TopicsError as error:
+            answer = self._refuse(request, error, started_ns)
+            if self._service.access_log is not None:
+                self._service.access_log.add(request, answer.status, started_ns, key_id)
+            return answer
+        return None
+
+    def _refuse(self, request: Request, error: TopicsError, started_ns: int) -> Response:
+        service, answer = self._service, refusal(error)
+        # It leads to this stack, which leads to it and to all the input that is being parsed.
+        error.__traceback__ = None
+        if error.code == "throttled":
+            service.throttled_total += 1
+        elif isinstance(error, Unauthorized):
+            return service.strangers.turn_away(request.peer, answer, now_s=started_ns / 1e9)
+        return answer
+
+    def __call__(self, request: Request, reply: Reply) -> None:
+        engine = self._service.engine
+        if engine is not None and engine.kernel.showing:
+            self._wait_for_commit(engine, request, reply)
+        else:
+            self._serve(request, reply)
+
+    def _wait_for_commit(self, engine: Engine, request: Request, reply: Reply) -> None:
+        """Serve a request that might see a part of a commit when all of the commit is there."""
+        admitted: _Admitted = request.context
+        rations = reply.turns.rations  # many may have waited: they are not served in one step
+        for showing in engine.kernel.showing:
+            if not request.standing.is_always and showing.concerns(admitted.names[:1]):
+                showing.over.when_open(lambda: rations.take(lambda: self(request, reply)))
+                return
+        self._serve(request, reply)
+
+    def _serve(self, request: Request, reply: Reply) -> None:
+        admitted: _Admitted = request.context
+        call = Call(self._service, request, reply, admitted.principal, admitted.names)
+        try:
+            admitted.endpoint.handler(call)
+        except TopicsError as error:
+            call.refuse(error)
+        except Exception as error:
+            call.refuse(internal(error))
+
+    def end(self, request: Request, status: int | None) -> None:
+        admitted: _Admitted | None = request.context
+        if admitted is None:
+            return
+        key_id = admitted.principal.key_id
+        if status == _THROTTLED:
+            self._service.throttled_total += 1
+        if admitted.holds_slot:
+            self._service.leave(key_id)
+            admitted.holds_slot = False
+        if self._service.access_log is not None:
+            self._service.access_log.add(request, status, admitted.started_ns, key_id)
+
+    def _standing_of(self, request: Request) -> _Standing:
+        standing: _Standing | None = request.standing
+        keyring = self._service.keyring
+        if standing is None or standing.keyring is not keyring:
+            request.is_stranger = keyring.enabled
+            standing = self._judge(request)
+        elif standing.headers:
+            request.echo += standing.headers
+        request.is_stranger = standing.is_stranger
+        return standing
+
+    def _admit(self, request: Request, standing: _Standing, started_ns: int) -> _Admitted:
+        service = self._service
+        if (service.engine is None or service.draining) and not standing.is_always:
+            _ = service.ready_engine  # raises what is the matter
+        endpoint, principal = standing.endpoint, standing.principal
+        service.enter(principal.key_id)
+        try:
+            if isinstance(endpoint, TopicsError):
+                raise endpoint
+            if endpoint.admit is not None:
+                endpoint.admit(service, principal, standing.names)
+        except TopicsError:
+            service.leave(principal.key_id)
+            raise
+        request.standing = standing
+        request.max_body_bytes = endpoint.max_body_bytes
+        request.holder = principal.key_id if service.keyring.is_shared else None
+        # What writes is answered briefly. Pages that were read ahead would have to be kept.
+        request.may_run_ahead = endpoint.scope is Scope.WRITE
+        return _Admitted(endpoint, principal, standing.names, started_ns)
+
+    def _judge(self, request: Request) -> _Standing:
+        """What the head alone decides; a foreign page or an unknown key is refused here."""
+        resource: Resource | None = None
+        names: tuple[str, ...] = ()
+        flaw: TopicsError | None = None
+        try:
+            resource, names = self._routes.find_path(request.path)
+        except TopicsError as error:
+            flaw = error  # told to those who may ask
+        keyring = self._service.keyring
+        verdict = self._service.fence.judge(request, has_keys=keyring.enabled)
+        headers = verdict.headers
+        request.echo += headers
+        if verdict.foreign is not None and not (resource is not None and resource.is_probe):
+            raise refusal_of(request, verdict.foreign)
+        if verdict.is_listed and is_preflight(request):
+            # Browsers ask this without a key, and cannot go on without an answer.
+            return _Standing(_ON_PREFLIGHT, ANYONE, (), keyring, headers=headers, is_always=True)
+        principal = self._authenticate(request, resource)
+        endpoint: Route | TopicsError
+        try:
+            endpoint = flaw or self._authorise(request, resource, principal, names)
+        except TopicsError as error:
+            endpoint = error
+        return _Standing(
+            endpoint,
+            principal,
+            names,
+            keyring,
+            headers=headers,
+            is_always=resource is not None and resource.always,
+        )
+
+    def _authenticate(self, request: Request, resource: Resource | None) -> Principal:
+        service = self._service
+        if not service.keyring.enabled or (resource is not None and resource.open):
+            return ANYONE
+        if resource is None and request.path.startswith(_CONSOLE) and _method(request) == "GET":
+            return ANYONE
+        endpoint = resource.methods.get(_method(request)) if resource is not None else None
+        header = request.headers.get(b"authorization")
+        if endpoint is not None and endpoint.takes_stream_token:
+            token = stream_token(header, request.query)
+        else:
+            token = bearer_token(header)
+        if endpoint is not None and endpoint.own_auth:
+            return service.keyring.find(token) or NOBODY
+        return service.keyring.authenticate(token)
+
+    def _authorise(
+        self,
+        request: Request,
+        resource: Resource | None,
+        principal: Principal,
+        names: tuple[str, ...],
+    ) -> Route:
+        if resource is None:
+            raise NotFound(f"the path {request.path.decode('latin-1')}")
+        endpoint = resource.methods.get(_method(request))
+        scope = resource.other_scope if endpoint is None else endpoint.scope
+        if not principal.may(scope):
+            raise Forbidden(scope=_words(scope))
+        if resource.named and not principal.allows(names[0]):
+            raise Forbidden(name=names[0])
+        if endpoint is None:
+            path = request.path.decode("latin-1")
+            raise MethodNotAllowed(request.method, path=path, allowed=tuple(resource.methods))
+        return endpoint
+
+
+_ON_PREFLIGHT = Route(lambda call: call.reply(PREFLIGHT))
+
+
+NOBODY = Principal(key_id=0, scopes=Scope(0))
+"""A caller without a valid key, where the handler has to tell 404 from 401."""
+
+
+_THROTTLED = 429
+_CONSOLE = b"/console/"
+"""Where a page for browsers will be. They fetch it before there is a key, and find nothing yet."""
+
+
+def _method(request: Request) -> str:
+    return "GET" if request.method == "HEAD" else request.method
+
+
+def _words(scope: Scope) -> str:
+    return "+".join(part.name.lower() for part in Scope if part in scope and part.name)

@@ -1,0 +1,165 @@
+"""One request being answered: who asks, what for, and how the answer goes out."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from topics.engine.effects import Op
+from topics.engine.engine import Engine
+from topics.errors import (
+    Forbidden,
+    InvalidRequest,
+    LogFailed,
+    LogFull,
+    TopicsError,
+    UnsupportedMediaType,
+)
+from topics.http.api.auth import Principal
+from topics.http.api.errors import as_told, internal, refusal
+from topics.http.api.service import Service
+from topics.http.messages import Headers, Reply, Request, Response
+from topics.wire.query import Query
+from topics.wire.responses import time_spent
+
+T = TypeVar("T")
+_JSON_TYPE = b"application/json"
+_log = logging.getLogger("topics.http")
+
+
+class Call:
+    """What a handler gets. `names` are the variable parts of the path, decoded."""
+
+    def __init__(
+        self,
+        service: Service,
+        request: Request,
+        reply: Reply,
+        principal: Principal,
+        names: tuple[str, ...],
+    ) -> None:
+        self.service = service
+        self.request = request
+        self.reply = reply
+        self.principal = principal
+        self.names = names
+        self.started_ns = time.perf_counter_ns()
+
+    @property
+    def engine(self) -> Engine:
+        """The engine. A request that was admitted before the server began to drain still gets it:
+        running requests finish."""
+        engine = self.service.engine
+        return self.service.ready_engine if engine is None else engine
+
+    @property
+    def query(self) -> Query:
+        return self.request.query
+
+    @property
+    def request_id(self) -> str:
+        """What this request is called in logs and in the answer's header."""
+        return self.request.echo[0][1].decode("latin-1") if self.request.echo else "-"
+
+    def header(self, name: bytes) -> bytes:
+        return self.request.headers.get(name, b"")
+
+    def json_body(self, *, may_be_empty: bool = False) -> bytes:
+        """The body, which has to be declared as JSON; an empty one only where that is allowed."""
+        body = self.request.body
+        if not body and may_be_empty:
+            return body
+        content_type = self.header(b"content-type")
+        if not content_type.startswith(_JSON_TYPE):
+            raise UnsupportedMediaType(content_type=content_type.decode("latin-1") or "none")
+        return body
+
+    def hold_body(self) -> None:
+        """Keep a long body on the request, where it counts, until its turn to be decoded comes.
+
+        Once the client has gone nobody needs it any more.
+        """
+
+        def forget() -> None:
+            self.request.take_body()
+
+        self.reply.on_gone = forget
+
+    def take_body(self) -> bytes:
+        """The body that was held, off the request; raises when the client has gone meanwhile."""
+        body = self.request.take_body()
+        if not body:
+            raise InvalidRequest("the client has gone")
+        return body
+
+    def allow_body_name(self, name: str) -> None:
+        """A name in a body has to be one the key may use."""
+        if not self.principal.allows(name):
+            raise Forbidden(topic=name)
+
+    def allow_hidden_name(self, name: str) -> None:
+        """A name that the caller did not give has to be one the key may use, and is not told."""
+        if not self.principal.allows(name):
+            raise Forbidden(name=self.names[0])
+
+    def elapsed_ms(self) -> float:
+        return (time.perf_counter_ns() - self.started_ns) / 1e6
+
+    def spent(self) -> bytes:
+        """The `performance` object of a body that reports nothing but the time."""
+        return time_spent(time.perf_counter_ns() - self.started_ns)
+
+    def stop_counting(self) -> None:
+        """Give back the place among requests in flight: a stream is not one of them."""
+        admitted = self.request.context
+        if admitted.holds_slot:
+            self.service.leave(self.principal.key_id)
+            admitted.holds_slot = False
+
+    # Answers
+
+    def answer(self, body: bytes, status: int = 200, headers: Headers = ()) -> None:
+        self.reply(Response(status, body, headers=headers))
+
+    def refuse(self, error: TopicsError) -> None:
+        """Answer with an error; never raises, since others may be waiting to be answered next."""
+        answer = refusal(as_told(error, is_limited=bool(self.principal.prefixes)))
+        if answer.status == 401:
+            now_s = self.started_ns / 1e9
+            answer = self.service.strangers.turn_away(self.request.peer, answer, now_s=now_s)
+        elif answer.status == 500 and not isinstance(error, LogFull | LogFailed):
+            # The log tells of its own troubles, once for all the requests that meet them.
+            _log.error("request %s failed: %s", self.request_id, error, exc_info=error)
+        try:
+            self.reply(answer)
+        except Exception:  # the connection's bug, perhaps while it was given the answer proper
+            _log.exception("request %s could not be answered", self.request_id)
+            self.reply.abort()
+
+    def run(self, op: Op[T], answer: Callable[[T], None]) -> None:
+        """Run an operation and answer with what it returns, or refuse with what it raises."""
+
+        def done(result: T | None, error: TopicsError | None) -> None:
+            outcome = result if error is None else error
+            # Without an error there is a result.
+            self.settle(outcome, lambda _, found: answer(found))  # type: ignore[arg-type]
+
+        self.service.runner.start(op, done)
+
+    def ration(self, work: Callable[[], None]) -> None:
+        """Do what may take long, now or when others have had their turn; a failure is answered."""
+        self.reply.turns.rations.take(lambda: self.settle(None, lambda _call, _none: work()))
+
+    def settle(self, outcome: T | TopicsError, answer: Callable[[Call, T], None]) -> None:
+        """Answer with a result, or refuse with the error that came of it instead."""
+        if isinstance(outcome, TopicsError):
+            self.refuse(outcome)
+            return
+        try:
+            answer(self, outcome)
+        except TopicsError as failure:
+            self.refuse(failure)
+        except Exception as failure:
+            self.refuse(internal(failure))

@@ -1,0 +1,210 @@
+"""What every request handler can reach: the engine, its driver, and the state of the server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+from topics.delivery.changes import Changes
+from topics.delivery.live import Delivery
+from topics.delivery.work_stream import Floor
+from topics.engine.clock import Clock
+from topics.engine.effects import Op, resumed
+from topics.engine.engine import Engine
+from topics.errors import NotReady, ShuttingDown, Throttled, TopicsError
+from topics.http.access_log import AccessLog
+from topics.http.api.auth import KeyId, Keyring
+from topics.http.api.errors import internal
+from topics.http.api.known_pages import KnownPages
+from topics.http.api.lane import Lane
+from topics.http.api.strangers import Strangers
+from topics.http.budget import Budget
+from topics.http.fence import Fence
+from topics.queue import Queues
+from topics.storage.wal.shard import ShardState
+
+T = TypeVar("T")
+
+
+class Runner(Protocol):
+    """Runs engine operations to their end; `done` gets the answer or the error."""
+
+    def start(self, op: Op[T], done: Callable[[T | None, TopicsError | None], None]) -> None: ...
+
+
+def _unheard(result: None, error: TopicsError | None) -> None:
+    """Nobody waits for it. What failed is tried again, and told, when somebody needs it."""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpLimits:
+    """Caps that belong to the network side."""
+
+    max_watch_sessions: int = 10_000
+    max_sse_connections: int = 10_000
+    max_sse_connections_per_key: int = 1000
+    max_inflight_per_key: int = 1000
+    max_watch_topics: int = 256
+    min_heartbeat_ms: int = 1000
+    max_body_bytes: int = 64 << 20
+    max_request_bytes: int = 0
+
+
+@dataclass
+class Service:
+    """One server. `engine` is None until recovery is complete."""
+
+    version: str
+    clock: Clock
+    keyring: Keyring
+    limits: HttpLimits
+    runner: Runner
+    fence: Fence = field(default_factory=Fence)
+    probe_auth: bool = False
+    engine: Engine | None = None
+    shards: int = 1
+    started_ms: int = 0
+    replay_progress: float = 0.0
+    draining: bool = False
+    throttled_total: int = 0
+    inflight: dict[KeyId, int] = field(default_factory=dict)
+    streams: int = 0
+    streams_per_key: dict[KeyId, int] = field(default_factory=dict)
+    delivery: Delivery | None = None
+    queues: Queues | None = None
+    work: Floor | None = None
+    max_claim: int = 1000
+    access_log: AccessLog | None = None
+    known_pages: KnownPages | None = None
+    has_arrow: bool = False
+    """Whether everything that Arrow needs has been imported."""
+    pressure: Callable[[], float] = lambda: 0.0
+    description: bytes | None = None
+
+    def __post_init__(self) -> None:
+        self.lane = Lane(self.clock)
+        self.decoded = Budget(
+            self.limits.max_request_bytes, max_body_bytes=self.limits.max_body_bytes
+        )
+        """What was made of long bodies and waits to be written; the bodies count elsewhere."""
+        self.strangers = Strangers()
+
+    @property
+    def ready_engine(self) -> Engine:
+        """The engine; raises while it is not there yet or no longer takes requests."""
+        if self.draining:
+            raise ShuttingDown
+        if self.engine is None:
+            raise NotReady(replay_progress=self.replay_progress)
+        return self.engine
+
+    def begin(self, op: Op[T], done: Callable[[T | None, TopicsError | None], None]) -> bool:
+        """Run an operation on the spot; False when it has to wait, and goes on with the runner."""
+        try:
+            wait = next(op)
+        except StopIteration as finished:
+            done(finished.value, None)
+        except TopicsError as error:
+            done(None, error)
+        except Exception as error:
+            done(None, internal(error))
+        else:
+            self.runner.start(resumed(op, wait), done)
+            return False
+        return True
+
+    def check_log(self) -> None:
+        """Raise when a shard of the log cannot write: reads go on, but we are not ready."""
+        engine = self.ready_engine
+        for shard in range(self.shards):
+            state = engine.kernel.committer.state(shard)
+            if state is ShardState.FAILED:
+                raise NotReady.shard("wal_failed")
+            if state is ShardState.FULL:
+                raise NotReady.shard("disk_full")
+
+    @property
+    def live(self) -> Delivery:
+        """Live delivery; raises while there is no engine to deliver from."""
+        if self.delivery is None:
+            raise NotReady(replay_progress=self.replay_progress)
+        return self.delivery
+
+    @property
+    def floor(self) -> Floor:
+        """Where work streams stand; raises while there is no engine behind them."""
+        if self.work is None:
+            raise NotReady(replay_progress=self.replay_progress)
+        return self.work
+
+    @property
+    def pages(self) -> KnownPages:
+        """Pages rendered before; raises while there is no engine to read from."""
+        if self.known_pages is None:
+            raise NotReady(replay_progress=self.replay_progress)
+        return self.known_pages
+
+    @property
+    def changes(self) -> Changes:
+        return self.live.changes
+
+    @property
+    def watch_sessions(self) -> int:
+        return 0 if self.delivery is None else len(self.delivery.sessions)
+
+    @property
+    def streams_lagged_total(self) -> int:
+        return 0 if self.delivery is None else self.delivery.lagged_total
+
+    def attach(self, engine: Engine, delivery: Delivery | None = None) -> None:
+        """Recovery is complete: requests are served from now on."""
+        self.delivery = delivery
+        self.queues = Queues(
+            engine,
+            max_claim=self.max_claim,
+            in_background=lambda op: self.runner.start(op, _unheard),
+        )
+        self.work = None if delivery is None else Floor(delivery, self.queues)
+        self.known_pages = KnownPages(engine.kernel)
+        self.engine = engine
+        self.replay_progress = 1.0
+
+    def shut_down(self) -> None:
+        """No new requests; streams say goodbye."""
+        self.draining = True
+        if self.delivery is not None:
+            self.delivery.shut_down()
+
+    # Slots
+
+    def enter(self, key_id: KeyId | None) -> None:
+        """Count a request of a key, or refuse it."""
+        if key_id is None:
+            return
+        limit, used = self.limits.max_inflight_per_key, self.inflight.get(key_id, 0)
+        if limit and used >= limit:
+            raise Throttled("max_inflight_per_key", maximum=limit)
+        self.inflight[key_id] = used + 1
+
+    def leave(self, key_id: KeyId | None) -> None:
+        if key_id is not None:
+            self.inflight[key_id] = self.inflight.get(key_id, 1) - 1
+
+    def open_stream(self, key_id: KeyId | None) -> None:
+        """Count a stream connection, or refuse it."""
+        limit = self.limits.max_sse_connections
+        if limit and self.streams >= limit:
+            raise Throttled("max_sse_connections", maximum=limit)
+        limit = self.limits.max_sse_connections_per_key
+        used = self.streams_per_key.get(key_id, 0) if key_id is not None else 0
+        if key_id is not None and limit and used >= limit:
+            raise Throttled("max_sse_connections_per_key", maximum=limit)
+        self.streams += 1
+        if key_id is not None:
+            self.streams_per_key[key_id] = used + 1
+
+    def close_stream(self, key_id: KeyId | None) -> None:
+        self.streams -= 1
+        if key_id is not None:
+            self.streams_per_key[key_id] -= 1

@@ -1,0 +1,1 @@
+"""Frames: the checksummed units of the log and of segments."""

@@ -1,0 +1,1 @@
+"""Snapshot files: the state at a position of the log."""
