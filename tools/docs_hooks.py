@@ -5,7 +5,9 @@ every error code, `[settings]` every setting of a topic: nobody can forget to br
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import click
@@ -19,6 +21,15 @@ from topics.wire import examples, openapi
 from topics.wire.statuses import STATUS
 
 Json = Mapping[str, Any]
+_CELL_CODE = re.compile(r"(?<=<code>)[^<]{20,}(?=</code>(?:(?!<td|<pre).)*</td>)", re.DOTALL)
+_BREAK = re.compile(r"::|[/_=,](?=\w)")
+
+
+def on_config(config: Any) -> None:  # noqa: ANN401 -- mkdocs has no type hints to import
+    """Called by mkdocs first: every decision gets its place, and links to the ones beside it."""
+    explanation = next(part["Explanation"] for part in config["nav"] if "Explanation" in part)
+    decisions = next(part["Decisions"] for part in explanation if "Decisions" in part)
+    decisions += [f"adr/{page.name}" for page in sorted(Path(config["docs_dir"], "adr").glob("0*"))]
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
@@ -32,6 +43,11 @@ def on_page_markdown(markdown: str, **_: object) -> str:
     if "[commands]" in markdown:
         markdown = markdown.replace("[commands]", "\n".join(commands(app, ["topics"])))
     return markdown
+
+
+def on_page_content(html: str, **_: object) -> str:
+    """Called by mkdocs for each page: let long names in tables break, so that no table is cut."""
+    return _CELL_CODE.sub(lambda code: _BREAK.sub(r"\g<0><wbr>", code[0]), html)
 
 
 def topic_settings() -> Iterator[str]:
