@@ -34,7 +34,7 @@ from topics.engine.effects import PAUSE, Gate, Io, Op
 from topics.engine.reads.history import indexes_of
 from topics.engine.settings import EngineSettings
 from topics.engine.stages.showing import Showing
-from topics.engine.writes.gates import Sections
+from topics.engine.writes.gates import AppendGates
 from topics.errors import Internal, Throttled, TopicNotFound
 from topics.storage.crashpoints import crashpoint
 from topics.storage.frames.buffer import encode, frame_count
@@ -121,7 +121,7 @@ class Kernel:
         self.must_checkpoint = False
         self.log_is_too_long = False  # writes wait until a checkpoint lets old log files go
         self.applied: dict[int, int] = {}  # per shard: the last frame that was applied
-        self.sections = Sections()
+        self.gates = AppendGates()
         self.showing: list[Showing] = []  # commits that are being published in steps
         self.arenas = arenas
         self.standstill: Gate | None = None  # a checkpoint is capturing: no pass may begin
@@ -253,7 +253,7 @@ class Kernel:
         self._unreadable.pop(topic.id, None)
 
     def all_applied(self, topic: Topic) -> Op[None]:
-        """Wait for all that is on its way to a topic whose section is closed.
+        """Wait for all that is on its way to a topic whose gate is closed.
 
         The log answers in order, so a frame that changes nothing is answered behind all of it.
         """

@@ -273,7 +273,7 @@ class Queues:
         if held:
             try:
                 submission: DeleteSubmission | None = None
-                if topic.id not in self._kernel.sections.barred:
+                if topic.id not in self._kernel.gates.closed:
                     with suppress(NotLoaded):  # as if the queue took no writes now
                         submission = self._engine.submit_delete(topic, tuple(held))
                 if submission is None or not submission.done:

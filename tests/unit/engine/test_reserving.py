@@ -78,7 +78,7 @@ def test_a_small_write_does_not_pass_a_large_one_that_waits_at_the_ceiling() -> 
     slow.let_go()
     seqs = [task.result.last_seq for task in came]
     assert seqs == sorted(seqs)
-    assert not slow.engine.kernel.sections.barred
+    assert not slow.engine.kernel.gates.closed
 
 
 def test_a_write_does_not_pass_writes_done_together_that_wait_at_the_ceiling() -> None:
@@ -94,7 +94,7 @@ def test_a_write_does_not_pass_writes_done_together_that_wait_at_the_ceiling() -
     acks = together.result
     assert acks is not None, "they are still done together"
     assert later.result.last_seq == acks[-1].last_seq + 1
-    assert not slow.engine.kernel.sections.barred
+    assert not slow.engine.kernel.gates.closed
 
 
 def test_a_reservation_that_fails_does_not_hold_up_those_behind() -> None:
@@ -109,4 +109,4 @@ def test_a_reservation_that_fails_does_not_hold_up_those_behind() -> None:
     with pytest.raises(Internal):
         _ = above.result
     assert below.result.last_seq == topic.handed_out
-    assert not slow.engine.kernel.sections.barred
+    assert not slow.engine.kernel.gates.closed

@@ -14,7 +14,7 @@ from topics.engine.settings import EngineSettings
 from topics.engine.stages import commit as landing
 from topics.engine.stages import staging
 from topics.engine.stages.commit import Stranded
-from topics.engine.writes import gates as sections
+from topics.engine.writes import gates
 from topics.testing import ManualClock, SimDisk
 from topics.values import StageCommit
 
@@ -26,7 +26,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
     for module, name in (
         (landing, "STEP_TOPICS"),
         (landing, "SHOWN_AT_ONCE"),
-        (sections, "STEP_TOPICS"),
+        (gates, "STEP_TOPICS"),
     ):
         monkeypatch.setattr(module, name, 5)
     opening = Opening(EngineSettings(cache_bytes=64 << 10), ManualClock())
@@ -72,7 +72,7 @@ def test_a_wide_commit_pauses_and_says_while_a_part_of_it_is_shown(engine: Engin
     done = drive(engine.commit("etl", 1, [(0, 0)]), look)
     assert len(done.topics) == shown(engine) == len(TOPICS)
     assert not engine.kernel.showing
-    assert not engine.kernel.sections.barred
+    assert not engine.kernel.gates.closed
     assert {5, 10, 15, 20} <= set(seen), "published in steps"
     before, after = seen.count(0), seen.count(len(TOPICS))
     assert before >= 4 * 5, "closing, admitting twice, planning, appending"
@@ -125,10 +125,10 @@ def test_a_narrow_commit_is_published_in_one_step(engine: Engine) -> None:
 def test_sections_open_also_when_their_opening_is_given_up(engine: Engine) -> None:
     run(engine.commit("etl", 1, [(0, 0)]))
     ids = [engine.kernel.catalog.by_name[name].id for name in TOPICS]
-    gate = run(engine.kernel.sections.close(ids))
-    opening = engine.kernel.sections.open_in_steps(gate)
+    gate = run(engine.kernel.gates.close(ids))
+    opening = engine.kernel.gates.open_in_steps(gate)
     next(opening)
-    assert engine.kernel.sections.barred
+    assert engine.kernel.gates.closed
     opening.close()
-    assert not engine.kernel.sections.barred
+    assert not engine.kernel.gates.closed
     assert gate.is_open

@@ -69,13 +69,13 @@ def test_fresh_jobs_are_handed_out_around_deleted_ones(shop: Shop) -> None:
 def test_an_ack_waits_for_a_queue_that_takes_no_writes_and_keeps_the_job(shop: Shop) -> None:
     shop.append(2)
     assert shop.claim() == [1]
-    sections = shop.engine.kernel.sections
-    gate = run(sections.close([shop.topic.id]))
+    gates = shop.engine.kernel.gates
+    gate = run(gates.close([shop.topic.id]))
     acking = shop.loop.begin(shop.queues.ack(QUEUE, node="w", seqs=[1]))
     shop.loop.advance(LEASE_MS + 1)
     assert not acking.is_over
     assert shop.claim("b", most=2) == [2], "neither the clock nor a claim takes it away"
-    sections.open(gate)
+    gates.open(gate)
     shop.loop.settle()
     assert (acking.result.acked, acking.result.in_flight) == (1, 1)
 

@@ -180,11 +180,11 @@ def test_acks_wait_for_a_queue_that_takes_no_writes(shop: Shop) -> None:
     shop.append(4)
     shop.claim("a", 2)
     shop.claim("b", 2)
-    sections = shop.engine.kernel.sections
-    gate = run(sections.close([shop.topic.id]))
+    gates = shop.engine.kernel.gates
+    gate = run(gates.close([shop.topic.id]))
     acking = shop.loop.begin(shop.queues.ack_all(QUEUE, [named("a", 1, 2), named("b", 3)]))
     assert not acking.is_over
-    sections.open(gate)
+    gates.open(gate)
     shop.loop.settle()
     assert results(acking.result) == [(2, []), (1, [])]
 
@@ -193,11 +193,11 @@ def test_acks_whose_jobs_are_all_gone_after_such_a_wait_skip_them(shop: Shop) ->
     shop.append(2)
     shop.claim("a", 1)
     shop.claim("b", 1)
-    sections = shop.engine.kernel.sections
-    gate = run(sections.close([shop.topic.id]))
+    gates = shop.engine.kernel.gates
+    gate = run(gates.close([shop.topic.id]))
     acking = shop.loop.begin(shop.queues.ack_all(QUEUE, [named("a", 1), named("b", 2)]))
     shop.topic.lose(ttl_hi=2, cap_hi=0)
-    sections.open(gate)
+    gates.open(gate)
     shop.loop.settle()
     assert results(acking.result) == [(0, [1]), (0, [2])]
 

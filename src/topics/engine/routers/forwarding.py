@@ -160,8 +160,8 @@ class Forwarder:
         let_in = False  # the section was just entered, though others may be in line still
         while (ends := self._ends(router)) is not None:
             source, dest = ends
-            if dest.id in self._kernel.sections.barred and not let_in:
-                yield from self._kernel.sections.enter(dest.id)
+            if dest.id in self._kernel.gates.closed and not let_in:
+                yield from self._kernel.gates.enter(dest.id)
                 let_in = True
                 continue
             let_in = False  # good for this once: after any other wait it is one who comes anew
@@ -192,7 +192,7 @@ class Forwarder:
                 held = self._foresee(dest, plan)
             except NotLoaded as missing:
                 loading = self._kernel.load_for_write(dest, missing.load)
-                loaded.append((yield from self._kernel.sections.holding_up(dest.id, loading)))
+                loaded.append((yield from self._kernel.gates.closed_during(dest.id, loading)))
                 let_in = True
                 continue
             if plan.copied:

@@ -79,7 +79,7 @@ class Routing:
                 yield from self._lifecycle.create(end, parse({}, topic=end))
         source, dest = kernel.topic(spec.source), kernel.topic(spec.dest)
         # A drop of either topic comes before this or after it, not in between.
-        bar = yield from kernel.sections.close([source.id, dest.id])
+        bar = yield from kernel.gates.close([source.id, dest.id])
         try:
             for topic in (source, dest):
                 if topic.id not in kernel.catalog.by_id:
@@ -104,7 +104,7 @@ class Routing:
             yield from self._commit(fact)
             return created, routers.by_name[name]
         finally:
-            kernel.sections.open(bar)
+            kernel.gates.open(bar)
 
     def _commit(self, fact: Fact) -> Op[None]:
         if self._kernel.in_memory:

@@ -1,12 +1,12 @@
 """The commit of staged records: all topics or none, whatever fails and whenever.
 
-    close     the append sections of the topics: no seq is given out there by anybody else
+    close     the append gates of the topics: no seq is given out there by anybody else
     barrier   a durable frame on each of their shards: every earlier record is safe, and so are
               the ceilings of reserved seqs
     point     one durable frame on shard 0 names the stages, the topics and their seqs. Before it
               nothing has happened; after it everything has, and replay completes what is missing
     append    the records go into the log of each topic, durable
-    publish   all topics show them in one step; the sections open
+    publish   all topics show them in one step; the gates open
 
 A failure before the point leaves nothing. If nobody can tell whether the point was reached, because
 its write or sync failed, the topics take no writes until a restart finds out. A failure behind it
@@ -123,12 +123,12 @@ class Lander:
 
     def land(self, commit: Commit, batches: Mapping[str, RecordBatch]) -> Op[Landing]:
         """Commit these records; raises `Stranded` when they cannot be shown yet."""
-        sections = self._kernel.sections
+        gates = self._kernel.gates
         topics, gate = yield from self._close(batches)
         try:
             nbytes = yield from self._admit(topics, batches)
         except BaseException:
-            sections.open(gate)
+            gates.open(gate)
             raise
         # Held from here on: other commits and writes are judged while this one waits.
         self._kernel.catalog.pending_bytes += nbytes
@@ -144,9 +144,9 @@ class Lander:
                 frames = yield Io(partial(_encode_point, landing))
         except BaseException:
             self._kernel.catalog.pending_bytes -= nbytes
-            sections.open(gate)
+            gates.open(gate)
             raise
-        sections.begin_landing(gate)
+        gates.begin_landing(gate)
         if not self._kernel.in_memory:
             yield from self._point(landing, frames, gate)
             crashpoint("stage.committed")
@@ -157,7 +157,7 @@ class Lander:
     def resume(self, landing: Landing) -> Op[None]:
         """Try again to append what is missing; raises `Stranded` when the log still refuses."""
         gate = Gate()
-        self._kernel.sections.unstrand(landing.topic_ids, gate)
+        self._kernel.gates.unstrand(landing.topic_ids, gate)
         yield from self._complete(landing, gate)
 
     # Before the point
@@ -173,11 +173,11 @@ class Lander:
                 if topic is None:
                     topic = yield from self._lifecycle.create(name, TopicConfig())
                 topics.append(topic)
-            gate = yield from kernel.sections.close([topic.id for topic in topics])
+            gate = yield from kernel.gates.close([topic.id for topic in topics])
             # A wait may have brought a drop or a new configuration.
             if all(_is_usable(topic, kernel.catalog.by_name.get(topic.name)) for topic in topics):
                 return topics, gate
-            yield from kernel.sections.open_in_steps(gate)
+            yield from kernel.gates.open_in_steps(gate)
 
     def _foresee(self, batches: Mapping[str, RecordBatch]) -> Op[None]:
         """Refuse what can be told beforehand: a refused commit leaves no new topics behind."""
@@ -321,12 +321,12 @@ class Lander:
 
     def _call_off(self, landing: Landing, gate: Gate) -> None:
         self._kernel.catalog.pending_bytes -= landing.nbytes
-        self._kernel.sections.end_landing(gate)
-        self._kernel.sections.open(gate)
+        self._kernel.gates.end_landing(gate)
+        self._kernel.gates.open(gate)
 
     def _strand(self, landing: Landing, gate: Gate, cause: Internal | None) -> Stranded:
         stranded = Stranded(landing, cause)
-        self._kernel.sections.strand(gate, str(stranded))
+        self._kernel.gates.strand(gate, str(stranded))
         return stranded
 
     # Behind the point
@@ -348,8 +348,8 @@ class Lander:
             cause = Internal(f"its records could not be published: {failure!r}")
             raise self._strand(landing, gate, cause) from failure
         crashpoint("stage.published")
-        self._kernel.sections.end_landing(gate)
-        yield from self._kernel.sections.open_in_steps(gate)
+        self._kernel.gates.end_landing(gate)
+        yield from self._kernel.gates.open_in_steps(gate)
 
     def _append(self, landing: Landing) -> Op[Internal | None]:
         """Log every piece that is not yet; returns what stopped one of them.

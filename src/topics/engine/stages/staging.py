@@ -102,7 +102,7 @@ class Staging:
         self._apps = Apps(kernel.catalog, kernel.settings)
         self._apps_due_ms = 0  # no app can be forgotten before
         self.check_app = self._apps.check
-        kernel.sections.bring_home = self.bring_home
+        kernel.gates.complete_stranded = self.complete_stranded
         kernel.chores.append(self.upkeep)
         self._sort_found(shelf.found)
 
@@ -308,7 +308,7 @@ class Staging:
     def _prepare(self, app: str) -> Op[None]:
         yield from self.sweep()
         self._forget_app(app)
-        yield from self.bring_home()
+        yield from self.complete_stranded()
 
     def _committed_app(self, app: str, epoch: int) -> App | None:
         """The app, if this is its last committed epoch; None when the epoch is still to come."""
@@ -332,7 +332,7 @@ class Staging:
 
     def upkeep(self) -> Op[None]:
         """What falls due by the clock."""
-        yield from self.bring_home()
+        yield from self.complete_stranded()
         yield from self.sweep()
         if self._kernel.clock.now_ms() >= self._apps_due_ms:
             yield from self._forget_apps()
@@ -349,7 +349,7 @@ class Staging:
                 yield PAUSE
         self._apps_due_ms = due_ms
 
-    def bring_home(self) -> Op[None]:
+    def complete_stranded(self) -> Op[None]:
         """Complete commits that a full disk held up, where there is room again."""
         for app, stranded in list(self._stranded.items()):
             landing = stranded.landing

@@ -50,7 +50,7 @@ class Seizer:
             for submission in tuple(kernel.passes):
                 if not submission.done:
                     yield submission
-            yield from kernel.sections.landed()
+            yield from kernel.gates.landed()
             kernel.arenas.hold()
             seized.dirty, kernel.dirty = kernel.dirty | kernel.ahead | self._aged(), set()
             self._snapshots.note(Changed(topics=seized.dirty))
@@ -59,7 +59,7 @@ class Seizer:
                 self._seize_topic(seized, topic_id)
                 if count % TOPICS_BETWEEN_PAUSES == 0:
                     yield PAUSE
-                    yield from kernel.sections.landed()
+                    yield from kernel.gates.landed()
             self._seize_others(seized)
         except BaseException:
             self.give_back(seized)

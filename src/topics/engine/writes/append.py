@@ -201,8 +201,8 @@ class Appender:
         topic = self._unhindered(name, may_wait=not named)
         if topic is None or (named and not self._are_new(topic, named)):
             return None
-        if topic.id in self._kernel.sections.barred:
-            yield from self._kernel.sections.enter(topic.id)
+        if topic.id in self._kernel.gates.closed:
+            yield from self._kernel.gates.enter(topic.id)
             if not self._is_plain(name, topic):
                 return None
         while self._has_room(topic, whole):
@@ -210,7 +210,7 @@ class Appender:
             if not self._needs_ceiling(topic, last):
                 break
             reserving = self.reserve(topic, last)  # all who come wait meanwhile: nothing changes
-            yield from self._kernel.sections.holding_up(topic.id, reserving)
+            yield from self._kernel.gates.closed_during(topic.id, reserving)
         else:
             return None
         foreseen = self._foreseen(topic, whole)
@@ -240,7 +240,7 @@ class Appender:
             return None
         if kernel.settings.max_total_bytes or kernel.log_is_too_long:
             return None
-        if (topic.id in kernel.sections.barred and not may_wait) or len(topic.volatile):
+        if (topic.id in kernel.gates.closed and not may_wait) or len(topic.volatile):
             return None
         return None if kernel.awaits_copies(topic) else topic
 
@@ -274,8 +274,8 @@ class Appender:
             if topic is None:
                 created |= yield from self._create(name, create, config, expect_head)
                 continue
-            if topic.id in kernel.sections.barred and topic.id != let_in:
-                yield from kernel.sections.enter(topic.id)
+            if topic.id in kernel.gates.closed and topic.id != let_in:
+                yield from kernel.gates.enter(topic.id)
                 let_in = topic.id
                 continue
             let_in = 0  # good for this once: after most other waits it is one who comes anew
@@ -283,21 +283,21 @@ class Appender:
             if same_key is not None:
                 yield same_key
             elif self._counts_before(topic) and kernel.may_have_expired(topic):
-                yield from kernel.sections.holding_up(topic.id, kernel.retain(topic))
+                yield from kernel.gates.closed_during(topic.id, kernel.retain(topic))
                 let_in = topic.id
             elif kernel.awaits_copies(topic):
-                yield from kernel.sections.holding_up(topic.id, kernel.copies_landed(topic))
+                yield from kernel.gates.closed_during(topic.id, kernel.copies_landed(topic))
                 let_in = topic.id
             elif self._needs_ceiling(topic, topic.handed_out + len(batch)):
                 reserving = self.reserve(topic, topic.handed_out + len(batch))
-                yield from kernel.sections.holding_up(topic.id, reserving)
+                yield from kernel.gates.closed_during(topic.id, reserving)
                 let_in = topic.id
             else:
                 try:
                     return topic, created, self._foresee(topic, batch)
                 except NotLoaded as missing:
                     loading = kernel.load_for_write(topic, missing.load)
-                held.append((yield from kernel.sections.holding_up(topic.id, loading)))
+                held.append((yield from kernel.gates.closed_during(topic.id, loading)))
                 let_in = topic.id
 
     def _foresee(self, topic: Topic, batch: RecordBatch) -> Foreseen:

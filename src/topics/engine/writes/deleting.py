@@ -158,13 +158,13 @@ class Deleter:
             yield from kernel.retain(topic)
         if kernel.is_there(topic):
             held = yield from self._prepare(topic, before, chosen)
-            yield from kernel.sections.enter(topic.id)
+            yield from kernel.gates.enter(topic.id)
         while kernel.is_there(topic):
             try:
                 return kernel.ask_memory(_at_hand, topic, before, chosen)
             except NotLoaded:  # something changed meanwhile: now no write may come
                 preparing = self._prepare(topic, before, chosen)
-            held = yield from kernel.sections.holding_up(topic.id, preparing)
+            held = yield from kernel.gates.closed_during(topic.id, preparing)
         return held
 
     def _prepare(self, topic: Topic, before: int | None, chosen: Chosen | None) -> Op[object]:
@@ -192,8 +192,8 @@ class Deleter:
         kernel, let_in = self._kernel, False
         held: list[object] = []
         while True:
-            if topic.id in kernel.sections.barred and not let_in:
-                yield from kernel.sections.enter(topic.id)
+            if topic.id in kernel.gates.closed and not let_in:
+                yield from kernel.gates.enter(topic.id)
             kernel.require(topic)
             if not any(map(topic.is_live, seqs)):
                 return None
@@ -201,7 +201,7 @@ class Deleter:
                 return self.submit_seqs(topic, seqs)
             except NotLoaded as missing:
                 loading = kernel.load(topic, missing.load)
-            held.append((yield from kernel.sections.holding_up(topic.id, loading)))
+            held.append((yield from kernel.gates.closed_during(topic.id, loading)))
             let_in = True
 
     def submit_seqs(self, topic: Topic, seqs: tuple[int, ...]) -> DeleteSubmission:

@@ -1,21 +1,22 @@
-"""When a topic takes writes, and when a checkpoint may look: the turns that stage commits need.
+"""Append gates: when a topic takes writes, and when a checkpoint may capture it.
 
-A stage commit closes the append sections of its topics, and so does whoever configures, drops or
-routes one. Until they open again no other operation may give out a seq there, delete, configure or
-drop. Whoever does one of these calls `enter` first and then waits for nothing else before it
-submits.
+Every topic has an append gate. A stage commit closes the gates of its topics; configuring, dropping
+or routing a topic closes its gate, too. While a gate is closed, no other operation may give out a
+seq there, delete, configure or drop. An operation that does one of these enters the gate first, and
+after that it waits for nothing else before it submits.
 
-Those who have to wait stand in line and go in the order in which they came. When the section opens
-all of them are called, but they run one after the other, and meanwhile others come: the topic stays
-barred until the last of the line is through, so that nobody passes. One who was let in therefore
-may find the topic barred and go on all the same, once; after any other wait it has to ask again,
-unless it held up the others meanwhile.
+At a closed gate writers wait in a queue and go in the order in which they came. When the gate
+opens, all waiters are called, but they run one after the other, and new writers come meanwhile. The
+gate therefore stays closed for newcomers until the queue is empty: no newcomer overtakes a waiter.
+A write that was admitted from the queue may proceed although the gate is closed for newcomers. The
+admission is valid for one attempt: after any other wait the write must queue again, unless it kept
+the gate closed itself.
 
-While a commit is *landing*, from the submission of its commit point to its last durable append,
-the log promises records that no topic shows yet. A checkpoint that captured this would tell replay
-to skip the promise, so it waits for `landed`. A landing that is stranded, because the log could not
-take its records or because nobody knows whether the point was reached, bars its topics and every
-checkpoint until it is brought home or the process restarts.
+While a stage commit is *landing*, from the submission of its commit point to its last durable
+append, the log promises records that no topic shows yet. A checkpoint that captured this would tell
+replay to skip the promise, so it waits for `landed`. A landing is *stranded* if the log could not
+take its records, or if nobody knows whether the point was reached. A stranded landing keeps its
+gates closed and refuses every checkpoint, until it is completed or the process restarts.
 """
 
 from __future__ import annotations
@@ -30,167 +31,169 @@ from topics.errors import Internal
 T = TypeVar("T")
 
 STEP_TOPICS = 500
-"""How many sections are opened between two pauses."""
+"""How many gates are opened or closed between two pauses."""
 
 
-class _Place:
-    """One place in a line; its gate opens when it is worth looking whether the turn has come."""
+class _Waiter:
+    """A writer in the queue of a gate; `called` opens when it may be the writer's turn."""
 
-    __slots__ = ("gate",)
+    __slots__ = ("called",)
 
     def __init__(self) -> None:
-        self.gate = Gate()
+        self.called = Gate()
 
 
-class _Line:
-    """Before a topic that takes no writes now: what closes it, and who waits, the first in front.
+class _ClosedGate:
+    """The gate of a topic that takes no writes from newcomers, and the queue in front of it.
 
-    `bar` is the gate of who closed it, or a lasting reason; None while those in line go in.
+    `closed_by` is the gate of the operation that closed it, or the reason why it is closed for
+    good; None while the queue is admitted.
     """
 
-    __slots__ = ("bar", "places")
+    __slots__ = ("closed_by", "queue")
 
     def __init__(self) -> None:
-        self.bar: Gate | str | None = None
-        self.places: deque[_Place] = deque()
+        self.closed_by: Gate | str | None = None
+        self.queue: deque[_Waiter] = deque()
 
     def call_all(self) -> None:
-        """Let everybody look, in order: in one turn of the loop, however long the line is."""
-        for place in tuple(self.places):
-            place.gate.open()
+        """Call all waiters, in order and in one tick of the loop, however many they are."""
+        for waiter in tuple(self.queue):
+            waiter.called.open()
 
 
-class Sections:
-    """`barred` holds every topic that takes no writes from who comes now, with the line there."""
+class AppendGates:
+    """The gates of all topics; `closed` holds those that take no writes from newcomers."""
 
     def __init__(self) -> None:
-        self.barred: dict[int, _Line] = {}
-        self.bring_home: Callable[[], Op[None]] = _nothing_stranded
+        self.closed: dict[int, _ClosedGate] = {}
+        self.complete_stranded: Callable[[], Op[None]] = _nothing_stranded
         self._landing: list[Gate] = []
         self._stranded = 0
 
     def enter(self, topic_id: int) -> Op[None]:
-        """Wait until the topic takes writes, and for all who waited before.
+        """Wait until the topic takes writes and all earlier waiters have gone.
 
         Raises `Internal` while a commit is stranded there.
         """
-        line = self.barred.get(topic_id)
-        if line is None:
+        gate = self.closed.get(topic_id)
+        if gate is None:
             return
-        place = _Place()
-        line.places.append(place)
-        if line.bar is None:  # those before were called already: be called behind them
-            place.gate.open()
+        waiter = _Waiter()
+        gate.queue.append(waiter)
+        if gate.closed_by is None:  # the waiters in front were called already
+            waiter.called.open()
         try:
-            yield from self._wait(line, place)
+            yield from self._wait(gate, waiter)
         finally:
-            line.places.remove(place)
-            if line.bar is None:
-                self._go_on(topic_id, line)
+            gate.queue.remove(waiter)
+            if gate.closed_by is None:
+                self._admit_next(topic_id, gate)
 
-    def _wait(self, line: _Line, place: _Place) -> Op[None]:
+    def _wait(self, gate: _ClosedGate, waiter: _Waiter) -> Op[None]:
         while True:
-            if isinstance(line.bar, str):
-                yield from self.bring_home()
-                if isinstance(line.bar, str):
-                    raise Internal(line.bar)
+            if isinstance(gate.closed_by, str):
+                yield from self.complete_stranded()
+                if isinstance(gate.closed_by, str):
+                    raise Internal(gate.closed_by)
             else:
-                yield place.gate
-                place.gate = Gate()  # to be called once more, should it be too early
-            if line.bar is None and line.places[0] is place:
+                yield waiter.called
+                waiter.called = Gate()  # to be called again if this was too early
+            # The gate may have been closed again, and a driver may resume waiters in any order.
+            if gate.closed_by is None and gate.queue[0] is waiter:
                 return
 
-    def _go_on(self, topic_id: int, line: _Line) -> None:
-        """One is through: call the next, who may have looked too early, or take the bar away."""
-        if line.places:
-            line.places[0].gate.open()
+    def _admit_next(self, topic_id: int, gate: _ClosedGate) -> None:
+        """A waiter has gone: call the next, which may have looked too early, or open the gate."""
+        if gate.queue:
+            gate.queue[0].called.open()
         else:
-            del self.barred[topic_id]
+            del self.closed[topic_id]
 
     def close(self, topic_ids: Sequence[int]) -> Op[Gate]:
-        """Close the sections of these topics for everybody else, in the order of their ids.
+        """Close the gates of these topics for everybody else, in the order of their ids.
 
-        All commits take them in this order, so no two can wait for each other.
+        All commits close gates in this order, so no two can wait for each other.
         """
-        gate = Gate()
+        key = Gate()
         try:
             for count, topic_id in enumerate(sorted(topic_ids), 1):
                 if count % STEP_TOPICS == 0:
                     yield PAUSE
                 yield from self.enter(topic_id)
-                self._bar(topic_id, gate)
+                self._close(topic_id, key)
         except BaseException:
-            self.open(gate)
+            self.open(key)
             raise
-        return gate
+        return key
 
-    def holding_up(self, topic_id: int, wait: Op[T]) -> Op[T]:
-        """Wait for something else while all who come wait behind.
+    def closed_during(self, topic_id: int, wait: Op[T]) -> Op[T]:
+        """Wait for something while all newcomers queue.
 
-        For one who has just entered, or found that nothing bars the topic. After the wait it is as
-        if it had just entered.
+        For a write that was just admitted, or that found the gate open. After the wait it counts
+        as just admitted.
         """
-        gate = Gate()
-        self._bar(topic_id, gate)
+        key = Gate()
+        self._close(topic_id, key)
         try:
             return (yield from wait)
         finally:
-            self.open(gate)
+            self.open(key)
 
-    def _bar(self, topic_id: int, gate: Gate) -> None:
-        line = self.barred.setdefault(topic_id, _Line())
-        assert line.bar is None, "a section is closed by one at a time"
-        line.bar = gate
+    def _close(self, topic_id: int, key: Gate) -> None:
+        gate = self.closed.setdefault(topic_id, _ClosedGate())
+        assert gate.closed_by is None, "a gate is closed by one operation at a time"
+        gate.closed_by = key
 
-    def open(self, gate: Gate) -> None:
-        """Open every section that this gate closes."""
-        for topic_id, line in self._closed_by(gate):
-            self._open(topic_id, line)
-        gate.open()
+    def open(self, key: Gate) -> None:
+        """Open every gate that was closed with this key."""
+        for topic_id, gate in self._closed_by(key):
+            self._open(topic_id, gate)
+        key.open()
 
-    def open_in_steps(self, gate: Gate) -> Op[None]:
-        """The same with pauses, where the sections are many."""
+    def open_in_steps(self, key: Gate) -> Op[None]:
+        """The same with pauses, for a commit over many topics."""
         try:
-            for count, (topic_id, line) in enumerate(self._closed_by(gate), 1):
-                self._open(topic_id, line)
+            for count, (topic_id, gate) in enumerate(self._closed_by(key), 1):
+                self._open(topic_id, gate)
                 if count % STEP_TOPICS == 0:
                     yield PAUSE
-        finally:  # also when it is given up in a pause
-            self.open(gate)
+        finally:  # also when the operation is given up in a pause
+            self.open(key)
 
-    def _open(self, topic_id: int, line: _Line) -> None:
-        line.bar = None
-        if line.places:
-            line.call_all()
+    def _open(self, topic_id: int, gate: _ClosedGate) -> None:
+        gate.closed_by = None
+        if gate.queue:
+            gate.call_all()
         else:
-            del self.barred[topic_id]
+            del self.closed[topic_id]
 
-    def _closed_by(self, gate: Gate) -> list[tuple[int, _Line]]:
-        return [(topic_id, line) for topic_id, line in self.barred.items() if line.bar is gate]
+    def _closed_by(self, key: Gate) -> list[tuple[int, _ClosedGate]]:
+        return [(topic_id, gate) for topic_id, gate in self.closed.items() if gate.closed_by is key]
 
     # Landings
 
-    def begin_landing(self, gate: Gate) -> None:
-        self._landing.append(gate)
+    def begin_landing(self, key: Gate) -> None:
+        self._landing.append(key)
 
-    def end_landing(self, gate: Gate) -> None:
-        self._landing.remove(gate)
+    def end_landing(self, key: Gate) -> None:
+        self._landing.remove(key)
 
-    def strand(self, gate: Gate, reason: str) -> None:
+    def strand(self, key: Gate, reason: str) -> None:
         """This landing cannot end now: its topics refuse writes, checkpoints are given up."""
-        self.end_landing(gate)
+        self.end_landing(key)
         self._stranded += 1
-        for _, line in self._closed_by(gate):
-            line.bar = reason
-            line.call_all()
-        gate.open()
+        for _, gate in self._closed_by(key):
+            gate.closed_by = reason
+            gate.call_all()
+        key.open()
 
-    def unstrand(self, topic_ids: Sequence[int], gate: Gate) -> None:
-        """The landing is under way again, behind a new gate."""
+    def unstrand(self, topic_ids: Sequence[int], key: Gate) -> None:
+        """The landing is under way again, with a new key."""
         self._stranded -= 1
-        self._landing.append(gate)
+        self._landing.append(key)
         for topic_id in topic_ids:
-            self.barred[topic_id].bar = gate
+            self.closed[topic_id].closed_by = key
 
     def landed(self) -> Op[None]:
         """Wait until no commit is landing; raises `Internal` while one is stranded."""

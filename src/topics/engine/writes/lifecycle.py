@@ -104,7 +104,7 @@ class Lifecycle:
         if config == topic.config:
             return True
         yield from kernel.retain(topic)
-        gate = yield from kernel.sections.close([topic.id])
+        gate = yield from kernel.gates.close([topic.id])
         try:
             if topic.id not in kernel.catalog.by_id:
                 return False
@@ -122,7 +122,7 @@ class Lifecycle:
                 yield from kernel.commit(facts, topic_id=topic.id, durable=True)
             del held
         finally:
-            kernel.sections.open(gate)
+            kernel.gates.open(gate)
         kernel.dirty.add(topic.id)
         kernel.give_memory_back(topic)
         kernel.changed(topic)
@@ -155,11 +155,11 @@ class Lifecycle:
         if topic is None:
             return Dropped(name, False, [])
         yield from kernel.retain(topic)
-        gate = yield from kernel.sections.close([topic.id])
+        gate = yield from kernel.gates.close([topic.id])
         try:
             return (yield from self._drop(topic, if_empty=if_empty))
         finally:
-            kernel.sections.open(gate)
+            kernel.gates.open(gate)
 
     def _drop(self, topic: Topic, *, if_empty: bool) -> Op[Dropped]:
         kernel, name = self._kernel, topic.name
