@@ -24,7 +24,7 @@ from topics.errors import (
     Unreachable,
 )
 from topics.values import Ack
-from topics.wire.drafts import columns_of
+from topics.wire.drafts import batch_of
 
 ENVELOPE_BYTES = 64
 """What a record costs in the buffer beside its payload."""
@@ -206,7 +206,7 @@ def draft_of(
     given = {"tag": tag, "node": node, "meta": meta}
     fields: dict[str, Any] = {"data": data}
     fields |= {name: value for name, value in given.items() if value is not None}
-    columns = columns_of(fields, None)
+    columns = batch_of(fields, None)
     fields["data"] = columns.datas[0]
     size = len(columns.datas[0]) + ENVELOPE_BYTES
     if columns.metas is not None:

@@ -13,6 +13,7 @@ from urllib.parse import quote, urlencode
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from topics.batch import RecordBatch
 from topics.client._call import Call, Listed, new_key, page_query, reader, topic_path
 from topics.errors import InvalidRequest
 from topics.topic_settings import known_settings
@@ -34,7 +35,7 @@ from topics.values import (
     TopicState,
     TopicSummary,
 )
-from topics.wire.drafts import Columns, Records, columns_of
+from topics.wire.drafts import Records, batch_of
 from topics.wire.jsonbytes import encode
 
 T = TypeVar("T")
@@ -241,7 +242,7 @@ def append(
     """A write, always with a key: one that the caller did not name is made up."""
     key = new_key() if idempotency_key is None else idempotency_key
     members = [
-        b'"records":%b' % rendered(columns_of(records, node)),
+        b'"records":%b' % rendered(batch_of(records, node)),
         b'"idempotency_key":%b' % encode(key),
     ]
     for name, value in (("expect_head", expect_head), ("create", create)):
@@ -262,9 +263,9 @@ def append(
     )
 
 
-def rendered(columns: Columns, topics: Sequence[str] | None = None) -> bytes:
+def rendered(columns: RecordBatch, topics: Sequence[str] | None = None) -> bytes:
     """Columns as a JSON list, spliced from the payloads' own bytes."""
-    if topics is None and columns[1:] == (None, None, None):
+    if topics is None and columns.has_data_only:
         return b'[{"data":' + b'},{"data":'.join(columns.datas) + b"}]" if columns.datas else b"[]"
     count = len(columns.datas)
     parts: list[bytes] = []

@@ -19,7 +19,7 @@ from topics.client._call import (
 from topics.client._calls import ARROW_STREAM, rendered
 from topics.client._names import quoted
 from topics.values import CommittedRange, CursorState, RouterState, StageCommit, Staged
-from topics.wire.drafts import columns_of, split_topics
+from topics.wire.drafts import batch_of, split_topics
 from topics.wire.jsonbytes import encode
 
 # Staged writes
@@ -39,7 +39,7 @@ def stage(
     app: str, epoch: int, part: int, rows: Iterable[Mapping[str, Any]], attempt: int
 ) -> Call[Staged]:
     names, drafts = split_topics(rows)
-    body = b'{"records":%b}' % rendered(columns_of(drafts, None), names)
+    body = b'{"records":%b}' % rendered(batch_of(drafts, None), names)
     return Call("POST", _stage_path(app, epoch, part, attempt), _staged, body, idempotent=True)
 
 

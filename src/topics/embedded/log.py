@@ -11,7 +11,7 @@ from topics.client._blocking import BlockingLog
 from topics.core.batch import RecordBatch
 from topics.core.facts import Match
 from topics.embedded.calls import Calls
-from topics.embedded.drafts import batch_of, stage_rows_of
+from topics.embedded.drafts import stage_rows_of
 from topics.engine.effects import Op
 from topics.engine.engine import Engine
 from topics.engine.reads.reading import DEFAULT_BUDGET, DEFAULT_LIMIT, Query
@@ -38,6 +38,7 @@ from topics.values import (
     TopicState,
     TopicSummary,
 )
+from topics.wire.drafts import batch_of
 
 if TYPE_CHECKING:
     from topics.embedded.queues import Queue

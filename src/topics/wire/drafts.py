@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
+from topics.batch import RecordBatch
 from topics.errors import InvalidRequest
 from topics.wire.jsonbytes import compact, compact_all, encode, encode_all
 
@@ -18,17 +19,8 @@ _BYTES_ARE_JSON = (
 )
 
 
-class Columns(NamedTuple):
-    """Records as parallel columns; one that no record uses is None. An empty meta is none."""
-
-    datas: list[bytes]
-    metas: list[bytes] | None = None
-    tags: list[str | None] | None = None
-    nodes: list[str | None] | None = None
-
-
-def columns_of(records: Records, node: str | None) -> Columns:
-    """`{"data": ...}` mappings, or a single one, as columns; `node` is for those without."""
+def batch_of(records: Records, node: str | None) -> RecordBatch:
+    """`{"data": ...}` mappings, or a single one, as a batch; `node` is for those without."""
     items = records if type(records) is list else _listed(records)
     try:
         values = [record["data"] for record in items]
@@ -36,11 +28,13 @@ def columns_of(records: Records, node: str | None) -> Columns:
         _explain_first(items)
     datas = [_json(values[0])] if len(values) == 1 else _datas(values)
     if node is None and sum(map(len, items)) == len(items):
-        return Columns(datas)
+        return RecordBatch(datas)
     for index, record in enumerate(items):
         if not record.keys() <= _KNOWN:
             _explain(record, index)
-    return Columns(datas, _metas(items), _names(items, "tag", None), _names(items, "node", node))
+    return RecordBatch(
+        datas, _metas(items), _names(items, "tag", None), _names(items, "node", node)
+    )
 
 
 def _listed(records: Records) -> list[Mapping[str, Any]]:

@@ -10,7 +10,7 @@ import pytest
 
 import topics
 from topics.embedded import Log
-from topics.embedded.drafts import batch_of, stage_rows_of
+from topics.embedded.drafts import stage_rows_of
 from topics.engine.effects import Gate, Io, Op, run
 from topics.engine.engine import Engine
 from topics.engine.recovery.opening import Opening, open_engine
@@ -30,6 +30,7 @@ from topics.storage.stages import StageKey, write_stage
 from topics.storage.wal.inline import InlineCommitter
 from topics.storage.wal.submission import Submission
 from topics.testing import FaultFs, ManualClock, SimDisk
+from topics.wire.drafts import batch_of
 
 
 def on_disk(disk: SimDisk | FaultFs | None = None, **settings: Any) -> Log:  # noqa: ANN401

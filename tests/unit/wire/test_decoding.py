@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from topics.batch import RecordBatch
 from topics.errors import InvalidRequest
 from topics.wire import requests
 from topics.wire.jsonbytes import MAX_DEPTH
@@ -352,7 +353,7 @@ def test_null_as_node_tag_or_meta_of_a_record_counts_as_absent() -> None:
     write = requests.decode_write(
         b'{"records":[{"data":null,"tag":null,"node":null,"meta":null}],"node":"gw"}'
     )
-    assert write.drafts == requests.Drafts([b"null"], nodes=["gw"])
+    assert write.drafts == RecordBatch([b"null"], nodes=["gw"])
 
 
 @pytest.mark.parametrize(("kind", "name"), NOT_NULLABLE)

@@ -9,8 +9,8 @@ from typing import TypeVar
 import pytest
 from msgspec import Raw
 
+from topics.batch import RecordBatch
 from topics.wire.requests import (
-    Drafts,
     PublishCommand,
     StageRequest,
     WriteRequest,
@@ -44,7 +44,9 @@ def as_json(**body: object) -> bytes:
 def test_a_write_takes_a_step_for_each_piece() -> None:
     body = as_json(records=RECORDS, idempotency_key="k", expect_head=4, create=False)
     sent, steps = counted(decode_write_in_steps(body, piece_bytes=0))
-    assert sent == WriteRequest(Drafts(DATAS), idempotency_key="k", expect_head=4, create=False)
+    assert sent == WriteRequest(
+        RecordBatch(DATAS), idempotency_key="k", expect_head=4, create=False
+    )
     assert steps == len(RECORDS)
 
 
@@ -58,7 +60,7 @@ def test_columns_begin_with_the_first_record_that_uses_them() -> None:
     ]
     sent, _ = counted(decode_write_in_steps(as_json(records=mixed, node="all"), piece_bytes=0))
     assert sent is not None
-    assert sent.drafts == Drafts(
+    assert sent.drafts == RecordBatch(
         DATAS,
         [b"", b"", b"", b'{"m":1}', b""],
         [None, "a", None, None, None],
@@ -68,7 +70,7 @@ def test_columns_begin_with_the_first_record_that_uses_them() -> None:
 
 def test_a_stage_keeps_the_topic_of_each_record() -> None:
     sent, steps = counted(decode_stage_in_steps(as_json(records=RECORDS), piece_bytes=0))
-    assert sent == StageRequest([f"t{n}" for n in range(5)], Drafts(DATAS))
+    assert sent == StageRequest([f"t{n}" for n in range(5)], RecordBatch(DATAS))
     assert steps == len(RECORDS)
 
 
@@ -79,7 +81,7 @@ def test_a_publish_comes_with_what_it_writes() -> None:
     command, sent = read
     assert isinstance(command, PublishCommand)
     assert (command.topic, command.request_id) == ("orders", Raw(b"7"))
-    assert sent == WriteRequest(Drafts(DATAS))
+    assert sent == WriteRequest(RecordBatch(DATAS))
     assert steps == len(RECORDS)
 
 
@@ -95,14 +97,14 @@ def test_of_too_many_records_only_the_number_is_kept(monkeypatch: pytest.MonkeyP
     for module in (writing, long_writes):
         monkeypatch.setattr(module, "REFUSED_RECORDS", 3)
     write, _ = counted(decode_write_in_steps(as_json(records=RECORDS), piece_bytes=0))
-    assert write == WriteRequest(Drafts([b""] * 5))
+    assert write == WriteRequest(RecordBatch([b""] * 5))
     config = {"type": "queue"}
     body = as_json(op="publish", topic="t", records=RECORDS, config=config)
     read, _ = counted(decode_command_in_steps(body, piece_bytes=0))
     assert read is not None
     publish = read[1]
     assert publish is not None
-    assert publish.drafts == Drafts([b""] * 5)
+    assert publish.drafts == RecordBatch([b""] * 5)
     assert publish.config is not None, "whoever may not configure is told that first"
 
 

@@ -4,11 +4,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from topics.batch import RecordBatch
 from topics.errors import InvalidRequest
 from topics.wire import requests
 from topics.wire.jsonbytes import MAX_DEPTH
 from topics.wire.predicates import Predicate
-from topics.wire.requests import Drafts, Start, WriteRequest, writing
+from topics.wire.requests import Start, WriteRequest, writing
 from topics.wire.requests.writing import _decode_plain
 
 
@@ -36,7 +37,7 @@ def test_a_write_becomes_columns() -> None:
             }
         )
     )
-    assert write.drafts == Drafts(
+    assert write.drafts == RecordBatch(
         [b'{"c":21.5}', b"null"], [b'{"fw":"2.3"}', b""], ["room:4", None], ["gw", "own"]
     )
     assert write.idempotency_key == "k"
@@ -62,7 +63,7 @@ def test_records_of_data_alone_come_out_as_they_went_in(datas: list[bytes], is_b
     body = b'{"records":[%b]}' % b",".join([b'{"data":%b}' % data for data in datas])
     bare = writing._decode_bare(body)
     assert (bare is not None) == is_bare
-    assert requests.decode_write(body) == WriteRequest(Drafts(datas))
+    assert requests.decode_write(body) == WriteRequest(RecordBatch(datas))
 
 
 @pytest.mark.parametrize(
@@ -90,7 +91,7 @@ def test_a_key_behind_bare_records_is_taken_with_them(key: str) -> None:
     for datas in ([b"1"], [b'[{"a":1},{"data":2}]', b"3"]):
         records = b",".join([b'{"data":%b}' % data for data in datas])
         body = b'{"records":[%b],"idempotency_key":"%b"}' % (records, key.encode())
-        assert writing._decode_bare(body) == WriteRequest(Drafts(datas), key)
+        assert writing._decode_bare(body) == WriteRequest(RecordBatch(datas), key)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +106,7 @@ def test_a_key_behind_bare_records_is_taken_with_them(key: str) -> None:
 def test_a_key_with_anything_beside_it_goes_the_long_way(rest: bytes, key: str | None) -> None:
     body = b'{"records":[{"data":1}],%b}' % rest
     assert writing._decode_bare(body) is None
-    assert requests.decode_write(body) == WriteRequest(Drafts([b"1"]), key)
+    assert requests.decode_write(body) == WriteRequest(RecordBatch([b"1"]), key)
 
 
 @pytest.mark.parametrize(
@@ -129,19 +130,19 @@ def test_a_key_that_is_no_text_is_refused(key: bytes) -> None:
 
 def test_columns_nobody_uses_are_none() -> None:
     write = requests.decode_write(b'{"records":[{"data":1},{"data":2}]}')
-    assert write.drafts == Drafts([b"1", b"2"])
+    assert write.drafts == RecordBatch([b"1", b"2"])
     assert len(write.drafts) == 2
 
 
 def test_an_empty_list_of_records_is_left_to_the_endpoint_to_refuse() -> None:
-    assert requests.decode_write(b'{"records":[]}').drafts == Drafts([])
+    assert requests.decode_write(b'{"records":[]}').drafts == RecordBatch([])
 
 
 def test_empty_names_and_keys_are_names_and_keys() -> None:
     write = requests.decode_write(
         b'{"records":[{"data":1,"tag":"","node":""}],"idempotency_key":""}'
     )
-    assert write.drafts == Drafts([b"1"], None, [""], [""])
+    assert write.drafts == RecordBatch([b"1"], None, [""], [""])
     assert write.idempotency_key == ""
 
 
@@ -190,7 +191,7 @@ def test_payloads_may_nest_as_deep_as_the_whole_body_may(where: str) -> None:
 def test_long_payloads_are_fine() -> None:
     data = as_json(["x" * 100] * 100).replace(b" ", b"")
     drafts = requests.decode_write(b'{"records":[{"data":%b,"meta":%b}]}' % (data, data)).drafts
-    assert drafts == Drafts([data], [data])
+    assert drafts == RecordBatch([data], [data])
 
 
 PLAIN = [
@@ -415,7 +416,7 @@ def test_publishing_is_a_write_with_a_topic() -> None:
     assert isinstance(command, requests.PublishCommand)
     assert command.topic == "a"
     assert command.return_seqs is False
-    assert command.write.drafts == Drafts([b'{"x":1}'], nodes=["n"])
+    assert command.write.drafts == RecordBatch([b'{"x":1}'], nodes=["n"])
     assert bytes(command.request_id) == b"[1,2]"  # type: ignore[arg-type]  # it was sent
 
 
@@ -462,7 +463,7 @@ def test_a_stage_keeps_the_topic_of_each_record() -> None:
         b'{"records":[{"topic":"a","data":1,"tag":"t"},{"topic":"b","data":2}]}'
     )
     assert stage.topics == ["a", "b"]
-    assert stage.drafts == Drafts([b"1", b"2"], None, ["t", None])
+    assert stage.drafts == RecordBatch([b"1", b"2"], None, ["t", None])
     assert requests.decode_stage(b'{"records":[]}').topics == []
 
 

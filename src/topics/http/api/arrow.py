@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from topics.batch import RecordBatch
 from topics.engine.reads.bulk import slices
 from topics.engine.reads.paging import VersionedBulk
 from topics.errors import InvalidRequest, NotAcceptable, PayloadTooLarge, TopicsError
@@ -34,7 +35,7 @@ from topics.http.messages import Headers, Stream
 from topics.storage.frames.columns import Frames, Positions
 from topics.wire.jsonbytes import compact_all
 from topics.wire.rendering import Include
-from topics.wire.requests import Drafts, StageRequest
+from topics.wire.requests import StageRequest
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -231,7 +232,7 @@ class _Rows:
 
     def staged(self) -> StageRequest:
         columns = self._columns
-        drafts = Drafts(
+        drafts = RecordBatch(
             columns["data"], columns.get("meta"), columns.get("tag"), columns.get("node")
         )
         return StageRequest(columns["topic"], drafts)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import Final, TypeVar
 
-from topics.core.batch import RecordBatch
+from topics.batch import RecordBatch
 from topics.engine.clock import Clock
 from topics.engine.effects import PAUSE, Gate, Io, Op
 from topics.engine.settings import EngineSettings

@@ -6,7 +6,7 @@ from functools import partial
 
 import msgspec
 
-from topics.core.batch import RecordBatch
+from topics.batch import RecordBatch
 from topics.core.facts import Match
 from topics.core.topic import Topic
 from topics.engine.effects import Op
@@ -25,7 +25,7 @@ from topics.values import Ack, DeleteResult, Page
 from topics.wire import requests, responses
 from topics.wire.predicates import Predicate
 from topics.wire.rendering import Include, render_records, rows_of
-from topics.wire.requests import Drafts, WriteRequest
+from topics.wire.requests import WriteRequest
 
 MAX_WAIT_MS = 30_000
 
@@ -33,10 +33,6 @@ MAX_WAIT_MS = 30_000
 def match_of(predicate: Predicate | None) -> Match | None:
     """A selector of the wire as the engine's."""
     return predicate and Match(predicate.literal, is_prefix=predicate.is_prefix)
-
-
-def batch_of(drafts: Drafts) -> RecordBatch:
-    return RecordBatch(drafts.datas, drafts.metas, drafts.tags, drafts.nodes)
 
 
 # Writing
@@ -53,7 +49,7 @@ def write(together: WriteTurns, call: Call) -> None:
     sent = requests.decode_write(body)
     if sent.config is not None:
         sent = _may_configure(call, name, sent, sent.config)
-    batch = batch_of(sent.drafts)
+    batch = sent.drafts
     key = _key_of(call, sent)
     engine = call.engine
     check_batch(batch, engine.kernel.settings, key=key, at_most=len(body))
@@ -80,7 +76,7 @@ def _write_long(call: Call, name: str) -> None:
         sent = yield from lane.decoded(body, requests.decode_write_in_steps, requests.decode_write)
         if sent.config is not None:
             sent = _may_configure(call, name, sent, sent.config)
-        batch, key = batch_of(sent.drafts), _key_of(call, sent)
+        batch, key = sent.drafts, _key_of(call, sent)
         limits = call.engine.kernel.settings
         return sent, batch, key, (yield from lane.prepared(batch, limits, key=key))
 

@@ -17,7 +17,6 @@ from topics.errors import UnsupportedMediaType
 from topics.http.api.auth import Principal
 from topics.http.api.call import Call
 from topics.http.api.pages import ARROW_STREAM
-from topics.http.api.records import batch_of
 from topics.http.api.routing import Admit, Handler
 from topics.http.api.service import Service
 from topics.http.budget import Charge
@@ -62,7 +61,7 @@ def stage(call: Call) -> None:
     def kept() -> Op[Staged]:
         try:
             sent = yield from decoded()
-            rows = StageRows(sent.topics, batch_of(sent.drafts))
+            rows = StageRows(sent.topics, sent.drafts)
             if len(rows) > STEP_ROWS and not is_arrow:
                 count(ROW_BYTES * len(rows))
             caller = caller_of(call.service, call.principal)

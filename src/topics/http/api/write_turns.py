@@ -14,7 +14,7 @@ from __future__ import annotations
 from functools import partial
 from typing import NamedTuple
 
-from topics.core.batch import RecordBatch
+from topics.batch import RecordBatch
 from topics.engine.effects import Op
 from topics.engine.engine import Engine
 from topics.engine.writes.append import Timing, acked, landed

@@ -34,7 +34,6 @@ from topics.errors import (
 from topics.http.api.auth import Scope
 from topics.http.api.call import Call
 from topics.http.api.errors import as_told, internal
-from topics.http.api.records import batch_of
 from topics.http.api.routing import Handler
 from topics.http.api.write_turns import append_sent
 from topics.http.messages import Upgrade
@@ -270,7 +269,7 @@ class Socket:
             if sent.config.dead_letter is not None:
                 self._allow(sent.config.dead_letter)
         engine = self._service.ready_engine
-        batch, limits = batch_of(sent.drafts), engine.kernel.settings
+        batch, limits = sent.drafts, engine.kernel.settings
         if long_write is None:
             check_batch(batch, limits, key=sent.idempotency_key)
         started_ns, timing = time.perf_counter_ns(), Timing()

@@ -57,7 +57,6 @@ from topics.wire.requests.watching import (
     request_id_of,
 )
 from topics.wire.requests.writing import (
-    Drafts,
     RecordBody,
     WriteBody,
     WriteRequest,
@@ -74,7 +73,6 @@ __all__ = [
     "CursorBody",
     "DeleteBody",
     "DiffBody",
-    "Drafts",
     "ExtendBody",
     "HolesBody",
     "NackBody",

@@ -12,13 +12,13 @@ from typing import TypeAlias, TypeVar
 
 import msgspec
 
+from topics.batch import RecordBatch
 from topics.errors import InvalidRequest
 from topics.wire.cutting import PIECE_BYTES, RecordCutter, Uncuttable
 from topics.wire.requests.stages import StageRequest, decode_stage
 from topics.wire.requests.watching import Command, PublishCommand, decode_command
 from topics.wire.requests.writing import (
     REFUSED_RECORDS,
-    Drafts,
     WriteRequest,
     decode_write,
 )
@@ -52,7 +52,7 @@ class _Columns:
         """Whether there are more than anybody will take."""
         return self._most is not None and self.count > self._most
 
-    def add(self, some: Drafts) -> None:
+    def add(self, some: RecordBatch) -> None:
         """Take the records of one piece."""
         if not some.datas:
             raise Uncuttable  # nothing between two commas is no record
@@ -65,15 +65,15 @@ class _Columns:
         self._tags = _extended(self._tags, some.tags, None, before, len(some))
         self._nodes = _extended(self._nodes, some.nodes, None, before, len(some))
 
-    def drafts(self, *, node: str | None = None) -> Drafts:
+    def drafts(self, *, node: str | None = None) -> RecordBatch:
         """All of them; `node` stands in where a record has none."""
         if self.is_refused:
-            return Drafts([b""] * self.count)
+            return RecordBatch([b""] * self.count)
         nodes = self._nodes
         if node is not None:
             own = nodes or [None] * self.count
             nodes = [node if name is None else name for name in own]
-        return Drafts(self._datas, self._metas, self._tags, nodes)
+        return RecordBatch(self._datas, self._metas, self._tags, nodes)
 
 
 def _extended(
@@ -101,7 +101,7 @@ def _each_piece(body: bytes, piece_bytes: int, take: Callable[[bytes], None]) ->
     return rest
 
 
-def _insist_on_place(rest: Drafts) -> None:
+def _insist_on_place(rest: RecordBatch) -> None:
     """The one record in what is left is found if and only if the others were its records."""
     if rest.datas != [_DATA]:
         raise Uncuttable

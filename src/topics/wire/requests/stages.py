@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
+from topics.batch import RecordBatch
 from topics.wire.decoding import BodyDecoder
 from topics.wire.numbers import U64, Body
-from topics.wire.requests.writing import Drafts, RecordBody, drafts_of
+from topics.wire.requests.writing import RecordBody, drafts_of
 
 
 class StagedRecordBody(RecordBody, kw_only=True):
@@ -31,7 +32,7 @@ class StageRequest(msgspec.Struct, frozen=True):
     """The records of one part in their order: a topic for each, and the rest as columns."""
 
     topics: list[str]
-    drafts: Drafts
+    drafts: RecordBatch
 
 
 _stage = BodyDecoder(StageBody)

@@ -16,6 +16,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from topics.batch import RecordBatch
 from topics.wire.decoding import BodyDecoder
 from topics.wire.jsonbytes import MAX_DEPTH, is_deeper
 from topics.wire.numbers import U64, Body
@@ -62,26 +63,13 @@ class _BareWrite(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     idempotency_key: str | None = None
 
 
-class Drafts(msgspec.Struct, frozen=True):
-    """Records without seqs, as parallel columns of equal length.
+class WriteRequest(msgspec.Struct, frozen=True):
+    """Records to append, understood. Limits on their number and size are judged elsewhere.
 
-    A column nobody uses is None. `datas` and `metas` are compact JSON; an empty meta means
-    there is none. A record without a node of its own has that of its write.
+    A record without a node of its own has that of its write.
     """
 
-    datas: list[bytes]
-    metas: list[bytes] | None = None
-    tags: list[str | None] | None = None
-    nodes: list[str | None] | None = None
-
-    def __len__(self) -> int:
-        return len(self.datas)
-
-
-class WriteRequest(msgspec.Struct, frozen=True):
-    """Records to append, understood. Limits on their number and size are judged elsewhere."""
-
-    drafts: Drafts
+    drafts: RecordBatch
     idempotency_key: str | None = None
     create: bool | None = None
     config: ConfigBody | None = None
@@ -106,7 +94,7 @@ def decode_write(body: bytes) -> WriteRequest:
     return understood(sent, drafts_of(sent.records, node=sent.node))
 
 
-def understood(sent: WriteBody, drafts: Drafts) -> WriteRequest:
+def understood(sent: WriteBody, drafts: RecordBatch) -> WriteRequest:
     """The write `sent` asks for, with its records already taken apart."""
     return WriteRequest(
         drafts,
@@ -118,10 +106,10 @@ def understood(sent: WriteBody, drafts: Drafts) -> WriteRequest:
     )
 
 
-def drafts_of(records: Sequence[RecordBody], *, node: str | None = None) -> Drafts:
+def drafts_of(records: Sequence[RecordBody], *, node: str | None = None) -> RecordBatch:
     """Columns of decoded records; `node` stands in where a record has none."""
     metas = [record.meta for record in records]
-    return Drafts(
+    return RecordBatch(
         [bytes(record.data) for record in records],
         _used([_present(meta) for meta in metas], b"") if any(metas) else None,
         _used([record.tag for record in records], None),
@@ -157,7 +145,7 @@ def _decode_bare(body: bytes) -> WriteRequest | None:
     records, key = sent.records, sent.idempotency_key
     end = _BARE_END if key is None else _KEYED_END % key.encode()
     if len(records) > REFUSED_RECORDS:
-        return WriteRequest(Drafts([b""] * len(records)))
+        return WriteRequest(RecordBatch([b""] * len(records)))
     sizes = [len(record.data) for record in records]
     around = len(_BARE_OPENING) + len(end) + len(_BARE_BORDER) * (len(sizes) - 1)
     if around + sum(sizes) != len(body) or not body.endswith(end):
@@ -166,7 +154,9 @@ def _decode_bare(body: bytes) -> WriteRequest | None:
     datas = body[len(_BARE_OPENING) : -len(end)].split(_BARE_BORDER)
     if len(datas) != len(records):
         datas = [bytes(record.data) for record in records]
-    return WriteRequest(Drafts(datas), key) if _are_shallow(datas, largest=max(sizes)) else None
+    return (
+        WriteRequest(RecordBatch(datas), key) if _are_shallow(datas, largest=max(sizes)) else None
+    )
 
 
 def _decode_plain(body: bytes) -> WriteRequest | None:
@@ -182,7 +172,7 @@ def _decode_plain(body: bytes) -> WriteRequest | None:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     if len(sent.records) > REFUSED_RECORDS:
-        return WriteRequest(Drafts([b""] * len(sent.records)))
+        return WriteRequest(RecordBatch([b""] * len(sent.records)))
     if sent.config is not None:
         return None
     drafts = drafts_of(sent.records, node=sent.node)
@@ -199,7 +189,7 @@ def _has_whitespace(body: bytes) -> bool:
     return find(b" ") >= 0 or find(b"\n") >= 0 or find(b"\r") >= 0 or find(b"\t") >= 0
 
 
-def _plain_size(sent: WriteBody, drafts: Drafts) -> int:
+def _plain_size(sent: WriteBody, drafts: RecordBatch) -> int:
     """The size of the compact body if every field it has comes once and without escapes."""
     size = len(b'{"records":[]}') + len(b'{"data":},') * len(drafts) - bool(drafts.datas)
     size += sum(map(len, drafts.datas))

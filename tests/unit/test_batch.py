@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from topics.core.batch import RecordBatch, joined
+from topics.batch import RecordBatch, joined
 
 FULL = RecordBatch([b"1", b"2", b"3"], [b"{}", b"", b""], [None, "t", None], ["n", None, None])
 
