@@ -2,17 +2,31 @@
 
 Run by `make fmt`. `--check`, run by `make check`, fails if a file is not what this makes of its
 source. Transports, producers and workers are written by hand: they differ in more than `await`.
+
+A blocking log may also be one in this process. What all of them have in common is therefore cut out
+into a base class: every documented call with its help text, and the calls that are made of other
+calls (`SHARED`). What is left to the client is how to carry the calls out.
 """
 
 import argparse
+import ast
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 CLIENT = Path(__file__).resolve().parent.parent / "src" / "topics" / "client"
+
+
+@dataclass(frozen=True)
+class Base:
+    """The base class of the one class in a file, and the file that it goes to."""
+
+    name: str
+    target: str
+    summary: str
 
 
 @dataclass(frozen=True)
@@ -23,6 +37,7 @@ class Twin:
     target: str
     header: str
     changes: tuple[tuple[str, str], ...] = ()
+    base: Base | None = None
 
 
 TWINS = (
@@ -35,6 +50,21 @@ The calls, results and errors of a log in this process (`topics.embedded.Log`), 
 method says what to do through `_calls`; this shell only sends it. Safe for threads, and for
 forked children and pickles, which connect anew.
 """''',
+        base=Base(
+            "AnyLog",
+            "interface.py",
+            "What every blocking log can do: one in this process, or one behind an address.",
+        ),
+    ),
+    Twin(
+        "aio_queue.py",
+        "sync_queue.py",
+        '"""`RemoteQueue`: what `queue` of a log behind a URL returns."""',
+        base=Base(
+            "AnyQueue",
+            "queue_interface.py",
+            "What a queue of a blocking log can do, in this process or behind an address.",
+        ),
     ),
     Twin(
         "_aio_stream.py",
@@ -59,7 +89,7 @@ as you can afford to do work twice.
         (
             (
                 "from topics.client.aio import AsyncRemoteLog",
-                "from topics.client._protocols import AnyLog",
+                "from topics.client.interface import AnyLog",
             ),
             ("AsyncRemoteLog", "AnyLog"),
             ("For one task", "For one thread"),
@@ -77,39 +107,97 @@ WORDS = (
     (r"\basync (def|for|with)\b", r"\1"),
     (r"\bawait ", ""),
     (r"\b__a(enter|exit|iter|next)__\b", r"__\1__"),
+    (r"\bseveral tasks\b", "several threads"),
     (r"\baclosing\b", "closing"),
     (r"\basynccontextmanager\b", "contextmanager"),
     (r"\bimport asyncio\b", "import time"),
     (r"asyncio\.get_running_loop\(\)\.time\(\)", "time.monotonic()"),
-    (r"\bAwaitingLog\b", "BlockingLog"),
-    (r"\b_awaiting\b", "_blocking"),
     (r"\b_aio_stream\b", "_sync_stream"),
-    (r"\baio_http\b", "sync_http"),
+    (r"\baio_(http|queue)\b", r"sync_\1"),
+    (r"\bclient\.aio\b", "client.sync"),
     (r"\baio_(consumer|producer|worker)\b", r"\1"),
     (r"\bAsync(?=[A-Z])", ""),
 )
 
 
-def blocking(twin: Twin) -> str:
-    """The source without its waits."""
+SHARED = frozenset(("create", "configure", "scan", "consumer", "producer", "worker")) | frozenset(
+    ("_done", "_now_ms", "__enter__", "__exit__")
+)
+"""Methods that a base class has whole."""
+ONLY_REMOTE = frozenset(("__init__", "url"))
+"""Methods that a base class does not have, although they may be documented."""
+IN_A_BASE = (
+    (r'\n +transport: Transport = "sse",', ""),
+    (r"= DEFAULT_NODE\b", "= ..."),
+    (r"\bRemote(Log|Queue)\b", r"Any\1"),
+    (r"\bsync_queue\b", "queue_interface"),
+)
+
+
+def made() -> Iterator[tuple[str, str]]:
+    """Every target and its text."""
+    for twin in TWINS:
+        text = _without_waits(twin)
+        if twin.base is not None:
+            derived, base = _split(text, twin.base)
+            yield twin.base.target, _finished(base, f'"""{twin.base.summary}"""', twin.source)
+            text = derived
+        yield twin.target, _finished(text, twin.header, twin.source)
+
+
+def _without_waits(twin: Twin) -> str:
     text = (CLIENT / twin.source).read_text()
-    text = re.sub(r'\A""".*?"""', lambda _: twin.header, text, count=1, flags=re.DOTALL)
     for old, new in twin.changes:
         assert old in text, f"{twin.source} has no {old!r}"
         text = text.replace(old, new)
     for pattern, new in WORDS:
         text = re.sub(pattern, new, text)
-    note = f"\n\n# Made from `{twin.source}` by tools/make_sync.py: change that, then `make fmt`.\n"
-    end = len(twin.header)
-    return _tidy(text[:end] + note + text[end:])
+    return text
 
 
-def _tidy(text: str) -> str:
-    """Formatted, imports sorted, without those that nothing uses any more."""
+def _split(text: str, base: Base) -> tuple[str, str]:
+    """The class of a text as a derived class and its base class, each with all of the imports."""
+    lines = text.split("\n")
+    (kind,) = (node for node in ast.parse(text).body if isinstance(node, ast.ClassDef))
+    derived, shared = lines[: kind.lineno], []
+    derived[-1] = f"class {kind.name}({base.name}):"
+    done = kind.lineno
+    for method in kind.body:
+        assert method.end_lineno is not None
+        before, own = lines[done : method.lineno - 1], lines[method.lineno - 1 : method.end_lineno]
+        done = method.end_lineno
+        if not isinstance(method, ast.FunctionDef) or method.name in ONLY_REMOTE:
+            derived += [*before, *own]
+        elif method.name in SHARED:
+            shared += [*before, *own]
+        elif ast.get_docstring(method):
+            help_text = method.body[0]
+            assert help_text.end_lineno is not None
+            end = help_text.end_lineno + 1 - method.lineno
+            shared += [*before, "    @abstractmethod", *own[:end]]
+            derived += [*before, *own[: help_text.lineno - method.lineno], *own[end:]]
+        else:
+            derived += [*before, *own]
+    head = [*lines[: kind.lineno - 1], f"class {base.name}(Shown):", f'    """{base.summary}"""']
+    text = _with_import("from abc import abstractmethod", [*head, *shared])
+    for pattern, new in IN_A_BASE:
+        text = re.sub(pattern, new, text)
+    line = f"from topics.client.{base.target.removesuffix('.py')} import {base.name}"
+    return _with_import(line, [*derived, *lines[done:]]), text
+
+
+def _with_import(line: str, text: Sequence[str]) -> str:
+    return "\n".join(text).replace("\nfrom topics", f"\n{line}\nfrom topics", 1)
+
+
+def _finished(text: str, header: str, source: str) -> str:
+    """With a header of its own, formatted, without imports that nothing uses any more."""
+    note = f"# Made from `{source}` by tools/make_sync.py: change that, then `make fmt`."
+    text = re.sub(r'\A""".*?"""', lambda _: f"{header}\n\n{note}", text, count=1, flags=re.DOTALL)
     ruff = [sys.executable, "-m", "ruff"]
     name = ["--stdin-filename", str(CLIENT / "sync.py"), "-"]
     for options in (
-        ["check", "--fix-only", "--unsafe-fixes", "--quiet", "--select", "I,F401,UP028"],
+        ["check", "--fix-only", "--unsafe-fixes", "--quiet", "--select", "I,F401,TC005,UP028"],
         ["format"],
     ):
         done = subprocess.run(
@@ -125,11 +213,11 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--check", action="store_true", help="write nothing, fail on a difference")
     check = parser.parse_args(arguments).check
     stale = []
-    for twin in TWINS:
-        target, text = CLIENT / twin.target, blocking(twin)
-        if target.read_text() == text:
+    for name, text in made():
+        target = CLIENT / name
+        if target.exists() and target.read_text() == text:
             continue
-        stale.append(twin.target)
+        stale.append(name)
         if not check:
             target.write_text(text)
     if stale and check:

@@ -65,7 +65,8 @@ if TYPE_CHECKING:
         WorkerOptions,
     )
     from topics.client.producer import Delivery, Producer
-    from topics.client.sync import RemoteLog, RemoteQueue
+    from topics.client.sync import RemoteLog
+    from topics.client.sync_queue import RemoteQueue
     from topics.client.worker import Reject, Worker
     from topics.embedded.log import Log
     from topics.embedded.opening import LogSettings
@@ -139,7 +140,7 @@ _LATER = {
     "Queue": "embedded.queues",
     "Reject": "client.worker",
     "RemoteLog": "client.sync",
-    "RemoteQueue": "client.sync",
+    "RemoteQueue": "client.sync_queue",
     "TopicSettings": "topic_settings",
     "Worker": "client.worker",
     "WorkerOptions": "client.keywords",

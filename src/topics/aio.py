@@ -1,13 +1,14 @@
-"""The asyncio door: `async with topics.aio.open("http://127.0.0.1:4000") as log`."""
+"""The asyncio interface: `async with topics.aio.open("http://127.0.0.1:4000") as log`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Unpack
 
 if TYPE_CHECKING:
-    from topics.client.aio import AsyncRemoteLog, AsyncRemoteQueue
+    from topics.client.aio import AsyncRemoteLog
     from topics.client.aio_consumer import AsyncConsumer
     from topics.client.aio_producer import AsyncProducer
+    from topics.client.aio_queue import AsyncRemoteQueue
     from topics.client.aio_worker import AsyncWorker
     from topics.client.keywords import ClientSettings
 
@@ -24,7 +25,7 @@ _LATER = {
     "AsyncConsumer": "aio_consumer",
     "AsyncProducer": "aio_producer",
     "AsyncRemoteLog": "aio",
-    "AsyncRemoteQueue": "aio",
+    "AsyncRemoteQueue": "aio_queue",
     "AsyncWorker": "aio_worker",
 }
 

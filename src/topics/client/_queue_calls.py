@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from topics.client._call import Call, topic_path
 from topics.client._calls import state
+from topics.client.keywords import Jobs
 from topics.errors import InvalidRequest, NotAQueue
 from topics.values import Acked, Extended, Job, Nacked, QueueCounts, Redriven
 from topics.wire.jsonbytes import encode
 from topics.wire.letters import error_of
 from topics.wire.tokens import lease_token, parse_lease
-
-Jobs: TypeAlias = Iterable[Job | int]
-"""Jobs as claimed, which are told by their lease; or seqs, by whatever lease the worker has."""
 
 
 class _Job(Struct, rename={"seq": "$seq", "ts": "$ts", "tag": "$tag"}):

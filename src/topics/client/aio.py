@@ -7,36 +7,33 @@ The calls, results and errors of `RemoteLog` with `await` before them; `follow` 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
-from topics.client import _calls, _linked_calls, _queue_calls
-from topics.client._awaiting import AwaitingLog
+from topics.client import _calls, _linked_calls
 from topics.client._call import Call, Listed
 from topics.client._names import DEFAULT_NODE, starts_of
 from topics.client._retry import DEFAULT_RETRIES
 from topics.client._showing import Shown
 from topics.client.aio_http import MAX_CONNECTIONS, AsyncHttp
-from topics.events import Event, item_of
+from topics.client.keywords import DEFAULT_LIMIT, DEFAULT_MAX_BYTES, PLAN_BYTES
+from topics.errors import TopicsError
+from topics.events import item_of
 from topics.values import (
     Ack,
-    Acked,
     Audit,
+    Configured,
     Created,
     CursorState,
     DeleteResult,
     Dropped,
-    Extended,
     Holes,
-    Job,
-    Nacked,
     Page,
-    QueueCounts,
     ReadPlan,
     Record,
-    Redriven,
     RouterState,
     StageCommit,
     Staged,
@@ -48,16 +45,19 @@ from topics.wire.drafts import Records
 
 if TYPE_CHECKING:
     from topics.client._aio_stream import Transport
-    from topics.client._following import Following
+    from topics.client._configuring import Steps
+    from topics.client.aio_consumer import AsyncConsumer
+    from topics.client.aio_producer import AsyncProducer
+    from topics.client.aio_queue import AsyncRemoteQueue
+    from topics.client.aio_worker import AsyncWorker, Handler
+    from topics.client.keywords import ConsumerOptions, ProducerOptions, WorkerOptions
+    from topics.events import Event
     from topics.topic_settings import TopicSettings
 
 T = TypeVar("T")
-DEFAULT_LIMIT = 256
-DEFAULT_MAX_BYTES = 1 << 20
-PLAN_BYTES = 64 << 20
 
 
-class AsyncRemoteLog(AwaitingLog):
+class AsyncRemoteLog(Shown):
     """A log behind a URL.
 
     `timeout` is the patience with one try of a call, `retries` how often a call that can safely be
@@ -95,6 +95,37 @@ class AsyncRemoteLog(AwaitingLog):
         return self.url
 
     # Topics
+
+    async def create(self, topic: str, **settings: Unpack[TopicSettings]) -> Created:
+        """Create a topic. One that exists stays as it is.
+
+        Settings are `durability` (`ephemeral`, `memory`, `disk` or `fsync`; default `disk`),
+        `ttl_ms`, `cap_records`, `cap_bytes`, `discard` (`old` or `reject`), `type` (`log` or
+        `queue`) and the rest. If the topic exists and a setting that you name has another value
+        there, this raises `TopicExists`, which shows the difference. A setting no topic has is an
+        error. On a server the key needs the scopes `read` and `admin`.
+        """
+        from topics.client._configuring import creating  # noqa: PLC0415 - few programs configure
+
+        return await self._done(creating(topic, settings))
+
+    async def configure(
+        self, topic: str, *, dry_run: bool = False, **settings: Unpack[TopicSettings]
+    ) -> Configured:
+        """Change the settings that you name; all others keep their values.
+
+        A tighter `ttl_ms`, `cap_records` or `cap_bytes` evicts the oldest records at once. The
+        result tells which settings changed and how many records went; `dry_run=True` tells the
+        same and changes nothing.
+
+        A client reads the settings, then writes all of them. If two clients configure one topic
+        at the same moment, the last one to write can undo what the other one changed. The age of
+        records is counted by the clock of the client.
+        """
+        from topics.client._configuring import configuring  # noqa: PLC0415 - as above
+
+        now_ms = self._now_ms()
+        return await self._done(configuring(topic, settings, dry_run=dry_run, now_ms=now_ms))
 
     async def drop(self, topic: str, *, if_empty: bool = False) -> Dropped:
         """Remove a topic and every router that touches it; `deleted` is False if it was absent."""
@@ -135,9 +166,11 @@ class AsyncRemoteLog(AwaitingLog):
 
         A record is `{"data": ...}` with optional `tag`, `node` and `meta`. `data` is any
         JSON-serialisable object, or ready JSON as bytes. An absent topic is created (with
-        `config`) unless `create=False`. Every write has an idempotency key, one made up if none is
-        given, so that a write whose answer was lost is sent again and still appended once.
-        `expect_head` appends only if it is the last seq.
+        `config`) unless `create=False`. `expect_head` appends only if it is the last seq.
+
+        A key seen within the topic's window returns the first answer instead of appending again.
+        A client makes up a key if none is given, so that a write whose answer was lost is sent
+        again and still appended once.
         """
         return await self._run(
             _calls.append(
@@ -191,6 +224,27 @@ class AsyncRemoteLog(AwaitingLog):
             if wait <= 0 or call.longer < _calls.MOST_WAIT_S or not _calls.is_empty(page):
                 return page
 
+    async def scan(
+        self,
+        topic: str,
+        *,
+        after: int = 0,
+        node: str | Sequence[str] = (),
+        match: str | Sequence[str] | None = None,
+        from_ts: int | None = None,
+    ) -> AsyncGenerator[Record | Tombstone, None]:
+        """Every record of a topic with a seq above `after`, and a tombstone where some were lost.
+
+        Ends at the last record there was when it began; `follow` goes on. `node`, `match` and
+        `from_ts` are those of `read`.
+        """
+        from topics.client._scanning import Scan  # noqa: PLC0415 - as above
+
+        scan = Scan(after, node, match, from_ts)
+        while not scan.is_over:
+            for item in scan.items(await self.read(topic, **scan.query)):
+                yield item
+
     async def follow(
         self,
         topic: str,
@@ -204,11 +258,14 @@ class AsyncRemoteLog(AwaitingLog):
     ) -> AsyncGenerator[Record | Tombstone, None]:
         """Records and tombstones from `after` on, live; None begins at the head.
 
-        Ends after `wait` seconds without anything new; None waits for ever. A lost connection is
-        made again; nothing is skipped and nothing comes twice. `watch` also tells when that was.
+        Ends after `wait` seconds without anything new; None waits for ever. A client that loses
+        its connection makes it again; nothing is skipped and nothing comes twice. `watch` also
+        tells when that was.
         """
-        following = self._following({topic: after}, node=node, match=match, limit=limit)
-        async with aclosing(self._events(following, wait, transport)) as events:
+        events = self._events(
+            {topic: after}, limit=limit, node=node, match=match, wait=wait, transport=transport
+        )
+        async with aclosing(events):
             async for event in events:
                 item = item_of(event)
                 if item is not None:
@@ -227,11 +284,14 @@ class AsyncRemoteLog(AwaitingLog):
         """Events of many topics in one stream: `Arrived`, `Lost`, `CaughtUp`, `TopicDropped`.
 
         Name topics to read them from the beginning, or map each to the seq to read after (None:
-        only what comes). Reconnects like `follow`, with `Resumed`. Ends when no topic is left, or
-        after `wait` seconds without news.
+        only what comes). A client reconnects like `follow`, and says `Resumed`. Ends when no topic
+        is left, or after `wait` seconds without news.
         """
-        following = self._following(starts_of(topics), node=node, match=match, limit=limit)
-        async with aclosing(self._events(following, wait, transport)) as events:
+        starts = starts_of(topics)
+        events = self._events(
+            starts, limit=limit, node=node, match=match, wait=wait, transport=transport
+        )
+        async with aclosing(events):
             async for event in events:
                 yield event
 
@@ -307,7 +367,9 @@ class AsyncRemoteLog(AwaitingLog):
 
         Make it first with `create(topic, type="queue")`. Workers that share a name share leases.
         """
-        self._http.check_open()
+        from topics.client.aio_queue import AsyncRemoteQueue  # noqa: PLC0415 - as above
+
+        self._check()
         return AsyncRemoteQueue(self, topic, node)
 
     async def route(
@@ -325,9 +387,10 @@ class AsyncRemoteLog(AwaitingLog):
     ) -> RouterState:
         """Copy what is appended to `source` from now on to `dest`, in order, on and on.
 
-        Missing topics are made. Copies follow soon, and always before `dest` is read. `match`
-        copies only records whose tag fits. Calling it again changes the settings and keeps the
-        position. `exactly_once` signs each copy in its meta.
+        Missing topics are made. Copies follow soon (a log in this process makes them in later
+        calls), and always before `dest` is read. `match` copies only records whose tag fits.
+        Calling it again changes the settings and keeps the position. `exactly_once` signs each
+        copy in its meta.
         """
         made = await self._run(
             _linked_calls.route(
@@ -353,10 +416,41 @@ class AsyncRemoteLog(AwaitingLog):
         """Stop a router; what it copied stays. False if there was none."""
         return bool(router) and await self._run(_linked_calls.drop_router(router))
 
-    # Inside
+    # Consumers, producers, workers
+
+    def consumer(
+        self, topic: str, *, name: str, **options: Unpack[ConsumerOptions]
+    ) -> AsyncConsumer:
+        """A reader whose position is kept in the log under `name`; see `AsyncConsumer`."""
+        from topics.client.aio_consumer import AsyncConsumer  # noqa: PLC0415 - as above
+
+        self._check()
+        return AsyncConsumer(self, topic, name=name, **options)
+
+    def producer(self, topic: str, **options: Unpack[ProducerOptions]) -> AsyncProducer:
+        """A writer that gathers records into batches and sends them behind your back."""
+        from topics.client.aio_producer import AsyncProducer  # noqa: PLC0415 - as above
+
+        self._check()
+        return AsyncProducer(self, topic, **options)
+
+    def worker(self, topic: str, handler: Handler, **options: Unpack[WorkerOptions]) -> AsyncWorker:
+        """Works on the jobs of a queue with several tasks; see `AsyncWorker`."""
+        from topics.client.aio_worker import AsyncWorker  # noqa: PLC0415 - as above
+
+        self._check()
+        return AsyncWorker(self, topic, handler, **options)
+
+    # Closing
 
     async def close(self) -> None:
-        """Let go of the connections. A second call does nothing."""
+        """Let go of the log: a directory, or the connections to a server.
+
+        A second call does nothing. A log in this process writes a checkpoint first. A checkpoint
+        that takes longer than `stop_checkpoint_ms` (15 s) is given up: the log has everything, and
+        the next `open` reads it. A `close` that is interrupted lets go of the directory too,
+        without the checkpoint.
+        """
         await self._http.close()
 
     async def __aenter__(self) -> Self:
@@ -370,10 +464,33 @@ class AsyncRemoteLog(AwaitingLog):
     ) -> None:
         await self.close()
 
+    # Inside
+
+    async def _done(self, steps: Steps[T]) -> T:
+        """The outcome of calls that follow each other."""
+        try:
+            call = next(steps)
+            while True:
+                try:
+                    answer = await call(self)
+                except TopicsError as error:
+                    call = steps.throw(error)
+                else:
+                    call = steps.send(answer)
+        except StopIteration as done:
+            outcome: T = done.value
+            return outcome
+
+    def _now_ms(self) -> int:
+        """The time by which records are judged to be too old, as far as it is known here."""
+        return int(time.time() * 1000)
+
     def _check(self) -> None:
+        """Raise if the log can no longer be used."""
         self._http.check_open()
 
     async def _put(self, topic: str, config: Mapping[str, Any]) -> Created:
+        """Create a topic, or replace the whole configuration of one that exists."""
         return await self._run(_calls.put(topic, config))
 
     async def _run(self, call: Call[T]) -> T:
@@ -402,28 +519,23 @@ class AsyncRemoteLog(AwaitingLog):
             found += more
         return found
 
-    def _following(
+    def _events(
         self,
         starts: Mapping[str, int | None],
         *,
+        limit: int,
         node: str | Sequence[str],
         match: str | Sequence[str] | None,
-        limit: int,
-    ) -> Following:
-        from topics.client._following import Following  # noqa: PLC0415 - for live reads only
-
-        return Following(
-            starts, node=node, match=match, limit=limit, heartbeat_ms=int(self._heartbeat * 1000)
-        )
-
-    def _events(
-        self, following: Following, wait: float | None, transport: Transport
+        wait: float | None,
+        transport: Transport,
     ) -> AsyncGenerator[Event, None]:
-        from topics.client._aio_stream import events  # noqa: PLC0415 - as above
+        from topics.client._aio_stream import events  # noqa: PLC0415 - for live reads only
+        from topics.client._following import Following  # noqa: PLC0415 - as above
 
+        heartbeat_ms = int(self._heartbeat * 1000)
         return events(
             self._http,
-            following,
+            Following(starts, node=node, match=match, limit=limit, heartbeat_ms=heartbeat_ms),
             wait=wait,
             heartbeat=self._heartbeat,
             transport=transport,
@@ -434,56 +546,3 @@ class AsyncRemoteLog(AwaitingLog):
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
-
-
-class AsyncRemoteQueue(Shown):
-    """One queue and one worker of it. Cheap: make as many as there are workers."""
-
-    def __init__(self, log: AsyncRemoteLog, name: str, node: str) -> None:
-        self.name = name
-        self.node = node
-        self._log = log
-
-    def _words(self) -> str:
-        return f"{self.name!r} for worker {self.node!r}"
-
-    async def claim(self, most: int = 1, *, lease_ms: int | None = None) -> Sequence[Job]:
-        """Lease up to `most` jobs for this worker; fewer or none is a normal answer.
-
-        Jobs given back or expired come first. `lease_ms` replaces the queue's own lease time.
-        """
-        call = _queue_calls.claim(self.name, self.node, most=most, lease_ms=lease_ms)
-        return await self._log._run(call)
-
-    async def ack(self, jobs: _queue_calls.Jobs) -> Acked:
-        """Remove finished jobs for good; those no longer held by this worker are `skipped`."""
-        return await self._log._run(_queue_calls.ack(self.name, self.node, jobs))
-
-    async def nack(
-        self,
-        jobs: _queue_calls.Jobs,
-        *,
-        delay_ms: int = 0,
-        error: BaseException | str | None = None,
-    ) -> Nacked:
-        """Give jobs back, to be claimed again at once or after a delay.
-
-        `error` is what went wrong; a job that dies of it keeps it in its dead letter.
-        """
-        return await self._log._run(
-            _queue_calls.nack(self.name, self.node, jobs, delay_ms=delay_ms, error=error)
-        )
-
-    async def extend(self, jobs: _queue_calls.Jobs, *, lease_ms: int) -> Extended:
-        """Hold jobs for `lease_ms` from now on."""
-        return await self._log._run(
-            _queue_calls.extend(self.name, self.node, jobs, lease_ms=lease_ms)
-        )
-
-    async def redrive(self, *, source: str | None = None, most: int = 100) -> Redriven:
-        """Put dead letters back into the queue, oldest first; `source` is its `dead_letter`."""
-        return await self._log._run(_queue_calls.redrive(self.name, source=source, most=most))
-
-    async def stats(self) -> QueueCounts:
-        """How many jobs are ready, on lease, and moved away as dead letters."""
-        return await self._log._run(_queue_calls.stats(self.name))

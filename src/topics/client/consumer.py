@@ -19,8 +19,8 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 
 from topics.client._position import Start, after_event, first_position
-from topics.client._protocols import AnyLog
 from topics.client._showing import Shown
+from topics.client.interface import AnyLog
 from topics.errors import NotFound
 from topics.events import item_of
 from topics.values import CursorState, Page, Record, Tombstone

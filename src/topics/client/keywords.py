@@ -1,18 +1,27 @@
-"""The keywords that calls of a client take, as types: a checker refuses a misspelt one.
+"""The keywords that calls take, as types, and defaults: a checker refuses a misspelt one.
 
 Nothing is imported here that a program does not load anyway.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypedDict
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, TypeAlias, TypedDict
+
+from topics.values import Job
 
 if TYPE_CHECKING:
     from topics.client._batching import OnDelivery
     from topics.client._position import Start
     from topics.client._working import OnError
     from topics.topic_settings import TopicSettings
+
+DEFAULT_LIMIT = 256
+DEFAULT_MAX_BYTES = 1 << 20
+PLAN_BYTES = 64 << 20
+"""How much one range of a plan holds, about, unless told otherwise."""
+Jobs: TypeAlias = Iterable[Job | int]
+"""Jobs as claimed, which are told by their lease; or seqs, by whatever lease the worker has."""
 
 
 class ClientSettings(TypedDict, total=False):

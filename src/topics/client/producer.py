@@ -28,8 +28,8 @@ from topics.client._batching import (
     undecided,
     unexpected,
 )
-from topics.client._protocols import AnyLog
 from topics.client._showing import Shown
+from topics.client.interface import AnyLog
 from topics.client.keywords import BatchOptions
 from topics.errors import Closed, Throttled, TopicNotFound, TopicsError
 from topics.topic_settings import TopicSettings

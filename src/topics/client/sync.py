@@ -12,34 +12,27 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from topics.client import _calls, _linked_calls, _queue_calls
-from topics.client._blocking import BlockingLog
+from topics.client import _calls, _linked_calls
 from topics.client._call import Call, Listed
 from topics.client._names import DEFAULT_NODE, starts_of
 from topics.client._retry import DEFAULT_RETRIES
-from topics.client._showing import Shown
+from topics.client.interface import AnyLog
+from topics.client.keywords import DEFAULT_LIMIT, DEFAULT_MAX_BYTES, PLAN_BYTES
 from topics.client.sync_http import MAX_CONNECTIONS, Http
-from topics.events import Event, item_of
+from topics.events import item_of
 from topics.values import (
     Ack,
-    Acked,
     Audit,
     Created,
     CursorState,
     DeleteResult,
     Dropped,
-    Extended,
     Holes,
-    Job,
-    Nacked,
     Page,
-    QueueCounts,
     ReadPlan,
     Record,
-    Redriven,
     RouterState,
     StageCommit,
     Staged,
@@ -50,17 +43,15 @@ from topics.values import (
 from topics.wire.drafts import Records
 
 if TYPE_CHECKING:
-    from topics.client._following import Following
     from topics.client._sync_stream import Transport
+    from topics.client.sync_queue import RemoteQueue
+    from topics.events import Event
     from topics.topic_settings import TopicSettings
 
 T = TypeVar("T")
-DEFAULT_LIMIT = 256
-DEFAULT_MAX_BYTES = 1 << 20
-PLAN_BYTES = 64 << 20
 
 
-class RemoteLog(BlockingLog):
+class RemoteLog(AnyLog):
     """A log behind a URL.
 
     `timeout` is the patience with one try of a call, `retries` how often a call that can safely be
@@ -97,28 +88,21 @@ class RemoteLog(BlockingLog):
     def _words(self) -> str:
         return self.url
 
-    # Topics
-
     def drop(self, topic: str, *, if_empty: bool = False) -> Dropped:
-        """Remove a topic and every router that touches it; `deleted` is False if it was absent."""
         if not topic:
             return Dropped(topic, False, [])
         return self._run(_calls.drop(topic, if_empty=if_empty))
 
     def state(self, topic: str, *, touch: bool = True) -> TopicState:
-        """Head, earliest, count, bytes and configuration of a topic."""
         return self._run(_calls.state(topic, touch=touch))
 
     def topics(self, *, prefix: str = "") -> list[TopicSummary]:
-        """Every topic, sorted by name."""
         return self._all(lambda cursor: _calls.topics(prefix, cursor))
 
     def audit(self, topic: str) -> Audit:
-        """The ledger of a topic: where every seq went."""
         return self._run(_calls.audit(topic))
 
     def holes(self, topic: str, *, from_seq: int, to_seq: int) -> Holes:
-        """The dead seqs of a range, as runs with what removed them first."""
         return self._run(_calls.holes(topic, from_seq=from_seq, to_seq=to_seq))
 
     # Records
@@ -134,14 +118,6 @@ class RemoteLog(BlockingLog):
         create: bool | None = None,
         config: TopicSettings | None = None,
     ) -> Ack:
-        """Append records, all or none, and return once they are as safe as the topic promises.
-
-        A record is `{"data": ...}` with optional `tag`, `node` and `meta`. `data` is any
-        JSON-serialisable object, or ready JSON as bytes. An absent topic is created (with
-        `config`) unless `create=False`. Every write has an idempotency key, one made up if none is
-        given, so that a write whose answer was lost is sent again and still appended once.
-        `expect_head` appends only if it is the last seq.
-        """
         return self._run(
             _calls.append(
                 topic,
@@ -166,17 +142,6 @@ class RemoteLog(BlockingLog):
         from_ts: int | None = None,
         wait: float = 0.0,
     ) -> Page:
-        """One page of records with a seq above `after`.
-
-        A page has at most `limit` records, however many there are: 256 unless told otherwise, and
-        never more than the log's `max_limit` (1000). It ends earlier at `max_bytes`. If
-        `page.caught_up` is False there is more: continue with `page.next_from_seq`, or use `scan`,
-        which reads all pages. Loss comes as `page.tombstone`, before the records.
-
-        `node` hides records of those nodes, `match` shows only records whose tag fits, `from_ts`
-        starts at a time instead. `wait` holds an empty read back for up to that many seconds until
-        something is appended.
-        """
         end = _now() + wait
         while True:
             call = _calls.read(
@@ -205,13 +170,10 @@ class RemoteLog(BlockingLog):
         wait: float | None = None,
         transport: Transport = "sse",
     ) -> Generator[Record | Tombstone, None, None]:
-        """Records and tombstones from `after` on, live; None begins at the head.
-
-        Ends after `wait` seconds without anything new; None waits for ever. A lost connection is
-        made again; nothing is skipped and nothing comes twice. `watch` also tells when that was.
-        """
-        following = self._following({topic: after}, node=node, match=match, limit=limit)
-        with closing(self._events(following, wait, transport)) as events:
+        events = self._events(
+            {topic: after}, limit=limit, node=node, match=match, wait=wait, transport=transport
+        )
+        with closing(events):
             for event in events:
                 item = item_of(event)
                 if item is not None:
@@ -227,14 +189,11 @@ class RemoteLog(BlockingLog):
         wait: float | None = None,
         transport: Transport = "sse",
     ) -> Generator[Event, None, None]:
-        """Events of many topics in one stream: `Arrived`, `Lost`, `CaughtUp`, `TopicDropped`.
-
-        Name topics to read them from the beginning, or map each to the seq to read after (None:
-        only what comes). Reconnects like `follow`, with `Resumed`. Ends when no topic is left, or
-        after `wait` seconds without news.
-        """
-        following = self._following(starts_of(topics), node=node, match=match, limit=limit)
-        with closing(self._events(following, wait, transport)) as events:
+        starts = starts_of(topics)
+        events = self._events(
+            starts, limit=limit, node=node, match=match, wait=wait, transport=transport
+        )
+        with closing(events):
             yield from events
 
     def delete(
@@ -244,16 +203,11 @@ class RemoteLog(BlockingLog):
         before_seq: int | None = None,
         match: str | Sequence[str] | None = None,
     ) -> DeleteResult:
-        """Remove records for good, silently: those below a seq, those with a tag, or both.
-
-        `match` is a tag, or a prefix that ends in `*`. Records appended later are not touched.
-        """
         return self._run(_calls.delete(topic, before_seq=before_seq, match=match))
 
     def plan(
         self, topic: str, *, from_seq: int, to_seq: int, target_bytes: int = PLAN_BYTES
     ) -> ReadPlan:
-        """Cut a range of seqs, ends included, for parallel readers; no payload is read."""
         return self._run(
             _calls.plan(topic, from_seq=from_seq, to_seq=to_seq, target_bytes=target_bytes)
         )
@@ -269,47 +223,31 @@ class RemoteLog(BlockingLog):
         *,
         attempt: int = 0,
     ) -> Staged:
-        """Keep records aside until their epoch is committed; safe against a power cut on return.
-
-        A row is a record as `append` takes it, with the name of its `topic`. The same part and
-        attempt again replaces what was staged.
-        """
         return self._run(_linked_calls.stage(app, epoch, part, rows, attempt))
 
     def commit(self, app: str, epoch: int, parts: Sequence[tuple[int, int]]) -> StageCommit:
-        """Append the named `(part, attempt)` stages to all their topics, all visible or none.
-
-        An epoch that is already committed gives its first answer again, with `deduped`; so after
-        any error, or a crash, the same call may simply be repeated.
-        """
         return self._run(_linked_calls.commit(app, epoch, parts))
 
     # Named cursors
 
     def set_cursor(self, topic: str, cursor: str, seq: int) -> CursorState:
-        """Leave a consumer's position with the log; it may also move back."""
         return self._run(_linked_calls.set_cursor(topic, cursor, seq))
 
     def cursor(self, topic: str, cursor: str) -> CursorState:
-        """A consumer's position and how far it is behind."""
         return self._run(_linked_calls.cursor(topic, cursor))
 
     def cursors(self, topic: str) -> list[CursorState]:
-        """Every named cursor of a topic, sorted by name."""
         return self._all(lambda after: _linked_calls.cursors(topic, after))
 
     def drop_cursor(self, topic: str, cursor: str) -> bool:
-        """Forget a named cursor; False if there was none."""
         return self._run(_linked_calls.drop_cursor(topic, cursor))
 
     # Queues and routers
 
     def queue(self, topic: str, *, node: str = DEFAULT_NODE) -> RemoteQueue:
-        """The queue of that name, for the worker `node`: claim, ack, nack, extend, redrive.
+        from topics.client.sync_queue import RemoteQueue  # noqa: PLC0415 - as above
 
-        Make it first with `create(topic, type="queue")`. Workers that share a name share leases.
-        """
-        self._http.check_open()
+        self._check()
         return RemoteQueue(self, topic, node)
 
     def route(
@@ -325,12 +263,6 @@ class RemoteLog(BlockingLog):
         allow_cycle: bool = False,
         exactly_once: bool = False,
     ) -> RouterState:
-        """Copy what is appended to `source` from now on to `dest`, in order, on and on.
-
-        Missing topics are made. Copies follow soon, and always before `dest` is read. `match`
-        copies only records whose tag fits. Calling it again changes the settings and keeps the
-        position. `exactly_once` signs each copy in its meta.
-        """
         made = self._run(
             _linked_calls.route(
                 router,
@@ -347,30 +279,16 @@ class RemoteLog(BlockingLog):
         return self._run(_linked_calls.router_state(made))
 
     def routers(self, *, prefix: str = "") -> list[RouterState]:
-        """Every router, sorted by name."""
         names = self._all(lambda cursor: _linked_calls.routers(prefix, cursor))
         return [self._run(_linked_calls.router_state(name)) for name in names]
 
     def drop_router(self, router: str) -> bool:
-        """Stop a router; what it copied stays. False if there was none."""
         return bool(router) and self._run(_linked_calls.drop_router(router))
 
-    # Inside
+    # Closing
 
     def close(self) -> None:
-        """Let go of the connections. A second call does nothing."""
         self._http.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _check(self) -> None:
         self._http.check_open()
@@ -404,28 +322,23 @@ class RemoteLog(BlockingLog):
             found += more
         return found
 
-    def _following(
+    def _events(
         self,
         starts: Mapping[str, int | None],
         *,
+        limit: int,
         node: str | Sequence[str],
         match: str | Sequence[str] | None,
-        limit: int,
-    ) -> Following:
-        from topics.client._following import Following  # noqa: PLC0415 - for live reads only
-
-        return Following(
-            starts, node=node, match=match, limit=limit, heartbeat_ms=int(self._heartbeat * 1000)
-        )
-
-    def _events(
-        self, following: Following, wait: float | None, transport: Transport
+        wait: float | None,
+        transport: Transport,
     ) -> Generator[Event, None, None]:
-        from topics.client._sync_stream import events  # noqa: PLC0415 - as above
+        from topics.client._following import Following  # noqa: PLC0415 - as above
+        from topics.client._sync_stream import events  # noqa: PLC0415 - for live reads only
 
+        heartbeat_ms = int(self._heartbeat * 1000)
         return events(
             self._http,
-            following,
+            Following(starts, node=node, match=match, limit=limit, heartbeat_ms=heartbeat_ms),
             wait=wait,
             heartbeat=self._heartbeat,
             transport=transport,
@@ -436,54 +349,3 @@ class RemoteLog(BlockingLog):
 
 def _now() -> float:
     return time.monotonic()
-
-
-class RemoteQueue(Shown):
-    """One queue and one worker of it. Cheap: make as many as there are workers."""
-
-    def __init__(self, log: RemoteLog, name: str, node: str) -> None:
-        self.name = name
-        self.node = node
-        self._log = log
-
-    def _words(self) -> str:
-        return f"{self.name!r} for worker {self.node!r}"
-
-    def claim(self, most: int = 1, *, lease_ms: int | None = None) -> Sequence[Job]:
-        """Lease up to `most` jobs for this worker; fewer or none is a normal answer.
-
-        Jobs given back or expired come first. `lease_ms` replaces the queue's own lease time.
-        """
-        call = _queue_calls.claim(self.name, self.node, most=most, lease_ms=lease_ms)
-        return self._log._run(call)
-
-    def ack(self, jobs: _queue_calls.Jobs) -> Acked:
-        """Remove finished jobs for good; those no longer held by this worker are `skipped`."""
-        return self._log._run(_queue_calls.ack(self.name, self.node, jobs))
-
-    def nack(
-        self,
-        jobs: _queue_calls.Jobs,
-        *,
-        delay_ms: int = 0,
-        error: BaseException | str | None = None,
-    ) -> Nacked:
-        """Give jobs back, to be claimed again at once or after a delay.
-
-        `error` is what went wrong; a job that dies of it keeps it in its dead letter.
-        """
-        return self._log._run(
-            _queue_calls.nack(self.name, self.node, jobs, delay_ms=delay_ms, error=error)
-        )
-
-    def extend(self, jobs: _queue_calls.Jobs, *, lease_ms: int) -> Extended:
-        """Hold jobs for `lease_ms` from now on."""
-        return self._log._run(_queue_calls.extend(self.name, self.node, jobs, lease_ms=lease_ms))
-
-    def redrive(self, *, source: str | None = None, most: int = 100) -> Redriven:
-        """Put dead letters back into the queue, oldest first; `source` is its `dead_letter`."""
-        return self._log._run(_queue_calls.redrive(self.name, source=source, most=most))
-
-    def stats(self) -> QueueCounts:
-        """How many jobs are ready, on lease, and moved away as dead letters."""
-        return self._log._run(_queue_calls.stats(self.name))

@@ -25,7 +25,6 @@ from functools import partial
 from types import FrameType, TracebackType
 from typing import Self, Unpack
 
-from topics.client._protocols import AnyLog
 from topics.client._retry import is_passing, pause
 from topics.client._showing import Shown
 from topics.client._working import (
@@ -39,6 +38,7 @@ from topics.client._working import (
     retry_delay_ms,
     worker_name,
 )
+from topics.client.interface import AnyLog
 from topics.client.keywords import WorkOptions
 from topics.client.signalled import SignalledEvent
 from topics.errors import TopicsError

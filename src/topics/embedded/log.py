@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from topics.client._blocking import BlockingLog
+from topics.client.interface import AnyLog
+from topics.client.keywords import DEFAULT_LIMIT, DEFAULT_MAX_BYTES, PLAN_BYTES
 from topics.core.batch import RecordBatch
 from topics.core.facts import Match
 from topics.embedded.calls import Calls
 from topics.embedded.drafts import stage_rows_of
 from topics.engine.effects import Op
 from topics.engine.engine import Engine
-from topics.engine.reads.reading import DEFAULT_BUDGET, DEFAULT_LIMIT, Query
+from topics.engine.reads.reading import Query
 from topics.engine.routers.routing import RouterSpec
 from topics.engine.writes.deleting import parse_match
 from topics.engine.writes.drafts import check_batch
@@ -41,15 +40,16 @@ from topics.values import (
 from topics.wire.drafts import batch_of
 
 if TYPE_CHECKING:
+    from topics.client._configuring import Steps
     from topics.embedded.queues import Queue
     from topics.events import Event
     from topics.topic_settings import TopicSettings
+    from topics.wire.drafts import Records
 
-PLAN_BYTES = 64 << 20
-"""How much one range of a plan holds, about, unless told otherwise."""
+T = TypeVar("T")
 
 
-class Log(Calls, BlockingLog):
+class Log(Calls, AnyLog):
     """A durable log in this process. Safe for its threads; not for its forked children."""
 
     def __init__(
@@ -68,23 +68,18 @@ class Log(Calls, BlockingLog):
     # Topics
 
     def drop(self, topic: str, *, if_empty: bool = False) -> Dropped:
-        """Remove a topic and every router that touches it; `deleted` is False if it was absent."""
         return self._change(lambda engine: engine.drop(topic, if_empty=if_empty))
 
     def state(self, topic: str, *, touch: bool = True) -> TopicState:
-        """Head, earliest, count, bytes and configuration of a topic."""
         return self._run(lambda engine: engine.views.state(topic, touch=touch))
 
     def topics(self, *, prefix: str = "") -> list[TopicSummary]:
-        """Every topic, sorted by name."""
         return self._run(lambda engine: engine.views.topics(prefix=prefix))
 
     def audit(self, topic: str) -> Audit:
-        """The ledger of a topic: where every seq went."""
         return self._run(lambda engine: engine.views.audit(topic))
 
     def holes(self, topic: str, *, from_seq: int, to_seq: int) -> Holes:
-        """The dead seqs of a range, as runs with what removed them first."""
         return self._run(lambda engine: engine.views.holes(topic, from_seq=from_seq, to_seq=to_seq))
 
     # Records
@@ -92,7 +87,7 @@ class Log(Calls, BlockingLog):
     def append(
         self,
         topic: str,
-        records: Iterable[Mapping[str, Any]] | Mapping[str, Any],
+        records: Records,
         *,
         node: str | None = None,
         idempotency_key: str | None = None,
@@ -100,13 +95,6 @@ class Log(Calls, BlockingLog):
         create: bool | None = None,
         config: TopicSettings | None = None,
     ) -> Ack:
-        """Append records, all or none, and return once they are as safe as the topic promises.
-
-        A record is `{"data": ...}` with optional `tag`, `node` and `meta`. `data` is any
-        JSON-serialisable object, or ready JSON as bytes. An absent topic is created (with
-        `config`) unless `create=False`. A key seen within the topic's window returns the first
-        answer instead of appending again. `expect_head` appends only if it is the last seq.
-        """
         batch = batch_of(records, node)
         check_batch(batch, self._engine.kernel.settings, key=idempotency_key)
         if idempotency_key is None and expect_head is None and create is None and config is None:
@@ -140,23 +128,12 @@ class Log(Calls, BlockingLog):
         *,
         after: int = 0,
         limit: int = DEFAULT_LIMIT,
-        max_bytes: int = DEFAULT_BUDGET,
+        max_bytes: int = DEFAULT_MAX_BYTES,
         node: str | Sequence[str] = (),
         match: str | Sequence[str] | None = None,
         from_ts: int | None = None,
         wait: float = 0.0,
     ) -> Page:
-        """One page of records with a seq above `after`.
-
-        A page has at most `limit` records, however many there are: 256 unless told otherwise, and
-        never more than the log's `max_limit` (1000). It ends earlier at `max_bytes`. If
-        `page.caught_up` is False there is more: continue with `page.next_from_seq`, or use `scan`,
-        which reads all pages. Loss comes as `page.tombstone`, before the records.
-
-        `node` hides records of those nodes, `match` shows only records whose tag fits, `from_ts`
-        starts at a time instead. `wait` holds an empty read back for up to that many seconds until
-        something is appended.
-        """
         if not 0 <= after <= U64_MAX or limit < 0 or max_bytes < 0:
             raise InvalidRequest(f"after, limit, max_bytes start at 0, after ends at {U64_MAX}")
         query = Query(after, limit, max_bytes, _nodes(node), _selector(match), from_ts)
@@ -177,10 +154,6 @@ class Log(Calls, BlockingLog):
         match: str | Sequence[str] | None = None,
         wait: float | None = None,
     ) -> Generator[Record | Tombstone, None, None]:
-        """Records and tombstones from `after` on, live; None begins at the head.
-
-        Ends after `wait` seconds without anything new; None waits for ever.
-        """
         from topics.embedded.watching import follow  # noqa: PLC0415 - few programs follow
 
         return follow(self, topic, after, limit=limit, node=node, match=match, wait=wait)
@@ -194,11 +167,6 @@ class Log(Calls, BlockingLog):
         match: str | Sequence[str] | None = None,
         wait: float | None = None,
     ) -> Generator[Event, None, None]:
-        """Events of many topics in one stream: `Arrived`, `Lost`, `CaughtUp`, `TopicDropped`.
-
-        Name topics to read them from the beginning, or map each to the seq to read after (None:
-        only what comes). Ends when no topic is left, or after `wait` seconds without news.
-        """
         from topics.embedded.watching import events  # noqa: PLC0415 - as above
 
         return events(self, topics, limit=limit, node=node, match=match, wait=wait)
@@ -210,17 +178,12 @@ class Log(Calls, BlockingLog):
         before_seq: int | None = None,
         match: str | Sequence[str] | None = None,
     ) -> DeleteResult:
-        """Remove records for good, silently: those below a seq, those with a tag, or both.
-
-        `match` is a tag, or a prefix that ends in `*`. Records appended later are not touched.
-        """
         selector = _selector(match)
         return self._change(lambda engine: engine.delete(topic, before=before_seq, match=selector))
 
     def plan(
         self, topic: str, *, from_seq: int, to_seq: int, target_bytes: int = PLAN_BYTES
     ) -> ReadPlan:
-        """Cut a range of seqs, ends included, for parallel readers; no payload is read."""
         return self._run(
             lambda engine: engine.plan(
                 topic, from_seq=from_seq, to_seq=to_seq, target_bytes=target_bytes
@@ -238,47 +201,29 @@ class Log(Calls, BlockingLog):
         *,
         attempt: int = 0,
     ) -> Staged:
-        """Keep records aside until their epoch is committed; safe against a power cut on return.
-
-        A row is a record as `append` takes it, with the name of its `topic`. The same part and
-        attempt again replaces what was staged.
-        """
         staged = stage_rows_of(rows)
         return self._change(lambda engine: engine.stage(app, epoch, part, attempt, staged))
 
     def commit(self, app: str, epoch: int, parts: Sequence[tuple[int, int]]) -> StageCommit:
-        """Append the named `(part, attempt)` stages to all their topics, all visible or none.
-
-        An epoch that is already committed gives its first answer again, with `deduped`; so after
-        any error, or a crash, the same call may simply be repeated.
-        """
         return self._change(lambda engine: engine.commit(app, epoch, parts))
 
     # Named cursors
 
     def set_cursor(self, topic: str, cursor: str, seq: int) -> CursorState:
-        """Leave a consumer's position with the log; it may also move back."""
         return self._change(lambda engine: engine.cursors.put(topic, cursor, seq))[1]
 
     def cursor(self, topic: str, cursor: str) -> CursorState:
-        """A consumer's position and how far it is behind."""
         return self._run(lambda engine: engine.cursors.get(topic, cursor))
 
     def cursors(self, topic: str) -> list[CursorState]:
-        """Every named cursor of a topic, sorted by name."""
         return self._run(lambda engine: engine.cursors.list(topic))
 
     def drop_cursor(self, topic: str, cursor: str) -> bool:
-        """Forget a named cursor; False if there was none."""
         return self._change(lambda engine: engine.cursors.drop(topic, cursor))
 
     # Queues and routers
 
     def queue(self, topic: str, *, node: str = "embedded") -> Queue:
-        """The queue of that name, for the worker `node`: claim, ack, nack, extend, redrive.
-
-        Make it first with `create(topic, type="queue")`. Workers that share a name share leases.
-        """
         from topics.embedded.queues import Queue  # noqa: PLC0415 - few logs have queues
 
         self._check()
@@ -297,12 +242,6 @@ class Log(Calls, BlockingLog):
         allow_cycle: bool = False,
         exactly_once: bool = False,
     ) -> RouterState:
-        """Copy what is appended to `source` from now on to `dest`, in order, on and on.
-
-        Missing topics are made. Copies follow soon, in later calls, and always before `dest` is
-        read. `match` copies only records whose tag fits. Calling it again changes the settings and
-        keeps the position. `exactly_once` signs each copy in its meta.
-        """
         spec = RouterSpec(
             source,
             dest,
@@ -316,11 +255,9 @@ class Log(Calls, BlockingLog):
         return self._change(lambda engine: _route(engine, router, spec))
 
     def routers(self, *, prefix: str = "") -> list[RouterState]:
-        """Every router, sorted by name."""
         return self._run(lambda engine: engine.routing.all(prefix=prefix))
 
     def drop_router(self, router: str) -> bool:
-        """Stop a router; what it copied stays. False if there was none."""
         return self._change(lambda engine: engine.routing.drop(router))
 
     # Upkeep
@@ -338,26 +275,9 @@ class Log(Calls, BlockingLog):
         self._do(Engine.checkpoint)
 
     def close(self) -> None:
-        """Checkpoint, sync and let go of the directory. A second call does nothing.
-
-        A checkpoint that takes longer than `stop_checkpoint_ms` (15 s) is given up: the log has
-        everything, and the next `open` reads it. A `close` that is interrupted lets go of the
-        directory too, without the checkpoint.
-        """
         self._close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    # For `BlockingLog`
+    # For `AnyLog`
 
     def _now_ms(self) -> int:
         return self._engine.kernel.clock.now_ms()
@@ -365,11 +285,12 @@ class Log(Calls, BlockingLog):
     def _put(self, topic: str, config: Mapping[str, Any]) -> Created:
         return self._change(lambda engine: engine.put(topic, config))
 
-    def _undisturbed(self) -> AbstractContextManager[object]:
+    def _done(self, steps: Steps[T]) -> T:
         self._check()
         if self._engine.read_only:
             raise ReadOnly
-        return self._lock
+        with self._lock:  # from the first call to the last
+            return super()._done(steps)
 
 
 def _route(engine: Engine, router: str, spec: RouterSpec) -> Op[RouterState]:

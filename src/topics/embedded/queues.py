@@ -1,4 +1,4 @@
-"""The queue door of an embedded log.
+"""The queues of a log in this process.
 
     jobs = log.queue("jobs", node="worker-1")
     for job in jobs.claim(10):
@@ -11,10 +11,11 @@ late ack of the first worker is then skipped, because its lease id no longer fit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
-from topics.client._showing import Shown
+from topics.client.keywords import Jobs
+from topics.client.queue_interface import AnyQueue
 from topics.engine.effects import Op
 from topics.errors import InvalidRequest
 from topics.queue import Jobs as ClaimedJobs
@@ -26,11 +27,9 @@ if TYPE_CHECKING:
     from topics.embedded.log import Log
 
 T = TypeVar("T")
-Jobs: TypeAlias = Iterable[Job | int]
-"""Jobs as claimed, which are told by their lease; or seqs, by whatever lease the worker has."""
 
 
-class Queue(Shown):
+class Queue(AnyQueue):
     """One queue and one worker of it. Cheap: make as many as there are workers."""
 
     def __init__(self, log: Log, name: str, node: str) -> None:
@@ -45,18 +44,12 @@ class Queue(Shown):
         return self._log._change(lambda engine: make(self._log._all_queues()))
 
     def claim(self, most: int = 1, *, lease_ms: int | None = None) -> Sequence[Job]:
-        """Lease up to `most` jobs for this worker; fewer or none is a normal answer.
-
-        Jobs given back or expired come first. `lease_ms` replaces the queue's own lease time.
-        Never waits: a queue's `claim_jitter_ms` is for workers of a server.
-        """
         _check(most=most, lease_ms=lease_ms)
         return self._change(
             lambda queues: queues.claim(self.name, node=self.node, most=most, lease_ms=lease_ms)
         ).jobs
 
     def ack(self, jobs: Jobs) -> Acked:
-        """Remove finished jobs for good; those no longer held by this worker are `skipped`."""
         seqs, lease_ids = _named(jobs)
         return self._change(
             lambda queues: queues.ack(self.name, node=self.node, seqs=seqs, lease_ids=lease_ids)
@@ -65,10 +58,6 @@ class Queue(Shown):
     def nack(
         self, jobs: Jobs, *, delay_ms: int = 0, error: BaseException | str | None = None
     ) -> Nacked:
-        """Give jobs back, to be claimed again at once or after a delay.
-
-        `error` is what went wrong; a job that dies of it keeps it in its dead letter.
-        """
         _check(delay_ms=delay_ms)
         seqs, lease_ids = _named(jobs)
         told = None if error is None else error_of(error)
@@ -85,7 +74,6 @@ class Queue(Shown):
         )
 
     def extend(self, jobs: Jobs, *, lease_ms: int) -> Extended:
-        """Hold jobs for `lease_ms` from now on."""
         _check(lease_ms=lease_ms)
         seqs, lease_ids = _named(jobs)
         return self._change(
@@ -95,12 +83,10 @@ class Queue(Shown):
         )
 
     def redrive(self, *, source: str | None = None, most: int = 100) -> Redriven:
-        """Put dead letters back into the queue, oldest first; `source` is its `dead_letter`."""
         _check(most=most)
         return self._change(lambda queues: queues.redrive(self.name, source=source, most=most))
 
     def stats(self) -> QueueCounts:
-        """How many jobs are ready, on lease, and moved away as dead letters."""
         return self._log._run(lambda engine: self._log._all_queues().stats(self.name))
 
 
