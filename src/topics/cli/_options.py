@@ -19,10 +19,8 @@ from topics.client import targets
 from topics.errors import NotFound
 
 if TYPE_CHECKING:
-    from topics.client.sync import RemoteLog
-    from topics.embedded import Log
+    from topics.client.interface import AnyLog
 
-AnyLog: TypeAlias = "Log | RemoteLog"
 Command: TypeAlias = Callable[..., int]
 Decorator: TypeAlias = Callable[[Command], Command]
 

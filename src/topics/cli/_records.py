@@ -16,7 +16,7 @@ from topics.values import Audit, Record, Tombstone
 from topics.wire.rendering import EVERYTHING, render_records, rows_of
 
 if TYPE_CHECKING:
-    from topics.cli._options import AnyLog
+    from topics.client.interface import AnyLog
 
 _REASONS = {
     "cap": "by the topic's cap, a crash or damage",  # unless the ledger tells which

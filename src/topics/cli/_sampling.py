@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from topics.errors import Internal
 
 if TYPE_CHECKING:
-    from topics.cli._options import AnyLog
+    from topics.client.interface import AnyLog
 
 PATIENCE_SECONDS = 10.0
 

@@ -15,7 +15,7 @@ from topics.values import Audit, CursorState, Hole, Record, TopicState
 from topics.wire import letters
 
 if TYPE_CHECKING:
-    from topics.cli._options import AnyLog
+    from topics.client.interface import AnyLog
 
 LOOK_AROUND = 4_999
 """How far to each side of a dead seq its run is looked for: one answer holds 10 000 runs."""

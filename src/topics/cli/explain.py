@@ -16,8 +16,8 @@ from topics.cli._options import Where, as_json_option, on_a_log
 from topics.cli._types import checked_seq
 
 if TYPE_CHECKING:
-    from topics.cli._options import AnyLog
     from topics.cli._stories import Story
+    from topics.client.interface import AnyLog
 
 
 @click.command()

@@ -21,7 +21,7 @@ from topics.values import Ack
 from topics.wire.jsonbytes import compact
 
 if TYPE_CHECKING:
-    from topics.cli._options import AnyLog
+    from topics.client.interface import AnyLog
 
 Draft = Mapping[str, Any]
 READ_BYTES = 1 << 16

@@ -23,7 +23,7 @@ from topics.values import Job, Record, TopicState
 from topics.wire import letters
 
 if TYPE_CHECKING:
-    from topics.cli._options import AnyLog
+    from topics.client.interface import AnyLog
 
 PAGE_RECORDS = 1000
 MOST_COUNTED = 10_000

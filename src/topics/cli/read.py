@@ -13,8 +13,8 @@ from topics.events import Resumed, item_of
 from topics.values import Record, Tombstone
 
 if TYPE_CHECKING:
-    from topics.cli._options import AnyLog
     from topics.cli._records import Lines
+    from topics.client.interface import AnyLog
 
 PAGE_RECORDS = 1000
 

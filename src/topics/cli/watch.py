@@ -15,8 +15,8 @@ from topics.errors import NotFound
 from topics.events import Arrived, Event, Lost
 
 if TYPE_CHECKING:
-    from topics.cli._options import AnyLog
     from topics.cli._records import Lines
+    from topics.client.interface import AnyLog
 
 
 @click.command()
