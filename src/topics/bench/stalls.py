@@ -2,8 +2,10 @@
 
 Method. A server runs in one process. A neighbour in a second one writes a small record every few
 milliseconds on a connection of its own, and a third one sends the large request. Each row prints
-the longest wait of the neighbour from before the large request until after its answer, and how
-long the large request took. The row `idle` has no large request: it shows what the machine adds.
+the longest wait of the neighbour from before the large request until after its answer, the most CPU
+time that the server used during one wait, and how long the large request took. The row `idle` has
+no large request: it shows what the machine adds. Where the wait is much longer than the CPU time,
+the server waited for a core or for the disk.
 
 Nothing here passes or fails: a number that misses its goal is printed as it is.
 """
@@ -61,7 +63,8 @@ def _server(bench: Bench, **settings: str) -> Iterator[tuple[Served, Path]]:
 def _beside(bench: Bench, server: Served, row: str, what: str, work: Work) -> Iterator[Result]:
     """The longest wait of a neighbour beside some work, and how long the work took."""
     bench.say(f"{row}: {what}")
-    command = [sys.executable, "-m", "topics.bench.stalls_neighbour", server.address]
+    module, pid = "topics.bench.stalls_neighbour", str(server.process.pid)
+    command = [sys.executable, "-m", module, server.address, pid]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as neighbour:
         assert neighbour.stdin is not None
         assert neighbour.stdout is not None
@@ -75,7 +78,9 @@ def _beside(bench: Bench, server: Served, row: str, what: str, work: Work) -> It
         neighbour.stdin.write(b"\n")
         neighbour.stdin.flush()
         found = json.loads(neighbour.stdout.readline())
-    yield Result(row, f"{what}: longest wait", found["longest_ms"], "ms", goal=at_most(LONGEST_MS))
+    goal = at_most(LONGEST_MS)
+    yield Result(row, f"{what}: longest wait", found["longest_ms"], "ms", goal=goal)
+    yield Result(row, f"{what}: most CPU in a wait", found["longest_work_ms"], "ms", goal=goal)
     yield Result(row, f"{what}: the request itself", took_s * 1000, "ms")
 
 

@@ -5,9 +5,12 @@ look: they contain no cycles and go when they are dropped. So they are taken out
 sight (`gc.freeze`) after the start, and again whenever many have been added. What is left to look
 at is little, as a rule: connections, and what requests need.
 
-Connections do contain cycles. Those that are open during a `freeze` are not collected when they
-end: some kilobytes for each of them, for every `MANY_TOPICS` topics by which the number of topics
-grows beyond what it was before.
+A `freeze` itself takes no time. Before it comes a full look, unless a large request holds so many
+objects that the look would take long.
+
+Connections do contain cycles. Those that are open during a `freeze`, or have ended but were not
+collected before it, are never collected: some kilobytes for each of them, for every `MANY_TOPICS`
+topics by which the number of topics grows beyond what it was before.
 """
 
 from __future__ import annotations
@@ -16,6 +19,8 @@ import gc
 from collections.abc import Callable
 
 MANY_TOPICS = 2000
+MANY_OBJECTS = 50_000
+"""A full look at more objects than these would take more than about ten milliseconds."""
 YOUNG = 700
 """Python's own number: objects made until the collector looks at the new ones."""
 MIDDLE = 10
@@ -39,12 +44,15 @@ class Collector:
     def begin(self, topics: int) -> None:
         """Everything that recovery made is here to stay."""
         gc.set_threshold(YOUNG, MIDDLE, OVERDUE)
-        self._look(topics)
+        gc.collect()
+        self._freeze(topics)
 
     def tick(self, topics: int, *, is_busy: bool) -> None:
         """Look at every object if that is due. `is_busy`: upkeep holds many for a short time."""
         if topics >= self._topics + MANY_TOPICS:
-            self._look(topics)
+            if len(gc.get_objects(generation=2)) <= MANY_OBJECTS:
+                gc.collect()
+            self._freeze(topics)
         elif gc.get_count()[2] >= DUE and not is_busy:
             began_s = self._now_s()
             if began_s >= self._not_before_s:
@@ -52,8 +60,7 @@ class Collector:
                 ended_s = self._now_s()
                 self._not_before_s = ended_s + SHARE * (ended_s - began_s)
 
-    def _look(self, topics: int) -> None:
-        """Look at every object once, and at what is left never again."""
-        gc.collect()
+    def _freeze(self, topics: int) -> None:
+        """Never look again at what is there now."""
         gc.freeze()
         self._topics = topics

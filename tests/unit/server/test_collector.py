@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from topics.server import collector
-from topics.server.collector import DUE, MANY_TOPICS, Collector
+from topics.server.collector import DUE, MANY_OBJECTS, MANY_TOPICS, Collector
 
 
 class FakeGc:
@@ -15,6 +15,7 @@ class FakeGc:
         self.now_s = 0.0
         self.look_s = 0.1
         self.middle_looks = 0
+        self.old: list[object] = []
         self.looks = self.freezes = 0
         self.thresholds: tuple[int, ...] = ()
 
@@ -23,6 +24,10 @@ class FakeGc:
 
     def get_count(self) -> tuple[int, int, int]:
         return 0, 0, self.middle_looks
+
+    def get_objects(self, generation: int) -> list[object]:
+        assert generation == 2
+        return self.old
 
     def collect(self) -> None:
         self.looks += 1
@@ -59,6 +64,14 @@ def test_topics_leave_the_sight_of_the_collector_when_many_were_added(
     begun.tick(5, is_busy=False)
     begun.tick(10 + MANY_TOPICS, is_busy=False)
     assert (fake.looks, fake.freezes) == (2, 2), "no more than there were"
+
+
+def test_topics_leave_the_sight_without_a_full_look_while_a_large_request_holds_many_objects(
+    fake: FakeGc, begun: Collector
+) -> None:
+    fake.old = [None] * (MANY_OBJECTS + 1)
+    begun.tick(10 + MANY_TOPICS, is_busy=False)
+    assert (fake.looks, fake.freezes) == (1, 2)
 
 
 def test_a_full_look_waits_until_it_is_due_and_upkeep_is_over(

@@ -50,9 +50,9 @@ from topics.topic_settings import TopicConfig
 
 PIECE_BYTES = 4 << 20
 """About how many bytes of records go into the log at once."""
-STEP_TOPICS = 500
+STEP_TOPICS = 250
 """How many topics are looked at between two pauses."""
-SHOWN_AT_ONCE = 2000
+SHOWN_AT_ONCE = 1000
 """Up to so many pieces are published in one step, and nobody has to wait for that."""
 
 
@@ -456,7 +456,7 @@ class Lander:
                 assert piece.run is not None
                 kernel.catalog.apply(piece.run, generation=kernel.generation)
                 kernel.dirty.add(piece.topic.id)
-                if showing is not None and count % SHOWN_AT_ONCE == 0:
+                if showing is not None and count % STEP_TOPICS == 0:
                     yield PAUSE
             self._finish(landing)
         finally:
@@ -467,7 +467,7 @@ class Lander:
             if kernel.in_memory:
                 self._arenas.release(topic.id, topic.earliest)
             kernel.changed(topic)
-            if count % SHOWN_AT_ONCE == 0:
+            if count % STEP_TOPICS == 0:
                 yield PAUSE
 
     def _finish(self, landing: Landing) -> None:
