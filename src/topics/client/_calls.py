@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
 from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec.structs import asdict
 
 from topics.batch import RecordBatch
 from topics.client._call import Call, Listed, new_key, page_query, reader, topic_path
@@ -24,14 +25,13 @@ from topics.values import (
     DeleteResult,
     Dropped,
     Hole,
+    HoleKind,
     Holes,
     Page,
     PlannedRange,
-    QueueCounts,
     ReadPlan,
     Record,
     Tombstone,
-    TombstoneReason,
     TopicState,
     TopicSummary,
 )
@@ -52,44 +52,19 @@ repeat must arrive well before its key is forgotten."""
 # Topics
 
 
-class _Created(Struct):
-    topic: str
-    created: bool
-    config: dict[str, Any]
-
-
-class _State(Struct):
-    topic: str
-    type: str
-    head_seq: int
-    earliest_seq: int
-    count: int
-    bytes: int
-    config: dict[str, Any]
-    effective_priority: int
-    last_write_ts: int | None
-    last_read_ts: int | None
-    epoch: int
-    delete_version: int
-    queue: QueueCounts | None = None
-
-
-class _Dropped(Struct):
-    topic: str
-    deleted: bool
-    routers_removed: list[str]
-
-
 class _Topics(Struct):
     topics: list[TopicSummary]
     next_cursor: str | None = None
+
+
+# Lists of runs and ranges come as bare arrays; objects of the Python API have names.
 
 
 class _Holes(Struct):
     topic: str
     epoch: int
     delete_version: int
-    runs: list[Any]
+    runs: list[tuple[int, int, HoleKind]]
     next_from_seq: int
     exact_from: int
 
@@ -104,7 +79,7 @@ class _Plan(Struct):
     next_from_seq: int
 
 
-_created, _state, _dropped = reader(_Created), reader(_State), reader(_Dropped)
+_created, _state, _dropped = reader(Created), reader(TopicState), reader(Dropped)
 _topics, _holes, _plan = reader(_Topics), reader(_Holes), reader(_Plan)
 _audit = reader(Audit)
 
@@ -114,29 +89,16 @@ def put(topic: str, config: Mapping[str, Any]) -> Call[Created]:
     if not topic:
         raise InvalidRequest("a topic needs a name")
 
-    def parse(body: bytes) -> Created:
-        made = _created(body)
-        return Created(made.topic, made.created, made.config)
-
-    return Call("PUT", topic_path(topic), parse, encode(config))
+    return Call("PUT", topic_path(topic), _created, encode(config))
 
 
 def drop(topic: str, *, if_empty: bool) -> Call[Dropped]:
-    def parse(body: bytes) -> Dropped:
-        done = _dropped(body)
-        return Dropped(done.topic, done.deleted, done.routers_removed)
-
-    return Call(
-        "DELETE", topic_path(topic), parse, query={"if_empty": "true"} if if_empty else None
-    )
+    query = {"if_empty": "true"} if if_empty else None
+    return Call("DELETE", topic_path(topic), _dropped, query=query)
 
 
 def state(topic: str, *, touch: bool) -> Call[TopicState]:
-    def parse(body: bytes) -> TopicState:
-        found = _state(body)
-        return TopicState(**{name: getattr(found, name) for name in found.__struct_fields__})
-
-    return Call("GET", topic_path(topic), parse, query=None if touch else {"touch": "false"})
+    return Call("GET", topic_path(topic), _state, query=None if touch else {"touch": "false"})
 
 
 def topics(prefix: str, cursor: str | None) -> Call[Listed[TopicSummary]]:
@@ -153,11 +115,8 @@ def audit(topic: str) -> Call[Audit]:
 
 def holes(topic: str, *, from_seq: int, to_seq: int) -> Call[Holes]:
     def parse(body: bytes) -> Holes:
-        page = _holes(body)
-        runs = [Hole(*run) for run in page.runs]
-        return Holes(
-            page.topic, page.epoch, page.delete_version, runs, page.next_from_seq, page.exact_from
-        )
+        page = asdict(_holes(body))
+        return Holes(**page | {"runs": [Hole(*run) for run in page["runs"]]})
 
     body = encode({"from_seq": from_seq, "to_seq": to_seq})
     return Call("POST", topic_path(topic, "holes"), parse, body, idempotent=True)
@@ -165,16 +124,8 @@ def holes(topic: str, *, from_seq: int, to_seq: int) -> Call[Holes]:
 
 def plan(topic: str, *, from_seq: int, to_seq: int, target_bytes: int) -> Call[ReadPlan]:
     def parse(body: bytes) -> ReadPlan:
-        page = _plan(body)
-        return ReadPlan(
-            page.topic,
-            page.epoch,
-            page.delete_version,
-            page.head_seq,
-            page.evict_floor,
-            [PlannedRange(*cut) for cut in page.ranges],
-            page.next_from_seq,
-        )
+        page = asdict(_plan(body))
+        return ReadPlan(**page | {"ranges": [PlannedRange(*cut) for cut in page["ranges"]]})
 
     body = encode({"from_seq": from_seq, "to_seq": to_seq, "target_bytes": target_bytes})
     return Call("POST", topic_path(topic, "plan"), parse, body, idempotent=True)
@@ -198,35 +149,24 @@ class WireRecord(Struct, rename={"seq": "$seq", "ts": "$ts", "node": "$node", "t
         return Record(self.seq, self.ts, self.node, self.tag, bytes(self.data), meta)
 
 
-class WireTombstone(Struct):
-    gap_from: int
-    gap_to: int
-    reason: TombstoneReason
-    earliest_seq: int
-    head_seq: int
-
-    def value(self) -> Tombstone:
-        return Tombstone(self.gap_from, self.gap_to, self.reason, self.earliest_seq, self.head_seq)
-
-
 class _Scanned(Struct):
     records_scanned: int = 0
     cold_segments_read: int = 0
 
 
-class _Page(Struct):
+class _DiffPage(Struct):
     topic: str
     records: list[WireRecord]
     next_from_seq: int
     head_seq: int
     earliest_seq: int
     caught_up: bool
-    tombstone: WireTombstone | None
+    tombstone: Tombstone | None
     lag: int
     performance: _Scanned
 
 
-_ack, _page, _deleted = reader(Ack), reader(_Page), reader(DeleteResult)
+_ack, _page, _deleted = reader(Ack), reader(_DiffPage), reader(DeleteResult)
 
 
 def append(
@@ -334,7 +274,7 @@ def _parse_page(body: bytes) -> Page:
         page.head_seq,
         page.earliest_seq,
         page.caught_up,
-        None if page.tombstone is None else page.tombstone.value(),
+        page.tombstone,
         page.lag,
         page.performance.records_scanned,
         page.performance.cold_segments_read,

@@ -18,21 +18,14 @@ from topics.client._call import (
 )
 from topics.client._calls import ARROW_STREAM, rendered
 from topics.client._names import quoted
-from topics.values import CommittedRange, CursorState, RouterState, StageCommit, Staged
+from topics.values import CursorState, RouterState, StageCommit, Staged
 from topics.wire.drafts import batch_of, split_topics
 from topics.wire.jsonbytes import encode
 
 # Staged writes
 
 
-class _Commit(Struct):
-    app: str
-    epoch: int
-    deduped: bool
-    topics: dict[str, CommittedRange]
-
-
-_staged, _commit = reader(Staged), reader(_Commit)
+_staged, _commit = reader(Staged), reader(StageCommit)
 
 
 def stage(
@@ -60,12 +53,8 @@ def _stage_path(app: str, epoch: int, part: int, attempt: int) -> str:
 
 
 def commit(app: str, epoch: int, parts: Sequence[tuple[int, int]]) -> Call[StageCommit]:
-    def parse(body: bytes) -> StageCommit:
-        done = _commit(body)
-        return StageCommit(done.app, done.epoch, done.deduped, done.topics)
-
     path = f"/v0/stages/{quoted(app)}/{epoch}/commit"
-    return Call("POST", path, parse, encode({"parts": list(parts)}), idempotent=True)
+    return Call("POST", path, _commit, encode({"parts": list(parts)}), idempotent=True)
 
 
 # Named cursors
@@ -106,19 +95,6 @@ def drop_cursor(topic: str, cursor: str) -> Call[bool]:
 # Routers
 
 
-class _Router(Struct):
-    router: str
-    source: str
-    dest: str
-    preserve_node: bool
-    preserve_tag: bool
-    filter: tuple[str, str, str] | None
-    allow_cycle: bool
-    guarantee: str
-    forwarded_total: int = 0
-    lag: int = 0
-
-
 class _RouterName(Struct):
     router: str
 
@@ -128,7 +104,7 @@ class _Routers(Struct):
     next_cursor: str | None = None
 
 
-_router, _routers = reader(_Router), reader(_Routers)
+_router, _router_name, _routers = reader(RouterState), reader(_RouterName), reader(_Routers)
 
 
 def route(
@@ -154,16 +130,11 @@ def route(
         "allow_cycle": allow_cycle,
         "guarantee": "exactly_once" if exactly_once else "at_least_once",
     }
-    return Call("PUT", router_path(router), lambda body: _router(body).router, encode(asked))
+    return Call("PUT", router_path(router), lambda body: _router_name(body).router, encode(asked))
 
 
 def router_state(router: str) -> Call[RouterState]:
-    def parse(body: bytes) -> RouterState:
-        found = _router(body)
-        fields = {name: getattr(found, name) for name in found.__struct_fields__}
-        return RouterState(**fields)
-
-    return Call("GET", router_path(router), parse)
+    return Call("GET", router_path(router), _router)
 
 
 def routers(prefix: str, cursor: str | None) -> Call[Listed[str]]:

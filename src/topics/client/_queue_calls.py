@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
-from topics.client._call import Call, topic_path
+from topics.client._call import Call, reader, topic_path
 from topics.client._calls import state
 from topics.client.keywords import Jobs
 from topics.errors import InvalidRequest, NotAQueue
@@ -45,13 +44,6 @@ class _Claimed(Struct):
     claimed: list[_Job]
 
 
-class _Extended(Struct):
-    topic: str
-    extended: int
-    skipped: list[int]
-    deadlines: dict[str, int]
-
-
 class _Redriven(Struct):
     topic: str
     source: str = field(name="from")
@@ -59,11 +51,8 @@ class _Redriven(Struct):
     more: bool = False
 
 
-_claimed = msgspec.json.Decoder(_Claimed).decode
-_acked = msgspec.json.Decoder(Acked).decode
-_nacked = msgspec.json.Decoder(Nacked).decode
-_extended = msgspec.json.Decoder(_Extended).decode
-_redriven = msgspec.json.Decoder(_Redriven).decode
+_claimed, _acked, _nacked = reader(_Claimed), reader(Acked), reader(Nacked)
+_extended, _redriven = reader(Extended), reader(_Redriven)
 
 
 def claim(queue: str, node: str, *, most: int, lease_ms: int | None) -> Call[Sequence[Job]]:
@@ -98,14 +87,8 @@ def nack(
 
 def extend(queue: str, node: str, jobs: Jobs, *, lease_ms: int) -> Call[Extended]:
     _check(lease_ms=lease_ms)
-
-    def parse(body: bytes) -> Extended:
-        done = _extended(body)
-        deadlines = {int(seq): deadline for seq, deadline in done.deadlines.items()}
-        return Extended(done.topic, done.extended, done.skipped, deadlines)
-
     body = encode(_named(node, jobs) | {"lease_ms": lease_ms})
-    return Call("POST", topic_path(queue, "extend"), parse, body, idempotent=True)
+    return Call("POST", topic_path(queue, "extend"), _extended, body, idempotent=True)
 
 
 def redrive(queue: str, *, source: str | None, most: int) -> Call[Redriven]:
