@@ -42,5 +42,5 @@ def test_the_typed_keywords_are_those_that_calls_take() -> None:
     assert set(LogSettings.__annotations__) == SETTING_NAMES | keywords(open_log)
     assert set(ClientSettings.__annotations__) == keywords(RemoteLog)
     assert set(ConsumerOptions.__annotations__) == keywords(Consumer) - {"name"}
-    assert set(BatchOptions.__annotations__) == set(_batching.Options._fields)
-    assert set(WorkOptions.__annotations__) == set(_working.Options._fields)
+    assert set(BatchOptions.__annotations__) == set(_batching.BatchSettings._fields)
+    assert set(WorkOptions.__annotations__) == set(_working.WorkSettings._fields)

@@ -7,10 +7,17 @@ import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Literal, Protocol
 
-from topics.client._call import Call
-from topics.client._following import Following, Frame, SseFrames, StreamEnded, is_vague, with_reason
+from topics.client._call import ApiCall
+from topics.client._following import (
+    Following,
+    SseFrames,
+    StreamEnded,
+    StreamFrame,
+    is_vague,
+    with_reason,
+)
 from topics.client._listening import Listening
-from topics.client.aio_http import AsyncConnection, AsyncHttp, AsyncStream
+from topics.client.aio_http import AsyncBodyStream, AsyncClientConnection, AsyncHttp
 from topics.errors import TopicsError, Unreachable
 from topics.events import Event, Lost
 from topics.values import Tombstone
@@ -23,7 +30,7 @@ Reason = Callable[[str, int], Awaitable[Tombstone | None]]
 class Channel(Protocol):
     """An open stream of frames."""
 
-    async def receive(self, patience: float) -> list[Frame] | None:
+    async def receive(self, patience: float) -> list[StreamFrame] | None:
         """What comes within `patience` seconds; None when nothing did."""
         ...
 
@@ -35,11 +42,11 @@ class Channel(Protocol):
 class SseChannel:
     """An event stream; the server sends heartbeats unasked."""
 
-    def __init__(self, stream: AsyncStream) -> None:
+    def __init__(self, stream: AsyncBodyStream) -> None:
         self._stream = stream
         self._frames = SseFrames()
 
-    async def receive(self, patience: float) -> list[Frame] | None:
+    async def receive(self, patience: float) -> list[StreamFrame] | None:
         part = await self._stream.next_part(patience)
         if part == b"":
             raise StreamEnded("the server ended the stream")
@@ -52,12 +59,12 @@ class SseChannel:
 class WsChannel:
     """A WebSocket; we ask for signs of life."""
 
-    def __init__(self, http: AsyncHttp, connection: AsyncConnection, hello: bytes) -> None:
-        from topics.client._socket import Socket  # noqa: PLC0415 - only those who ask for it
+    def __init__(self, http: AsyncHttp, connection: AsyncClientConnection, hello: bytes) -> None:
+        from topics.client._socket import WebSocketClient  # noqa: PLC0415 - only those who ask for it
 
         self._connection = connection
-        self._socket = Socket(http.target, hello)
-        self._first: list[Frame] = []
+        self._socket = WebSocketClient(http.target, hello)
+        self._first: list[StreamFrame] = []
         self._flush()
 
     async def await_first(self, patience: float) -> None:
@@ -69,7 +76,7 @@ class WsChannel:
                 raise Unreachable(self._connection.url, reason="it took too long", sent=True)
             self._first = frames
 
-    async def receive(self, patience: float) -> list[Frame] | None:
+    async def receive(self, patience: float) -> list[StreamFrame] | None:
         if self._first:
             first, self._first = self._first, []
             return first
@@ -98,7 +105,7 @@ async def opened(
     http: AsyncHttp,
     following: Following,
     transport: Transport,
-    run: Callable[[Call[str]], Awaitable[str]],
+    run: Callable[[ApiCall[str]], Awaitable[str]],
 ) -> AsyncIterator[Channel]:
     """A fresh stream from where `following` stands."""
     if transport == "ws":
@@ -120,7 +127,7 @@ async def events(
     wait: float | None,
     heartbeat: float,
     transport: Transport,
-    run: Callable[[Call[str]], Awaitable[str]],
+    run: Callable[[ApiCall[str]], Awaitable[str]],
     reason: Reason,
 ) -> AsyncGenerator[Event, None]:
     """Everything a live read has to say, over as many connections as it takes."""
@@ -154,7 +161,7 @@ async def events(
 
 
 async def _news(
-    frames: list[Frame] | None,
+    frames: list[StreamFrame] | None,
     following: Following,
     listening: Listening,
     channel: Channel,

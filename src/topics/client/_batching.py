@@ -47,7 +47,7 @@ class Delivery(NamedTuple):
 OnDelivery = Callable[[Delivery], None]
 
 
-class Options(NamedTuple):
+class BatchSettings(NamedTuple):
     """How a producer gathers and how long it tries."""
 
     linger_ms: float = 5.0
@@ -58,7 +58,7 @@ class Options(NamedTuple):
     delivery_timeout: float = 60.0
     allow_duplicates: bool = False
 
-    def checked(self) -> Options:
+    def checked(self) -> BatchSettings:
         """Itself, if it makes sense."""
         for name in ("max_records", "max_bytes", "buffer_records", "buffer_bytes"):
             if getattr(self, name) < 1:
@@ -97,7 +97,7 @@ class Batch:
         self._begun = min(self._begun, now)
 
     def judge(
-        self, error: TopicsError, now: float, options: Options
+        self, error: TopicsError, now: float, options: BatchSettings
     ) -> float | Literal["split"] | TopicsError:
         """Seconds until the next try, or to try halves, or what to say of records given up."""
         if self.has_left and isinstance(error, Unreachable) and error.sent:
@@ -135,7 +135,7 @@ class Batch:
 class Buffer:
     """Records on their way to a batch. `undecided` counts those not yet acked or given up."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: BatchSettings) -> None:
         self.options = options
         self._waiting: deque[_Draft] = deque()
         self._waiting_bytes = 0
@@ -215,7 +215,7 @@ def draft_of(
     return _Draft(fields, size, on_delivery)
 
 
-def check_window(topic: str, window_ms: int, options: Options) -> None:
+def check_window(topic: str, window_ms: int, options: BatchSettings) -> None:
     """Refuse a topic that forgets keys too soon for repeats to be harmless."""
     if window_ms < LEAST_WINDOW_MS and not options.allow_duplicates:
         raise InvalidRequest(
@@ -224,7 +224,7 @@ def check_window(topic: str, window_ms: int, options: Options) -> None:
         )
 
 
-def bounded(options: Options, window_ms: int) -> Options:
+def bounded(options: BatchSettings, window_ms: int) -> BatchSettings:
     """The options with a delivery time-out that the topic's window covers twice."""
     return options._replace(
         delivery_timeout=min(options.delivery_timeout, max(window_ms, LEAST_WINDOW_MS) / 2000)

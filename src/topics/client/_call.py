@@ -8,10 +8,10 @@ import os
 from base64 import b32encode
 from collections.abc import Callable, Mapping
 from typing import Generic, NamedTuple, TypeVar
+from urllib.parse import quote
 
 import msgspec
 
-from topics.client._names import quoted
 from topics.errors import InvalidRequest, TopicNotFound, Unreachable
 
 T = TypeVar("T")
@@ -20,7 +20,7 @@ V = TypeVar("V")
 LIST_SIZE = "1000"
 
 
-class Call(NamedTuple, Generic[T]):
+class ApiCall(NamedTuple, Generic[T]):
     """One request, and how to read its answer."""
 
     method: str
@@ -49,6 +49,11 @@ def reader(kind: type[V]) -> Callable[[bytes], V]:
 
 
 # Paths and keys
+
+
+def quoted(name: str) -> str:
+    """A name as a part of a path. What is no UTF-8 stays the name of nothing."""
+    return quote(name, safe="", errors="backslashreplace")
 
 
 def topic_path(topic: str, *rest: str) -> str:

@@ -1,6 +1,6 @@
 """What to send and what the answer means, for every call of a log. No I/O.
 
-A `Call` is a request and the function that reads its answer. The shells run calls; they know
+A `ApiCall` is a request and the function that reads its answer. The shells run calls; they know
 nothing of JSON. What hangs on topics (cursors, routers, staged writes) is in `_linked_calls`,
 jobs are in `_queue_calls`, streams in `_following`.
 """
@@ -15,7 +15,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import asdict
 
 from topics.batch import RecordBatch
-from topics.client._call import Call, Listed, new_key, page_query, reader, topic_path
+from topics.client._call import ApiCall, Listed, new_key, page_query, reader, topic_path
 from topics.errors import InvalidRequest
 from topics.topic_settings import known_settings
 from topics.values import (
@@ -84,51 +84,51 @@ _topics, _holes, _plan = reader(_Topics), reader(_Holes), reader(_Plan)
 _audit = reader(Audit)
 
 
-def put(topic: str, config: Mapping[str, Any]) -> Call[Created]:
+def put(topic: str, config: Mapping[str, Any]) -> ApiCall[Created]:
     """Create a topic, or replace the whole configuration of one that exists."""
     if not topic:
         raise InvalidRequest("a topic needs a name")
 
-    return Call("PUT", topic_path(topic), _created, encode(config))
+    return ApiCall("PUT", topic_path(topic), _created, encode(config))
 
 
-def drop(topic: str, *, if_empty: bool) -> Call[Dropped]:
+def drop(topic: str, *, if_empty: bool) -> ApiCall[Dropped]:
     query = {"if_empty": "true"} if if_empty else None
-    return Call("DELETE", topic_path(topic), _dropped, query=query)
+    return ApiCall("DELETE", topic_path(topic), _dropped, query=query)
 
 
-def state(topic: str, *, touch: bool) -> Call[TopicState]:
-    return Call("GET", topic_path(topic), _state, query=None if touch else {"touch": "false"})
+def state(topic: str, *, touch: bool) -> ApiCall[TopicState]:
+    return ApiCall("GET", topic_path(topic), _state, query=None if touch else {"touch": "false"})
 
 
-def topics(prefix: str, cursor: str | None) -> Call[Listed[TopicSummary]]:
+def topics(prefix: str, cursor: str | None) -> ApiCall[Listed[TopicSummary]]:
     def parse(body: bytes) -> Listed[TopicSummary]:
         page = _topics(body)
         return page.topics, page.next_cursor
 
-    return Call("GET", "/v0/topics", parse, query=page_query(cursor, prefix=prefix))
+    return ApiCall("GET", "/v0/topics", parse, query=page_query(cursor, prefix=prefix))
 
 
-def audit(topic: str) -> Call[Audit]:
-    return Call("GET", topic_path(topic, "audit"), _audit)
+def audit(topic: str) -> ApiCall[Audit]:
+    return ApiCall("GET", topic_path(topic, "audit"), _audit)
 
 
-def holes(topic: str, *, from_seq: int, to_seq: int) -> Call[Holes]:
+def holes(topic: str, *, from_seq: int, to_seq: int) -> ApiCall[Holes]:
     def parse(body: bytes) -> Holes:
         page = asdict(_holes(body))
         return Holes(**page | {"runs": [Hole(*run) for run in page["runs"]]})
 
     body = encode({"from_seq": from_seq, "to_seq": to_seq})
-    return Call("POST", topic_path(topic, "holes"), parse, body, idempotent=True)
+    return ApiCall("POST", topic_path(topic, "holes"), parse, body, idempotent=True)
 
 
-def plan(topic: str, *, from_seq: int, to_seq: int, target_bytes: int) -> Call[ReadPlan]:
+def plan(topic: str, *, from_seq: int, to_seq: int, target_bytes: int) -> ApiCall[ReadPlan]:
     def parse(body: bytes) -> ReadPlan:
         page = asdict(_plan(body))
         return ReadPlan(**page | {"ranges": [PlannedRange(*cut) for cut in page["ranges"]]})
 
     body = encode({"from_seq": from_seq, "to_seq": to_seq, "target_bytes": target_bytes})
-    return Call("POST", topic_path(topic, "plan"), parse, body, idempotent=True)
+    return ApiCall("POST", topic_path(topic, "plan"), parse, body, idempotent=True)
 
 
 # Records
@@ -178,7 +178,7 @@ def append(
     expect_head: int | None,
     create: bool | None,
     config: Mapping[str, Any] | None,
-) -> Call[Ack]:
+) -> ApiCall[Ack]:
     """A write, always with a key: one that the caller did not name is made up."""
     key = new_key() if idempotency_key is None else idempotency_key
     members = [
@@ -192,7 +192,7 @@ def append(
         members.append(b'"config":%b' % encode(known_settings(config)))
     if not topic:
         raise InvalidRequest("a topic needs a name")
-    return Call(
+    return ApiCall(
         "POST",
         topic_path(topic),
         _ack,
@@ -233,7 +233,7 @@ def read(
     match: str | Sequence[str] | None,
     from_ts: int | None,
     wait: float,
-) -> Call[Page]:
+) -> ApiCall[Page]:
     if after < 0 or limit < 0 or max_bytes < 0:
         raise InvalidRequest("after, limit and max_bytes must be 0 or more")
     asked: dict[str, Any] = {"limit": limit, "max_batch_bytes": max_bytes, "include_tags": True}
@@ -245,15 +245,15 @@ def read(
     if held:
         asked["wait_ms"] = int(held * 1000)
     asked |= filters(node, match)
-    return Call(
+    return ApiCall(
         "POST", topic_path(topic, "diff"), _parse_page, encode(asked), idempotent=True, longer=held
     )
 
 
-def read_arrow(topic: str, query: Sequence[tuple[str, str]]) -> Call[bytes]:
+def read_arrow(topic: str, query: Sequence[tuple[str, str]]) -> ApiCall[bytes]:
     """A page of records as an Arrow stream; its metadata says which seqs it covers."""
     path = f"{topic_path(topic, 'records')}?{urlencode(query, quote_via=quote)}"
-    return Call("GET", path, lambda body: body, headers={"Accept": ARROW_STREAM})
+    return ApiCall("GET", path, lambda body: body, headers={"Accept": ARROW_STREAM})
 
 
 def filters(node: str | Sequence[str], match: str | Sequence[str] | None) -> dict[str, Any]:
@@ -288,12 +288,12 @@ def is_empty(page: Page) -> bool:
 
 def delete(
     topic: str, *, before_seq: int | None, match: str | Sequence[str] | None
-) -> Call[DeleteResult]:
+) -> ApiCall[DeleteResult]:
     if before_seq is not None and before_seq < 0:
         raise InvalidRequest("before_seq must be 0 or more")
     asked: dict[str, Any] = {} if before_seq is None else {"before_seq": before_seq}
     # Without an upper end, a repeat could reach records that came after the first try.
-    return Call(
+    return ApiCall(
         "POST",
         topic_path(topic, "delete"),
         _deleted,

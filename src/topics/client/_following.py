@@ -6,18 +6,18 @@ restart, a half-open connection and a graceful end are one case. Records at or b
 are dropped, so nothing comes twice; a frame moves the position only after its records were taken,
 so nothing is skipped.
 
-Frames come from an event stream (`SseFrames`) or a WebSocket (`_socket`) in one form, `Frame`.
+Frames come from an event stream (`SseFrames`) or a WebSocket (`_socket`) as `StreamFrame`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from topics.client._call import Call
+from topics.client._call import ApiCall
 from topics.client._calls import WireRecord, filters
 from topics.errors import InvalidRequest, TopicNotFound, from_wire
 from topics.events import Arrived, CaughtUp, Event, Lost, TopicDropped
@@ -28,11 +28,11 @@ from topics.wire.jsonbytes import encode
 FRAME_RECORDS = 1000
 FRAME_BYTES = 1 << 20
 
-Starts = Mapping[str, int | None]
-"""Topics and the seq each is read after; None begins at the head."""
+Starts = Iterable[str] | Mapping[str, int | None]
+"""Topics and the seq each is read after; None begins at the head, a bare name at the beginning."""
 
 
-class Frame(Struct):
+class StreamFrame(Struct):
     """One message of a stream, event stream or WebSocket, with the fields it has."""
 
     op: str = ""
@@ -59,11 +59,11 @@ class _Session(Struct):
     topics: dict[str, _Begun]
 
 
-_decode = msgspec.json.Decoder(Frame).decode
+_decode = msgspec.json.Decoder(StreamFrame).decode
 _session = msgspec.json.Decoder(_Session).decode
 
 
-def decode_message(text: str | bytes) -> Frame:
+def decode_message(text: str | bytes) -> StreamFrame:
     """A message of a WebSocket."""
     return _decode(text)
 
@@ -74,12 +74,12 @@ class SseFrames:
     def __init__(self) -> None:
         self._left = b""
 
-    def feed(self, data: bytes) -> list[Frame]:
+    def feed(self, data: bytes) -> list[StreamFrame]:
         *whole, self._left = (self._left + data).split(b"\n\n")
         return [frame for text in whole if (frame := _sse_frame(text)) is not None]
 
 
-def _sse_frame(text: bytes) -> Frame | None:
+def _sse_frame(text: bytes) -> StreamFrame | None:
     """None for a comment (a heartbeat) and for advice on when to reconnect."""
     fields: dict[bytes, bytes] = {}
     for line in text.split(b"\n"):
@@ -102,13 +102,17 @@ class Following:
 
     def __init__(
         self,
-        starts: Starts,
+        topics: Starts,
         *,
         node: str | Sequence[str],
         match: str | Sequence[str] | None,
         limit: int,
         heartbeat_ms: int,
     ) -> None:
+        if isinstance(topics, Mapping):
+            starts = dict(topics)
+        else:
+            starts = dict.fromkeys((topics,) if isinstance(topics, str) else topics, 0)
         if not starts:
             raise InvalidRequest("name at least one topic to watch")
         for topic, after in starts.items():
@@ -116,7 +120,7 @@ class Following:
                 raise InvalidRequest(f"after must be 0 or more, not {after}")
             if not topic:
                 raise TopicNotFound(topic)
-        self.positions: dict[str, int | None] = dict(starts)
+        self.positions: dict[str, int | None] = starts
         self._filters = filters(node, match)
         self._limit = min(limit, FRAME_RECORDS) if limit else FRAME_RECORDS
         self._heartbeat_ms = heartbeat_ms
@@ -126,7 +130,7 @@ class Following:
 
     # Beginning
 
-    def session_call(self) -> Call[str]:
+    def session_call(self) -> ApiCall[str]:
         """Asks for an event stream from here on; the answer is its path.
 
         The first time an absent topic is an error. Later it is news: it was dropped meanwhile.
@@ -146,10 +150,10 @@ class Following:
             return session.stream_url
 
         query = {"lenient": "true"} if self._was_open else None
-        return Call("POST", "/v0/watch", parse, encode(body), query=query, idempotent=True)
+        return ApiCall("POST", "/v0/watch", parse, encode(body), query=query, idempotent=True)
 
     def subscription(self) -> bytes:
-        """The same for a WebSocket; `Frame.op` "subscribed" answers it."""
+        """The same for a WebSocket; `StreamFrame.op` "subscribed" answers it."""
         if "match" in self._filters:
             raise InvalidRequest('a WebSocket cannot match tags; leave out transport="ws"')
         self._behind = set(self.positions)
@@ -201,7 +205,7 @@ class Following:
 
     # Frames
 
-    def take(self, frame: Frame) -> Iterator[Event]:
+    def take(self, frame: StreamFrame) -> Iterator[Event]:
         """What a frame says. Raises `StreamEnded`, or the error that ends the whole read."""
         topic = frame.topic
         if frame.op == "error":
@@ -224,7 +228,7 @@ class Following:
             self._behind.discard(topic)
             yield TopicDropped(topic)
 
-    def _records(self, frame: Frame) -> Iterator[Event]:
+    def _records(self, frame: StreamFrame) -> Iterator[Event]:
         for record in frame.records:
             if record.seq > (self.positions[frame.topic] or 0):
                 yield Arrived(frame.topic, record.value())
@@ -244,12 +248,12 @@ def with_reason(event: Lost, known: Tombstone | None) -> Lost:
     return Lost(event.topic, msgspec.structs.replace(event.tombstone, reason=reason))
 
 
-def _tombstone(frame: Frame) -> Tombstone:
+def _tombstone(frame: StreamFrame) -> Tombstone:
     reason: Any = frame.reason
     return Tombstone(frame.gap_from, frame.gap_to, reason, frame.earliest_seq, frame.head_seq)
 
 
-def _behind(frame: Frame) -> int:
+def _behind(frame: StreamFrame) -> int:
     """The position after a tombstone: an event stream says it, a WebSocket implies it."""
     places = parse_stream_id(frame.place) if frame.place else None
     if places is not None and frame.topic in places:
@@ -257,7 +261,7 @@ def _behind(frame: Frame) -> int:
     return frame.earliest_seq - 1 if frame.reason == "recreated" else frame.gap_to
 
 
-def _judge(frame: Frame) -> None:
+def _judge(frame: StreamFrame) -> None:
     if frame.code == 429:
         return  # advice: the server is busy or we are slow; the stream goes on
     if frame.code in (410, "server_shutting_down"):

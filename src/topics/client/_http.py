@@ -1,8 +1,8 @@
 """HTTP/1.1 as a client speaks it, without any I/O.
 
-A `Target` turns a call into the bytes to send; a `Response` is fed the bytes that come back. Both
-shells share them, so blocking and asyncio clients cannot differ in what they say or understand.
-One request is in flight on a connection at a time.
+A `ServerAddress` turns a call into the bytes to send; a `ResponseParser` is fed the bytes that come
+back. Both shells share them, so blocking and asyncio clients cannot differ in what they say or
+understand. One request is in flight on a connection at a time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from urllib.parse import quote, urlencode
 import httptools
 import msgspec
 
-from topics.client._names import split_address
+from topics.client._address import split_address
 from topics.errors import InvalidRequest, TopicsError, Unauthorized, from_wire
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -38,7 +38,7 @@ class BrokenResponse(Exception):
     """What came back is not HTTP."""
 
 
-class Target:
+class ServerAddress:
     """A server's address, and everything that its requests have in common."""
 
     def __init__(self, url: str, token: str | None) -> None:
@@ -109,7 +109,7 @@ def _header_lines(headers: Mapping[str, str]) -> bytes:
         raise InvalidRequest("a header or token holds characters beyond Latin-1") from error
 
 
-class Response:
+class ResponseParser:
     """One response as it comes in. Feed it until it is `done`; take body parts as you like."""
 
     def __init__(self, *, method: str = "GET") -> None:

@@ -8,16 +8,16 @@ from typing import Any
 from msgspec import Struct
 
 from topics.client._call import (
-    Call,
+    ApiCall,
     Listed,
     cursor_path,
     page_query,
+    quoted,
     reader,
     router_path,
     topic_path,
 )
 from topics.client._calls import ARROW_STREAM, rendered
-from topics.client._names import quoted
 from topics.values import CursorState, RouterState, StageCommit, Staged
 from topics.wire.drafts import batch_of, split_topics
 from topics.wire.jsonbytes import encode
@@ -30,15 +30,15 @@ _staged, _commit = reader(Staged), reader(StageCommit)
 
 def stage(
     app: str, epoch: int, part: int, rows: Iterable[Mapping[str, Any]], attempt: int
-) -> Call[Staged]:
+) -> ApiCall[Staged]:
     names, drafts = split_topics(rows)
     body = b'{"records":%b}' % rendered(batch_of(drafts, None), names)
-    return Call("POST", _stage_path(app, epoch, part, attempt), _staged, body, idempotent=True)
+    return ApiCall("POST", _stage_path(app, epoch, part, attempt), _staged, body, idempotent=True)
 
 
-def stage_arrow(app: str, epoch: int, part: int, rows: bytes, attempt: int) -> Call[Staged]:
+def stage_arrow(app: str, epoch: int, part: int, rows: bytes, attempt: int) -> ApiCall[Staged]:
     """The same for rows that are an Arrow stream already."""
-    return Call(
+    return ApiCall(
         "POST",
         _stage_path(app, epoch, part, attempt),
         _staged,
@@ -52,9 +52,9 @@ def _stage_path(app: str, epoch: int, part: int, attempt: int) -> str:
     return f"/v0/stages/{quoted(app)}/{epoch}/{part}/{attempt}"
 
 
-def commit(app: str, epoch: int, parts: Sequence[tuple[int, int]]) -> Call[StageCommit]:
+def commit(app: str, epoch: int, parts: Sequence[tuple[int, int]]) -> ApiCall[StageCommit]:
     path = f"/v0/stages/{quoted(app)}/{epoch}/commit"
-    return Call("POST", path, _commit, encode({"parts": list(parts)}), idempotent=True)
+    return ApiCall("POST", path, _commit, encode({"parts": list(parts)}), idempotent=True)
 
 
 # Named cursors
@@ -72,24 +72,24 @@ class _Gone(Struct):
 _cursor, _cursors, _gone = reader(CursorState), reader(_Cursors), reader(_Gone)
 
 
-def set_cursor(topic: str, cursor: str, seq: int) -> Call[CursorState]:
-    return Call("PUT", cursor_path(topic, cursor), _cursor, encode({"seq": seq}))
+def set_cursor(topic: str, cursor: str, seq: int) -> ApiCall[CursorState]:
+    return ApiCall("PUT", cursor_path(topic, cursor), _cursor, encode({"seq": seq}))
 
 
-def cursor(topic: str, cursor: str) -> Call[CursorState]:
-    return Call("GET", cursor_path(topic, cursor), _cursor)
+def cursor(topic: str, cursor: str) -> ApiCall[CursorState]:
+    return ApiCall("GET", cursor_path(topic, cursor), _cursor)
 
 
-def cursors(topic: str, after: str | None) -> Call[Listed[CursorState]]:
+def cursors(topic: str, after: str | None) -> ApiCall[Listed[CursorState]]:
     def parse(body: bytes) -> Listed[CursorState]:
         page = _cursors(body)
         return page.cursors, page.next_cursor
 
-    return Call("GET", topic_path(topic, "cursors"), parse, query=page_query(after))
+    return ApiCall("GET", topic_path(topic, "cursors"), parse, query=page_query(after))
 
 
-def drop_cursor(topic: str, cursor: str) -> Call[bool]:
-    return Call("DELETE", cursor_path(topic, cursor), lambda body: _gone(body).deleted)
+def drop_cursor(topic: str, cursor: str) -> ApiCall[bool]:
+    return ApiCall("DELETE", cursor_path(topic, cursor), lambda body: _gone(body).deleted)
 
 
 # Routers
@@ -118,7 +118,7 @@ def route(
     create_dest: bool,
     allow_cycle: bool,
     exactly_once: bool,
-) -> Call[str]:
+) -> ApiCall[str]:
     """Makes or changes a router; its state is asked for afterwards."""
     asked = {
         "source": source,
@@ -130,20 +130,22 @@ def route(
         "allow_cycle": allow_cycle,
         "guarantee": "exactly_once" if exactly_once else "at_least_once",
     }
-    return Call("PUT", router_path(router), lambda body: _router_name(body).router, encode(asked))
+    return ApiCall(
+        "PUT", router_path(router), lambda body: _router_name(body).router, encode(asked)
+    )
 
 
-def router_state(router: str) -> Call[RouterState]:
-    return Call("GET", router_path(router), _router)
+def router_state(router: str) -> ApiCall[RouterState]:
+    return ApiCall("GET", router_path(router), _router)
 
 
-def routers(prefix: str, cursor: str | None) -> Call[Listed[str]]:
+def routers(prefix: str, cursor: str | None) -> ApiCall[Listed[str]]:
     def parse(body: bytes) -> Listed[str]:
         page = _routers(body)
         return [found.router for found in page.routers], page.next_cursor
 
-    return Call("GET", "/v0/routers", parse, query=page_query(cursor, prefix=prefix))
+    return ApiCall("GET", "/v0/routers", parse, query=page_query(cursor, prefix=prefix))
 
 
-def drop_router(router: str) -> Call[bool]:
-    return Call("DELETE", router_path(router), lambda body: _gone(body).deleted)
+def drop_router(router: str) -> ApiCall[bool]:
+    return ApiCall("DELETE", router_path(router), lambda body: _gone(body).deleted)

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
-from topics.client._call import Call, reader, topic_path
+from topics.client._call import ApiCall, reader, topic_path
 from topics.client._calls import state
 from topics.client.keywords import Jobs
 from topics.errors import InvalidRequest, NotAQueue
@@ -55,13 +55,13 @@ _claimed, _acked, _nacked = reader(_Claimed), reader(Acked), reader(Nacked)
 _extended, _redriven = reader(Extended), reader(_Redriven)
 
 
-def claim(queue: str, node: str, *, most: int, lease_ms: int | None) -> Call[Sequence[Job]]:
+def claim(queue: str, node: str, *, most: int, lease_ms: int | None) -> ApiCall[Sequence[Job]]:
     """Not repeated once sent: the first try may have leased jobs that nobody would work on."""
     _check(most=most, lease_ms=lease_ms)
     asked: dict[str, Any] = {"node": node, "max": most}
     if lease_ms is not None:
         asked["lease_ms"] = lease_ms
-    return Call(
+    return ApiCall(
         "POST",
         topic_path(queue, "claim"),
         lambda body: [job.value() for job in _claimed(body).claimed],
@@ -70,28 +70,28 @@ def claim(queue: str, node: str, *, most: int, lease_ms: int | None) -> Call[Seq
     )
 
 
-def ack(queue: str, node: str, jobs: Jobs) -> Call[Acked]:
+def ack(queue: str, node: str, jobs: Jobs) -> ApiCall[Acked]:
     """Repeated when the answer was lost; a job that the first try finished is then `skipped`."""
     body = encode(_named(node, jobs))
-    return Call("POST", topic_path(queue, "ack"), _acked, body, idempotent=True)
+    return ApiCall("POST", topic_path(queue, "ack"), _acked, body, idempotent=True)
 
 
 def nack(
     queue: str, node: str, jobs: Jobs, *, delay_ms: int, error: BaseException | str | None
-) -> Call[Nacked]:
+) -> ApiCall[Nacked]:
     _check(delay_ms=delay_ms)
     told = {} if error is None else {"error": error_of(error)}
     body = encode(_named(node, jobs) | {"delay_ms": delay_ms} | told)
-    return Call("POST", topic_path(queue, "nack"), _nacked, body, idempotent=True)
+    return ApiCall("POST", topic_path(queue, "nack"), _nacked, body, idempotent=True)
 
 
-def extend(queue: str, node: str, jobs: Jobs, *, lease_ms: int) -> Call[Extended]:
+def extend(queue: str, node: str, jobs: Jobs, *, lease_ms: int) -> ApiCall[Extended]:
     _check(lease_ms=lease_ms)
     body = encode(_named(node, jobs) | {"lease_ms": lease_ms})
-    return Call("POST", topic_path(queue, "extend"), _extended, body, idempotent=True)
+    return ApiCall("POST", topic_path(queue, "extend"), _extended, body, idempotent=True)
 
 
-def redrive(queue: str, *, source: str | None, most: int) -> Call[Redriven]:
+def redrive(queue: str, *, source: str | None, most: int) -> ApiCall[Redriven]:
     _check(most=most)
 
     def parse(body: bytes) -> Redriven:
@@ -99,10 +99,10 @@ def redrive(queue: str, *, source: str | None, most: int) -> Call[Redriven]:
         return Redriven(done.topic, done.source, done.moved, done.more)
 
     asked: dict[str, Any] = {"max": most} if source is None else {"max": most, "from": source}
-    return Call("POST", topic_path(queue, "redrive"), parse, encode(asked))
+    return ApiCall("POST", topic_path(queue, "redrive"), parse, encode(asked))
 
 
-def stats(queue: str) -> Call[QueueCounts]:
+def stats(queue: str) -> ApiCall[QueueCounts]:
     asked = state(queue, touch=False)
 
     def parse(body: bytes) -> QueueCounts:
@@ -111,7 +111,7 @@ def stats(queue: str) -> Call[QueueCounts]:
             raise NotAQueue(queue)
         return counts
 
-    return Call(asked.method, asked.path, parse, query=asked.query)
+    return ApiCall(asked.method, asked.path, parse, query=asked.query)
 
 
 def _named(node: str, jobs: Jobs) -> dict[str, Any]:

@@ -19,15 +19,15 @@ from wsproto.events import (
 )
 from wsproto.utilities import ProtocolError
 
-from topics.client._following import Frame, StreamEnded, decode_message
-from topics.client._http import Answer, Target, refusal
+from topics.client._following import StreamEnded, StreamFrame, decode_message
+from topics.client._http import Answer, ServerAddress, refusal
 from topics.errors import Unreachable
 
 
-class Socket:
+class WebSocketClient:
     """One WebSocket to a server, from its handshake on."""
 
-    def __init__(self, target: Target, hello: bytes) -> None:
+    def __init__(self, target: ServerAddress, hello: bytes) -> None:
         self._url = target.url
         self._hello = hello.decode()
         self._protocol = WSConnection(ConnectionType.CLIENT)
@@ -49,9 +49,9 @@ class Socket:
         """Ask for a sign of life."""
         self.outgoing += self._protocol.send(Ping())
 
-    def feed(self, data: bytes) -> list[Frame]:
+    def feed(self, data: bytes) -> list[StreamFrame]:
         """Frames in what came. Raises the server's refusal, or `StreamEnded`."""
-        frames: list[Frame] = []
+        frames: list[StreamFrame] = []
         try:
             self._protocol.receive_data(data or None)
             for event in self._protocol.events():

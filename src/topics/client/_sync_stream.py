@@ -9,10 +9,17 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from typing import Literal, Protocol
 
-from topics.client._call import Call
-from topics.client._following import Following, Frame, SseFrames, StreamEnded, is_vague, with_reason
+from topics.client._call import ApiCall
+from topics.client._following import (
+    Following,
+    SseFrames,
+    StreamEnded,
+    StreamFrame,
+    is_vague,
+    with_reason,
+)
 from topics.client._listening import Listening
-from topics.client.sync_http import Connection, Http, Stream
+from topics.client.sync_http import BodyStream, ClientConnection, Http
 from topics.errors import TopicsError, Unreachable
 from topics.events import Event, Lost
 from topics.values import Tombstone
@@ -25,7 +32,7 @@ Reason = Callable[[str, int], Tombstone | None]
 class Channel(Protocol):
     """An open stream of frames."""
 
-    def receive(self, patience: float) -> list[Frame] | None:
+    def receive(self, patience: float) -> list[StreamFrame] | None:
         """What comes within `patience` seconds; None when nothing did."""
         ...
 
@@ -37,11 +44,11 @@ class Channel(Protocol):
 class SseChannel:
     """An event stream; the server sends heartbeats unasked."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: BodyStream) -> None:
         self._stream = stream
         self._frames = SseFrames()
 
-    def receive(self, patience: float) -> list[Frame] | None:
+    def receive(self, patience: float) -> list[StreamFrame] | None:
         part = self._stream.next_part(patience)
         if part == b"":
             raise StreamEnded("the server ended the stream")
@@ -54,12 +61,12 @@ class SseChannel:
 class WsChannel:
     """A WebSocket; we ask for signs of life."""
 
-    def __init__(self, http: Http, connection: Connection, hello: bytes) -> None:
-        from topics.client._socket import Socket  # noqa: PLC0415 - only those who ask for it
+    def __init__(self, http: Http, connection: ClientConnection, hello: bytes) -> None:
+        from topics.client._socket import WebSocketClient  # noqa: PLC0415 - only those who ask for it
 
         self._connection = connection
-        self._socket = Socket(http.target, hello)
-        self._first: list[Frame] = []
+        self._socket = WebSocketClient(http.target, hello)
+        self._first: list[StreamFrame] = []
         self._flush()
 
     def await_first(self, patience: float) -> None:
@@ -71,7 +78,7 @@ class WsChannel:
                 raise Unreachable(self._connection.url, reason="it took too long", sent=True)
             self._first = frames
 
-    def receive(self, patience: float) -> list[Frame] | None:
+    def receive(self, patience: float) -> list[StreamFrame] | None:
         if self._first:
             first, self._first = self._first, []
             return first
@@ -100,7 +107,7 @@ def opened(
     http: Http,
     following: Following,
     transport: Transport,
-    run: Callable[[Call[str]], str],
+    run: Callable[[ApiCall[str]], str],
 ) -> Iterator[Channel]:
     """A fresh stream from where `following` stands."""
     if transport == "ws":
@@ -122,7 +129,7 @@ def events(
     wait: float | None,
     heartbeat: float,
     transport: Transport,
-    run: Callable[[Call[str]], str],
+    run: Callable[[ApiCall[str]], str],
     reason: Reason,
 ) -> Generator[Event, None, None]:
     """Everything a live read has to say, over as many connections as it takes."""
@@ -154,7 +161,7 @@ def events(
 
 
 def _news(
-    frames: list[Frame] | None,
+    frames: list[StreamFrame] | None,
     following: Following,
     listening: Listening,
     channel: Channel,

@@ -31,7 +31,7 @@ class Reject(Exception):
     """
 
 
-class Options(NamedTuple):
+class WorkSettings(NamedTuple):
     """How a worker works."""
 
     concurrency: int = 4
@@ -41,7 +41,7 @@ class Options(NamedTuple):
     idle_s: float = 1.0
     grace_s: float = 30.0
 
-    def checked(self) -> Options:
+    def checked(self) -> WorkSettings:
         if self.concurrency < 1 or self.retry_delay_ms < 0 or self.idle_s <= 0:
             raise InvalidRequest(
                 "a worker needs a concurrency of 1 or more, a retry_delay_ms of 0 or more "

@@ -14,12 +14,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from topics.client import _calls, _linked_calls
-from topics.client._call import Call, Listed
-from topics.client._names import DEFAULT_NODE, starts_of
+from topics.client._call import ApiCall, Listed
 from topics.client._retry import DEFAULT_RETRIES
 from topics.client._showing import Shown
 from topics.client.aio_http import MAX_CONNECTIONS, AsyncHttp
-from topics.client.keywords import DEFAULT_LIMIT, DEFAULT_MAX_BYTES, PLAN_BYTES
+from topics.client.keywords import DEFAULT_LIMIT, DEFAULT_MAX_BYTES, DEFAULT_NODE, PLAN_BYTES
 from topics.errors import TopicsError
 from topics.events import item_of
 from topics.values import (
@@ -238,7 +237,7 @@ class AsyncRemoteLog(Shown):
         Ends at the last record there was when it began; `follow` goes on. `node`, `match` and
         `from_ts` are those of `read`.
         """
-        from topics.client._scanning import Scan  # noqa: PLC0415 - as above
+        from topics.client._positions import Scan  # noqa: PLC0415 - as above
 
         scan = Scan(after, node, match, from_ts)
         while not scan.is_over:
@@ -287,9 +286,8 @@ class AsyncRemoteLog(Shown):
         only what comes). A client reconnects like `follow`, and says `Resumed`. Ends when no topic
         is left, or after `wait` seconds without news.
         """
-        starts = starts_of(topics)
         events = self._events(
-            starts, limit=limit, node=node, match=match, wait=wait, transport=transport
+            topics, limit=limit, node=node, match=match, wait=wait, transport=transport
         )
         async with aclosing(events):
             async for event in events:
@@ -493,10 +491,10 @@ class AsyncRemoteLog(Shown):
         """Create a topic, or replace the whole configuration of one that exists."""
         return await self._run(_calls.put(topic, config))
 
-    async def _run(self, call: Call[T]) -> T:
+    async def _run(self, call: ApiCall[T]) -> T:
         return call.read(await self._answer(call), url=self.url)
 
-    async def _answer(self, call: Call[T]) -> bytes:
+    async def _answer(self, call: ApiCall[T]) -> bytes:
         answer = await self._http.request(
             call.method,
             call.path,
@@ -512,7 +510,7 @@ class AsyncRemoteLog(Shown):
     async def _reason(self, topic: str, after: int) -> Tombstone | None:
         return (await self.read(topic, after=after, limit=1)).tombstone
 
-    async def _all(self, page: Callable[[str | None], Call[Listed[T]]]) -> list[T]:
+    async def _all(self, page: Callable[[str | None], ApiCall[Listed[T]]]) -> list[T]:
         found, cursor = await self._run(page(None))
         while cursor is not None:
             more, cursor = await self._run(page(cursor))
@@ -521,7 +519,7 @@ class AsyncRemoteLog(Shown):
 
     def _events(
         self,
-        starts: Mapping[str, int | None],
+        topics: Iterable[str] | Mapping[str, int | None],
         *,
         limit: int,
         node: str | Sequence[str],
@@ -535,7 +533,7 @@ class AsyncRemoteLog(Shown):
         heartbeat_ms = int(self._heartbeat * 1000)
         return events(
             self._http,
-            Following(starts, node=node, match=match, limit=limit, heartbeat_ms=heartbeat_ms),
+            Following(topics, node=node, match=match, limit=limit, heartbeat_ms=heartbeat_ms),
             wait=wait,
             heartbeat=self._heartbeat,
             transport=transport,

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 
-from topics.client._position import Start, after_event, first_position
+from topics.client._positions import Start, after_event, first_position
 from topics.client._showing import Shown
 from topics.client.aio import AsyncRemoteLog
 from topics.errors import NotFound

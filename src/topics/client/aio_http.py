@@ -12,18 +12,18 @@ from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, cast
 
+from topics.client._address import cannot_connect, tls_context
 from topics.client._http import (
     MAX_ERROR_BYTES,
     TALKS_TO_ITSELF,
     Answer,
     BrokenResponse,
-    Response,
-    Target,
+    ResponseParser,
+    ServerAddress,
     refusal,
     retry_after,
 )
 from topics.client._retry import DEFAULT_RETRIES, IDEMPOTENT_METHODS, Attempts
-from topics.client._tls import cannot_connect, tls_context
 from topics.errors import Closed, Unreachable
 
 if TYPE_CHECKING:
@@ -46,12 +46,12 @@ class AsyncHttp:
         ca_file: str | None = None,
         connections: int = MAX_CONNECTIONS,
     ) -> None:
-        self.target = Target(url, token)
+        self.target = ServerAddress(url, token)
         self.timeout = timeout
         self.retries = retries
         self._tls = tls_context(ca_file) if self.target.is_tls else None
         self._slots = asyncio.Semaphore(connections)
-        self._idle: list[AsyncConnection] = []
+        self._idle: list[AsyncClientConnection] = []
         self._closed = asyncio.Event()
 
     @property
@@ -97,7 +97,7 @@ class AsyncHttp:
         query: Mapping[str, str] | None = None,
         idempotent: bool | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 - the longest silence
-    ) -> AsyncIterator[AsyncStream]:
+    ) -> AsyncIterator[AsyncBodyStream]:
         """One call whose body is read as it arrives; see `Http.stream`."""
         head = self.target.request(method, path, body=body, headers=headers, query=query)
         attempts = self._attempts(method, idempotent, math.inf)
@@ -180,7 +180,7 @@ class AsyncHttp:
         finally:
             self._slots.release()
 
-    def _take(self) -> AsyncConnection | None:
+    def _take(self) -> AsyncClientConnection | None:
         while self._idle:
             connection = self._idle.pop()
             if connection.is_usable:
@@ -188,13 +188,13 @@ class AsyncHttp:
             connection.close()
         return None
 
-    async def connect(self, patience: float) -> AsyncConnection:
+    async def connect(self, patience: float) -> AsyncClientConnection:
         """A connection of its own, for whoever speaks something else than requests over it."""
         return await connect(self.target, self._tls, patience)
 
     async def _open_stream(
         self, method: str, head: bytes, body: bytes | None, patience: float
-    ) -> AsyncStream:
+    ) -> AsyncBodyStream:
         self.check_open()
         connection = await self.connect(patience)
         try:
@@ -202,15 +202,17 @@ class AsyncHttp:
         except BaseException:
             connection.close()
             raise
-        return AsyncStream(connection, response, patience)
+        return AsyncBodyStream(connection, response, patience)
 
 
-async def connect(target: Target, tls: ssl.SSLContext | None, patience: float) -> AsyncConnection:
+async def connect(
+    target: ServerAddress, tls: ssl.SSLContext | None, patience: float
+) -> AsyncClientConnection:
     """A connection, within `patience` seconds."""
     try:
         async with asyncio.timeout(patience):
             transport, connection = await asyncio.get_running_loop().create_connection(
-                lambda: AsyncConnection(target.url),
+                lambda: AsyncClientConnection(target.url),
                 target.host,
                 target.port,
                 ssl=tls,
@@ -224,7 +226,7 @@ async def connect(target: Target, tls: ssl.SSLContext | None, patience: float) -
     return connection
 
 
-class AsyncConnection(asyncio.Protocol):
+class AsyncClientConnection(asyncio.Protocol):
     """One socket to the server, with one request on it and one task waiting at a time."""
 
     def __init__(self, url: str) -> None:
@@ -298,7 +300,7 @@ class AsyncConnection(asyncio.Protocol):
             raise Unreachable(self.url, reason=str(self._problem), sent=True) from self._problem
         return b""
 
-    async def receive(self, response: Response, deadline: float) -> bool:
+    async def receive(self, response: ResponseParser, deadline: float) -> bool:
         """Read once into a response that is not done; False if nothing came in time."""
         data = await self.receive_some(deadline - self._loop.time())
         if data is None:
@@ -315,11 +317,11 @@ class AsyncConnection(asyncio.Protocol):
 
     async def begin(
         self, method: str, head: bytes, body: bytes | None, deadline: float
-    ) -> Response:
+    ) -> ResponseParser:
         """Send a request and read on until the head of the answer is there."""
         self.is_idle = False
         self.send(head if body is None else head + body)
-        response = Response(method=method)
+        response = ResponseParser(method=method)
         while not response.has_head:
             await self._receive_before(response, deadline)
         return response
@@ -336,7 +338,7 @@ class AsyncConnection(asyncio.Protocol):
         self.is_idle = response.keep_alive and not self._transport.get_write_buffer_size()
         return Answer(response.status, response.headers, response.take())
 
-    async def _receive_before(self, response: Response, deadline: float) -> None:
+    async def _receive_before(self, response: ResponseParser, deadline: float) -> None:
         if not await self.receive(response, deadline):
             raise Unreachable(self.url, reason="it took too long", sent=True)
 
@@ -345,10 +347,12 @@ class AsyncConnection(asyncio.Protocol):
             self._transport.abort()
 
 
-class AsyncStream:
+class AsyncBodyStream:
     """A response whose body is read part by part. Iterate over it."""
 
-    def __init__(self, connection: AsyncConnection, response: Response, patience: float) -> None:
+    def __init__(
+        self, connection: AsyncClientConnection, response: ResponseParser, patience: float
+    ) -> None:
         self._connection = connection
         self._response = response
         self._patience = patience

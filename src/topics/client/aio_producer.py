@@ -15,10 +15,10 @@ from typing import Self, Unpack
 from topics.client._batching import (
     DEFAULT_WINDOW_MS,
     Batch,
+    BatchSettings,
     Buffer,
     Delivery,
     OnDelivery,
-    Options,
     bounded,
     check_window,
     draft_of,
@@ -53,7 +53,7 @@ class AsyncProducer(Shown):
         self._on_delivery = on_delivery
         self._create = create
         self._config = config
-        self._buffer = Buffer(Options(**options).checked())
+        self._buffer = Buffer(BatchSettings(**options).checked())
         self._changed = asyncio.Event()  # set and replaced at every change that somebody awaits
         self._flush_to = 0
         self._is_closing = False

@@ -27,8 +27,8 @@ from topics.client._showing import Shown
 from topics.client._working import (
     Leases,
     OnError,
-    Options,
     Reject,
+    WorkSettings,
     burial,
     dead_letter,
     report,
@@ -59,7 +59,7 @@ class AsyncWorker(Shown):
         on_error: OnError | None = None,
         **options: Unpack[WorkOptions],
     ) -> None:
-        self._options = Options(**options).checked()
+        self._options = WorkSettings(**options).checked()
         self.topic = topic
         self.node = self._options.node or worker_name()
         self.done = 0

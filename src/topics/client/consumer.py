@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 
-from topics.client._position import Start, after_event, first_position
+from topics.client._positions import Start, after_event, first_position
 from topics.client._showing import Shown
 from topics.client.interface import AnyLog
 from topics.errors import NotFound

@@ -167,7 +167,7 @@ class AnyLog(Shown):
         Ends at the last record there was when it began; `follow` goes on. `node`, `match` and
         `from_ts` are those of `read`.
         """
-        from topics.client._scanning import Scan  # noqa: PLC0415 - as above
+        from topics.client._positions import Scan  # noqa: PLC0415 - as above
 
         scan = Scan(after, node, match, from_ts)
         while not scan.is_over:

@@ -12,12 +12,14 @@ from topics.values import Job
 
 if TYPE_CHECKING:
     from topics.client._batching import OnDelivery
-    from topics.client._position import Start
+    from topics.client._positions import Start
     from topics.client._working import OnError
     from topics.topic_settings import TopicSettings
 
 DEFAULT_LIMIT = 256
 DEFAULT_MAX_BYTES = 1 << 20
+DEFAULT_NODE = "client"
+"""The worker of a queue behind an address when the caller names none."""
 PLAN_BYTES = 64 << 20
 """How much one range of a plan holds, about, unless told otherwise."""
 Jobs: TypeAlias = Iterable[Job | int]

@@ -18,10 +18,10 @@ from typing import Self, Unpack
 from topics.client._batching import (
     DEFAULT_WINDOW_MS,
     Batch,
+    BatchSettings,
     Buffer,
     Delivery,
     OnDelivery,
-    Options,
     bounded,
     check_window,
     draft_of,
@@ -62,7 +62,7 @@ class Producer(Shown):
         self._on_delivery = on_delivery
         self._create = create
         self._config = config
-        self._buffer = Buffer(Options(**options).checked())
+        self._buffer = Buffer(BatchSettings(**options).checked())
         # Entered itself, not through the condition: an exception that a signal handler raises in
         # `Condition.__enter__` would leave it locked, and the threads waiting for ever.
         self._lock = threading.RLock()  # guards the buffer and what follows

@@ -15,11 +15,10 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from topics.client import _calls, _linked_calls
-from topics.client._call import Call, Listed
-from topics.client._names import DEFAULT_NODE, starts_of
+from topics.client._call import ApiCall, Listed
 from topics.client._retry import DEFAULT_RETRIES
 from topics.client.interface import AnyLog
-from topics.client.keywords import DEFAULT_LIMIT, DEFAULT_MAX_BYTES, PLAN_BYTES
+from topics.client.keywords import DEFAULT_LIMIT, DEFAULT_MAX_BYTES, DEFAULT_NODE, PLAN_BYTES
 from topics.client.sync_http import MAX_CONNECTIONS, Http
 from topics.events import item_of
 from topics.values import (
@@ -189,9 +188,8 @@ class RemoteLog(AnyLog):
         wait: float | None = None,
         transport: Transport = "sse",
     ) -> Generator[Event, None, None]:
-        starts = starts_of(topics)
         events = self._events(
-            starts, limit=limit, node=node, match=match, wait=wait, transport=transport
+            topics, limit=limit, node=node, match=match, wait=wait, transport=transport
         )
         with closing(events):
             yield from events
@@ -296,10 +294,10 @@ class RemoteLog(AnyLog):
     def _put(self, topic: str, config: Mapping[str, Any]) -> Created:
         return self._run(_calls.put(topic, config))
 
-    def _run(self, call: Call[T]) -> T:
+    def _run(self, call: ApiCall[T]) -> T:
         return call.read(self._answer(call), url=self.url)
 
-    def _answer(self, call: Call[T]) -> bytes:
+    def _answer(self, call: ApiCall[T]) -> bytes:
         answer = self._http.request(
             call.method,
             call.path,
@@ -315,7 +313,7 @@ class RemoteLog(AnyLog):
     def _reason(self, topic: str, after: int) -> Tombstone | None:
         return (self.read(topic, after=after, limit=1)).tombstone
 
-    def _all(self, page: Callable[[str | None], Call[Listed[T]]]) -> list[T]:
+    def _all(self, page: Callable[[str | None], ApiCall[Listed[T]]]) -> list[T]:
         found, cursor = self._run(page(None))
         while cursor is not None:
             more, cursor = self._run(page(cursor))
@@ -324,7 +322,7 @@ class RemoteLog(AnyLog):
 
     def _events(
         self,
-        starts: Mapping[str, int | None],
+        topics: Iterable[str] | Mapping[str, int | None],
         *,
         limit: int,
         node: str | Sequence[str],
@@ -338,7 +336,7 @@ class RemoteLog(AnyLog):
         heartbeat_ms = int(self._heartbeat * 1000)
         return events(
             self._http,
-            Following(starts, node=node, match=match, limit=limit, heartbeat_ms=heartbeat_ms),
+            Following(topics, node=node, match=match, limit=limit, heartbeat_ms=heartbeat_ms),
             wait=wait,
             heartbeat=self._heartbeat,
             transport=transport,

@@ -19,18 +19,18 @@ from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from topics.client._address import cannot_connect, tls_context
 from topics.client._http import (
     MAX_ERROR_BYTES,
     TALKS_TO_ITSELF,
     Answer,
     BrokenResponse,
-    Response,
-    Target,
+    ResponseParser,
+    ServerAddress,
     refusal,
     retry_after,
 )
 from topics.client._retry import DEFAULT_RETRIES, IDEMPOTENT_METHODS, Attempts
-from topics.client._tls import cannot_connect, tls_context
 from topics.errors import Closed, Unreachable
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Http:
             "ca_file": ca_file,
             "connections": connections,
         }
-        self.target = Target(url, token)
+        self.target = ServerAddress(url, token)
         self.timeout = timeout
         self.retries = retries
         self._closed = threading.Event()
@@ -127,7 +127,7 @@ class Http:
         query: Mapping[str, str] | None = None,
         idempotent: bool | None = None,
         timeout: float | None = None,
-    ) -> Iterator[Stream]:
+    ) -> Iterator[BodyStream]:
         """One call whose body is read as it arrives; errors before it are raised on entry.
 
         A stream has a connection of its own, outside the pool. `timeout` is the longest silence:
@@ -211,16 +211,18 @@ class Http:
         finally:
             pool.slots.release()
 
-    def connect(self, patience: float) -> Connection:
+    def connect(self, patience: float) -> ClientConnection:
         """A connection of its own, for whoever speaks something else than requests over it."""
-        return Connection(self.target, self._tls, patience)
+        return ClientConnection(self.target, self._tls, patience)
 
-    def _open_stream(self, method: str, head: bytes, body: bytes | None, patience: float) -> Stream:
+    def _open_stream(
+        self, method: str, head: bytes, body: bytes | None, patience: float
+    ) -> BodyStream:
         self.check_open()
         connection = self.connect(patience)
         try:
             response = connection.begin(method, head, body, time.monotonic() + patience)
-            return Stream(connection, response, patience)
+            return BodyStream(connection, response, patience)
         except BaseException:
             connection.close()
             raise
@@ -237,11 +239,11 @@ class _Pool:
     def __init__(self, connections: int) -> None:
         self.forks = _forks[0]
         self.slots = threading.BoundedSemaphore(connections)
-        self._idle: list[Connection] = []
+        self._idle: list[ClientConnection] = []
         self._lock = threading.Lock()  # guards `_idle` and `_is_closed`
         self._is_closed = False
 
-    def take(self) -> Connection | None:
+    def take(self) -> ClientConnection | None:
         while True:
             with self._lock:
                 if not self._idle:
@@ -251,7 +253,7 @@ class _Pool:
                 return connection
             connection.close()
 
-    def give_back(self, connection: Connection) -> None:
+    def give_back(self, connection: ClientConnection) -> None:
         with self._lock:
             if connection.is_idle and not self._is_closed:
                 self._idle.append(connection)
@@ -270,10 +272,10 @@ class _Pool:
         self.forget()
 
 
-class Connection:
+class ClientConnection:
     """One socket to the server, with one request on it at a time."""
 
-    def __init__(self, target: Target, tls: ssl.SSLContext | None, patience: float) -> None:
+    def __init__(self, target: ServerAddress, tls: ssl.SSLContext | None, patience: float) -> None:
         self.url = target.url
         try:
             sock = socket.create_connection((target.host, target.port), timeout=patience)
@@ -305,14 +307,16 @@ class Connection:
         self.is_idle = response.keep_alive
         return Answer(response.status, response.headers, response.take())
 
-    def begin(self, method: str, head: bytes, body: bytes | None, deadline: float) -> Response:
+    def begin(
+        self, method: str, head: bytes, body: bytes | None, deadline: float
+    ) -> ResponseParser:
         """Send a request and read on until the head of the answer is there."""
         self.is_idle = False
         # A request that was cut short cannot have been carried out; the answer may say why.
         self._has_sent = self._send(head, body, deadline - time.monotonic())
         if not self._has_sent:
             deadline = max(deadline, time.monotonic() + LAST_WORDS_S)
-        response = Response(method=method)
+        response = ResponseParser(method=method)
         while not response.has_head:
             self._receive_before(response, deadline)
         response.keep_alive &= self._has_sent
@@ -351,7 +355,7 @@ class Connection:
         except OSError as error:
             raise Unreachable(self.url, reason=_said(error), sent=self._has_sent) from error
 
-    def receive(self, response: Response, patience: float) -> bool:
+    def receive(self, response: ResponseParser, patience: float) -> bool:
         """Read once into a response that is not done; False if nothing came in time."""
         data = self.receive_some(patience)
         if data is None:
@@ -366,7 +370,7 @@ class Connection:
             raise Unreachable(self.url, reason=reason, sent=self._has_sent) from error
         return True
 
-    def _receive_before(self, response: Response, deadline: float) -> None:
+    def _receive_before(self, response: ResponseParser, deadline: float) -> None:
         left = deadline - time.monotonic()
         if left <= 0 or not self.receive(response, left):
             raise Unreachable(self.url, reason="it took too long", sent=self._has_sent)
@@ -376,10 +380,12 @@ class Connection:
             self.socket.close()
 
 
-class Stream:
+class BodyStream:
     """A response whose body is read part by part. Iterate over it."""
 
-    def __init__(self, connection: Connection, response: Response, patience: float) -> None:
+    def __init__(
+        self, connection: ClientConnection, response: ResponseParser, patience: float
+    ) -> None:
         self._connection = connection
         self._response = response
         self._patience = patience

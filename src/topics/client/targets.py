@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from topics.client._names import split_address
+from topics.client._address import split_address, tls_context
 from topics.errors import InvalidRequest, InvalidSetting, NotFound, TopicsError
 
 DEFAULT_URL = "http://127.0.0.1:4000"
@@ -166,8 +166,6 @@ def read_token(path: str) -> str:
 
 def checked_ca_file(path: str) -> str:
     """The path of a file with certificates, as it is used from any directory."""
-    from topics.client._tls import tls_context  # noqa: PLC0415 - slow to import, and rarely needed
-
     found = os.path.abspath(os.path.expanduser(path))
     tls_context(found)
     return found

@@ -30,8 +30,8 @@ from topics.client._showing import Shown
 from topics.client._working import (
     Leases,
     OnError,
-    Options,
     Reject,
+    WorkSettings,
     burial,
     dead_letter,
     report,
@@ -70,7 +70,7 @@ class Worker(Shown):
         on_error: OnError | None = None,
         **options: Unpack[WorkOptions],
     ) -> None:
-        self._options = Options(**options).checked()
+        self._options = WorkSettings(**options).checked()
         self.topic = topic
         self.node = self._options.node or worker_name()
         self.done = 0

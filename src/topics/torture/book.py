@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, NamedTuple, Protocol
 
-from topics.torture.calls import Answer, Caller
+from topics.torture.calls import Answer, Client
 
 TAGS = ("red", "green", "blue", "blue-dark", None)
 
@@ -33,7 +33,7 @@ class Record(NamedTuple):
 class Hand(Protocol):
     """One thread's part in the load."""
 
-    def __call__(self, api: Caller, rng: Random) -> None:
+    def __call__(self, api: Client, rng: Random) -> None:
         """One step; `Gone` ends the thread."""
 
 
@@ -44,10 +44,10 @@ class Actor(Protocol):
     acked: int
     """Calls that changed something and had an answer."""
 
-    def judge(self, api: Caller, *, restarted: bool) -> Iterator[str]:
+    def judge(self, api: Client, *, restarted: bool) -> Iterator[str]:
         """Everything that is wrong. Settles what had no answer: afterwards nothing is open."""
 
-    def prepare(self, api: Caller, rng: Random) -> None:
+    def prepare(self, api: Client, rng: Random) -> None:
         """Make sure that the load can go on; calls without an answer are tried again."""
 
     def hands(self) -> list[Hand]:
@@ -71,7 +71,7 @@ class Found:
         return [record.text for record in self.live.values()]
 
 
-def look(api: Caller, topic: str) -> Found:
+def look(api: Client, topic: str) -> Found:
     """Read all of a topic, and check what must hold for every topic."""
     state = api.get(f"/v0/topics/{topic}")
     found = Found(head=state["head_seq"], epoch=state["epoch"], config=state["config"])

@@ -33,7 +33,7 @@ class Refused(Exception):
         self.code = code
 
 
-class Caller:
+class Client:
     """One client of one life of a server."""
 
     def __init__(self, address: tuple[str, int]) -> None:

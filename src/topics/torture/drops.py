@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from topics.torture.book import Found, Hand, Labels, look
-from topics.torture.calls import Caller, Refused
+from topics.torture.calls import Client, Refused
 
 TOPIC, COPY, ROUTER = "phoenix", "ashes", "phoenix-to-ashes"
 
@@ -36,7 +36,7 @@ class Dropper:
     def hands(self) -> list[Hand]:
         return [self._act]
 
-    def _act(self, api: Caller, rng: Random) -> None:
+    def _act(self, api: Client, rng: Random) -> None:
         now, dice = self._now, rng.random()
         if now is None:
             durability = rng.choice(("ephemeral", "memory", "disk", "fsync"))
@@ -65,7 +65,7 @@ class Dropper:
         if self._now is None:
             self._dropped_epoch = self._epoch
 
-    def judge(self, api: Caller, *, restarted: bool) -> Iterator[str]:
+    def judge(self, api: Client, *, restarted: bool) -> Iterator[str]:
         found = self._look(api)
         routed = any(r["router"] == ROUTER for r in api.get("/v0/routers")["routers"])
         if found is not None:
@@ -85,7 +85,7 @@ class Dropper:
             self._epoch = found.epoch
             self._now.texts = found.texts
 
-    def _look(self, api: Caller) -> Found | None:
+    def _look(self, api: Client) -> Found | None:
         try:
             return look(api, TOPIC)
         except Refused as refused:
@@ -108,5 +108,5 @@ class Dropper:
         texts = [] if restarted and wanted.durability == "ephemeral" else wanted.texts
         return None if found.texts == texts else f"holds {found.texts}, written were {texts}"
 
-    def prepare(self, api: Caller, rng: Random) -> None:
+    def prepare(self, api: Client, rng: Random) -> None:
         """Nothing has to be there before it begins."""

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from topics.torture.book import Found, Hand, Labels, Sightings, Weather, look
-from topics.torture.calls import Caller, Refused
+from topics.torture.calls import Client, Refused
 
 TARGETS: Mapping[str, str] = {"lake-a": "fsync", "lake-b": "disk", "lake-c": "fsync"}
 KEPT = 60
@@ -54,7 +54,7 @@ class Sink:
     def hands(self) -> list[Hand]:
         return [self._act]
 
-    def _act(self, api: Caller, rng: Random) -> None:
+    def _act(self, api: Client, rng: Random) -> None:
         if self._epoch is None:
             parts = [
                 [
@@ -69,7 +69,7 @@ class Sink:
         if rng.random() < 0.2:
             self._commit_again(api)
 
-    def _finish(self, api: Caller, epoch: Epoch) -> None:
+    def _finish(self, api: Client, epoch: Epoch) -> None:
         if not epoch.is_staged:
             epoch.attempt += 1
             for number, part in enumerate(epoch.parts):
@@ -97,7 +97,7 @@ class Sink:
         self._last, self._epoch = epoch.number, None
         self.acked += 1
 
-    def _commit_again(self, api: Caller) -> None:
+    def _commit_again(self, api: Client) -> None:
         """An epoch is committed once, however often it is asked for."""
         path = f"/v0/stages/{self.name}/{self._last}/commit"
         answer = api.post(path, {"parts": [[0, 0], [1, 0]]})
@@ -106,7 +106,7 @@ class Sink:
 
     # After a restart
 
-    def judge(self, api: Caller, *, restarted: bool) -> Iterator[str]:
+    def judge(self, api: Client, *, restarted: bool) -> Iterator[str]:
         try:
             found = {topic: look(api, topic) for topic in TARGETS}
         except Refused as refused:
@@ -159,7 +159,7 @@ class Sink:
             }
         self._last, self._epoch = epoch.number, None
 
-    def prepare(self, api: Caller, rng: Random) -> None:
+    def prepare(self, api: Client, rng: Random) -> None:
         for topic, durability in TARGETS.items():
             if not self._exists:
                 api.put(f"/v0/topics/{topic}", {"durability": durability})
@@ -171,7 +171,7 @@ class Sink:
         for topic in TARGETS:
             self._trim(api, topic)
 
-    def _trim(self, api: Caller, topic: str) -> None:
+    def _trim(self, api: Client, topic: str) -> None:
         found = look(api, topic)
         self._rows[topic] = found.texts
         self._sure[topic] = True

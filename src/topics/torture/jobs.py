@@ -9,7 +9,7 @@ from random import Random
 from typing import Literal
 
 from topics.torture.book import Found, Hand, Labels, Weather, look
-from topics.torture.calls import Answer, Caller, Refused
+from topics.torture.calls import Answer, Client, Refused
 
 State = Literal["sent", "waiting", "finishing", "finished"]
 
@@ -31,7 +31,7 @@ class Worker:
     node: str
     held: list[Answer] = field(default_factory=list)
 
-    def __call__(self, api: Caller, rng: Random) -> None:
+    def __call__(self, api: Client, rng: Random) -> None:
         dice = rng.random()
         if dice < 0.45:
             self.queue.produce(api, rng)
@@ -79,7 +79,7 @@ class Queue:
 
     # Working
 
-    def produce(self, api: Caller, rng: Random) -> None:
+    def produce(self, api: Client, rng: Random) -> None:
         texts = [self._labels.next(rng) for _ in range(rng.choice((1, 1, 3)))]
         with self._lock:
             self._jobs |= {text: Job(texts) for text in texts}
@@ -90,7 +90,7 @@ class Queue:
                     self._jobs[text].state = "waiting"
             self.acked += 1
 
-    def claim(self, api: Caller, node: str, *, most: int) -> list[Answer]:
+    def claim(self, api: Client, node: str, *, most: int) -> list[Answer]:
         jobs: list[Answer] = api.post(f"{self._path}/claim", {"node": node, "max": most})["claimed"]
         jumps = self._weather.clock_jumps
         with self._lock:
@@ -105,7 +105,7 @@ class Queue:
                 job.holder = node
         return jobs
 
-    def ack(self, api: Caller, node: str, jobs: list[Answer]) -> None:
+    def ack(self, api: Client, node: str, jobs: list[Answer]) -> None:
         self._note(jobs, "finishing")
         skipped = api.post(f"{self._path}/ack", _answer(node, jobs))["skipped"]
         self._note([job for job in jobs if job["$seq"] not in skipped], "finished")
@@ -114,7 +114,7 @@ class Queue:
             self._problems.append(f"{self.name}: acks of {skipped} came too late")
         self.acked += 1
 
-    def nack(self, api: Caller, node: str, jobs: list[Answer]) -> None:
+    def nack(self, api: Client, node: str, jobs: list[Answer]) -> None:
         with self._lock:
             for job in jobs:
                 self._jobs[job["data"]].holder = None
@@ -127,7 +127,7 @@ class Queue:
 
     # After a restart
 
-    def judge(self, api: Caller, *, restarted: bool) -> Iterator[str]:
+    def judge(self, api: Client, *, restarted: bool) -> Iterator[str]:
         try:
             waiting, letters = look(api, self.name), look(api, self._letters)
         except Refused as refused:
@@ -167,7 +167,7 @@ class Queue:
         state = self._jobs[first].state if first in self._jobs else "finished"
         return first in there or state in ("finishing", "finished")
 
-    def prepare(self, api: Caller, rng: Random) -> None:
+    def prepare(self, api: Client, rng: Random) -> None:
         if not self._exists:
             durability = self._config["durability"]
             api.put(f"/v0/topics/{self._letters}", {"durability": durability})

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from random import Random
 
 from topics.torture.book import Hand, Sightings
-from topics.torture.calls import Caller, Refused
+from topics.torture.calls import Client, Refused
 
 JSON, ARROW = "application/json", "application/vnd.apache.arrow.stream"
 ALL = {"from_seq": 1, "to_seq": 1 << 40, "target_bytes": 2000}
@@ -28,7 +28,7 @@ class Readers:
     def hands(self) -> list[Hand]:
         return [self._act, self._act]
 
-    def _act(self, api: Caller, rng: Random) -> None:
+    def _act(self, api: Client, rng: Random) -> None:
         topic = rng.choice(self._topics)
         try:
             plan = api.post(f"/v0/topics/{topic}/plan", ALL)
@@ -41,7 +41,7 @@ class Readers:
             expected = hi + 1
             self._read(api, topic, lo, hi, form=rng.choice(FORMS))
 
-    def _read(self, api: Caller, topic: str, lo: int, hi: int, *, form: str) -> None:
+    def _read(self, api: Client, topic: str, lo: int, hi: int, *, form: str) -> None:
         path = f"/v0/topics/{topic}/records?from_seq={lo - 1}&to_seq={hi}&limit=1000"
         page = api.fetch("GET", path, accept=form)
         before = lo - 1
@@ -51,13 +51,13 @@ class Readers:
             before = seq
             self._sightings.see(topic, seq, text)
 
-    def judge(self, api: Caller, *, restarted: bool) -> Iterator[str]:
+    def judge(self, api: Client, *, restarted: bool) -> Iterator[str]:
         yield from self._problems
         yield from self._sightings.problems
         self._problems = []
         self._sightings.problems = []
 
-    def prepare(self, api: Caller, rng: Random) -> None:
+    def prepare(self, api: Client, rng: Random) -> None:
         """They read what others have made."""
 
 

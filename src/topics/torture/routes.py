@@ -8,7 +8,7 @@ from random import Random
 from typing import NamedTuple
 
 from topics.torture.book import Found, Hand, Labels, Record, Sightings, look
-from topics.torture.calls import Caller, Refused
+from topics.torture.calls import Client, Refused
 from topics.torture.server import PATIENCE_S, Stuck
 from topics.torture.writers import as_body
 
@@ -53,7 +53,7 @@ class Routes:
     def hands(self) -> list[Hand]:
         return [self._act]
 
-    def _act(self, api: Caller, rng: Random) -> None:
+    def _act(self, api: Client, rng: Random) -> None:
         if rng.random() < 0.25:
             self._read(api, rng.choice(list(DESTS)))
             return
@@ -63,7 +63,7 @@ class Routes:
         ]
         self._append(api, records)
 
-    def _append(self, api: Caller, records: list[Record]) -> None:
+    def _append(self, api: Client, records: list[Record]) -> None:
         self._pending = records
         body = {"records": as_body(records), "idempotency_key": records[0].text[:40]}
         api.post(f"/v0/topics/{SOURCE}?return_seqs=0", body)
@@ -71,7 +71,7 @@ class Routes:
         self._pending = []
         self.acked += 1
 
-    def _read(self, api: Caller, dest: str) -> None:
+    def _read(self, api: Client, dest: str) -> None:
         """The newest copies, as a reader sees them: they may not change any more."""
         known = self._seqs[dest]
         page = api.post(f"/v0/topics/{dest}/diff", {"from_seq": max(known, default=0)})
@@ -79,7 +79,7 @@ class Routes:
 
     # After a restart
 
-    def judge(self, api: Caller, *, restarted: bool) -> Iterator[str]:
+    def judge(self, api: Client, *, restarted: bool) -> Iterator[str]:
         try:
             source = look(api, SOURCE)
         except Refused as refused:
@@ -120,7 +120,7 @@ class Routes:
             and here == expected[len(expected) - len(here) :]
         )
 
-    def _wait_for_copies(self, api: Caller) -> None:
+    def _wait_for_copies(self, api: Client) -> None:
         """Until each router has counted exactly as many copies as there are to make."""
         due = {f"to-{dest}": len(self._due(route)) for dest, route in DESTS.items()}
         deadline = time.monotonic() + PATIENCE_S
@@ -153,7 +153,7 @@ class Routes:
         gone = {seq for seq in range(1, found.head + 1) if seq not in found.live}
         yield from self._sightings.compare(dest, found, gone)
 
-    def prepare(self, api: Caller, rng: Random) -> None:
+    def prepare(self, api: Client, rng: Random) -> None:
         if not self._exists:
             api.put(f"/v0/topics/{SOURCE}", {"durability": self._durability})
             self._exists = True
@@ -172,7 +172,7 @@ class Routes:
         for topic in (SOURCE, *DESTS):
             self._trim(api, topic)
 
-    def _trim(self, api: Caller, topic: str) -> None:
+    def _trim(self, api: Client, topic: str) -> None:
         """Keep topics short; everything below was forwarded, because nobody writes now."""
         state = api.get(f"/v0/topics/{topic}")
         if state["count"] > 4 * KEPT:

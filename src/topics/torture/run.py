@@ -21,7 +21,7 @@ from typing import Any
 
 from topics.storage.crashpoints import NAMES
 from topics.torture.book import Actor, Hand, Sightings, Weather
-from topics.torture.calls import Caller, Failed, Gone, Refused
+from topics.torture.calls import Client, Failed, Gone, Refused
 from topics.torture.drops import Dropper
 from topics.torture.epochs import TARGETS, Sink
 from topics.torture.jobs import Queue
@@ -256,12 +256,12 @@ class Life:
         passes = (1, 2, 3, 7, 20) if name.partition(".")[0] in OFTEN else (1,)
         return f"{name}:{self._rng.choice(passes)}"
 
-    def _start(self, point: str | None) -> Caller:
+    def _start(self, point: str | None) -> Client:
         if self._plan.clock is not None:
             self._totals.jumps += 1
             self._plan.clock.jump(self._rng)
         self._server.launch(shards=self._rng.choice((1, 1, 2, 3)), crash_at=point)
-        api = Caller(self._server.address())
+        api = Client(self._server.address())
         self._server.wait_ready(api.is_ready)
         return api
 
@@ -276,13 +276,13 @@ class Life:
         """Whose topics were changed since they were looked at, and whose will be."""
         return self._unjudged + [actor for actor in workers if actor not in self._unjudged]
 
-    def _judge(self, api: Caller, suspects: list[Actor], *, restarted: bool) -> None:
+    def _judge(self, api: Client, suspects: list[Actor], *, restarted: bool) -> None:
         for actor in suspects:
             complaints = list(actor.judge(api, restarted=restarted))
             if complaints:
                 raise Found("\n".join(complaints[:20]))
 
-    def _load(self, api: Caller, point: str | None) -> None:
+    def _load(self, api: Client, point: str | None) -> None:
         is_first = not self._totals.ends["full disk"]
         if self._plan.ballast is not None and (is_first or self._rng.random() < 0.5):
             self._run_out_of_space(api, self._plan.ballast)
@@ -300,7 +300,7 @@ class Life:
             self._was_killed = self._server.kill()
             load.join()
 
-    def _begin_load(self, api: Caller) -> Load:
+    def _begin_load(self, api: Client) -> Load:
         for actor in self._at_work:
             actor.prepare(api, self._rng)
         hands = [hand for actor in self._at_work for hand in actor.hands()]
@@ -309,7 +309,7 @@ class Life:
         load.start()
         return load
 
-    def _run_out_of_space(self, api: Caller, ballast: Ballast) -> None:
+    def _run_out_of_space(self, api: Client, ballast: Ballast) -> None:
         """A full disk refuses writes and nothing else, and heals by itself."""
         load = self._begin_load(api)
         try:
@@ -361,7 +361,9 @@ class Load:
         self._errors: list[BaseException] = []
         self._threads = [
             threading.Thread(
-                target=self._work, args=(hand, Caller(address), Random(rng.random())), daemon=True
+                target=self._work,
+                args=(hand, Client(address), Random(rng.random())),
+                daemon=True,
             )
             for hand in hands
         ]
@@ -370,7 +372,7 @@ class Load:
         for thread in self._threads:
             thread.start()
 
-    def _work(self, hand: Hand, api: Caller, rng: Random) -> None:
+    def _work(self, hand: Hand, api: Client, rng: Random) -> None:
         try:
             while not self._stop.is_set():
                 try:

@@ -21,7 +21,7 @@ from topics.torture.book import (
     differences,
     look,
 )
-from topics.torture.calls import Caller, Refused
+from topics.torture.calls import Client, Refused
 
 CURSOR = "consumer"
 
@@ -68,7 +68,7 @@ class Writer:
     def hands(self) -> list[Hand]:
         return [self._act]
 
-    def _act(self, api: Caller, rng: Random) -> None:
+    def _act(self, api: Client, rng: Random) -> None:
         dice = rng.random()
         if dice < 0.06:
             self._delete(api, match=rng.choice(("red", "blue*")))
@@ -83,7 +83,7 @@ class Writer:
             records = [Record(self._labels.next(rng), rng.choice(TAGS)) for _ in range(count)]
             self._append(api, records, key=records[0].text[:40])
 
-    def _append(self, api: Caller, records: list[Record], *, key: str) -> None:
+    def _append(self, api: Client, records: list[Record], *, key: str) -> None:
         def then(life: Life, found: Found) -> None:
             new = [seq for seq in found.live if seq > life.head]
             life.append(min(new, default=life.head + 1), records)
@@ -98,14 +98,14 @@ class Writer:
         self._life.append(ack["first_seq"], records)
         self._answered()
 
-    def _delete(self, api: Caller, *, match: str | None = None, before: int | None = None) -> None:
+    def _delete(self, api: Client, *, match: str | None = None, before: int | None = None) -> None:
         body = {"match": match} if before is None else {"before_seq": before}
         self._pending = Pending(lambda life, found: life.delete(match=match, before=before))
         api.post(f"{self._path}/delete", body)
         self._life.delete(match=match, before=before)
         self._answered()
 
-    def _move_cursor(self, api: Caller, seq: int) -> None:
+    def _move_cursor(self, api: Client, seq: int) -> None:
         def then(life: Life, found: Found) -> None:
             life.cursor = seq
 
@@ -114,7 +114,7 @@ class Writer:
         self._life.cursor = seq
         self._answered()
 
-    def _configure(self, api: Caller, cap: int) -> None:
+    def _configure(self, api: Client, cap: int) -> None:
         def then(life: Life, found: Found) -> None:
             life.cap = cap
             life.enforce_cap()
@@ -138,7 +138,7 @@ class Writer:
 
     # After a restart
 
-    def judge(self, api: Caller, *, restarted: bool) -> Iterator[str]:
+    def judge(self, api: Client, *, restarted: bool) -> Iterator[str]:
         try:
             found = look(api, self.name)
         except Refused as refused:
@@ -187,11 +187,11 @@ class Writer:
             complaints = complaints or [f"{self.name}: {problem}" for problem in wrong]
         yield from complaints
 
-    def _read_cursor(self, api: Caller) -> int | None:
+    def _read_cursor(self, api: Client) -> int | None:
         found = api.get(f"{self._path}/cursors")["cursors"]
         return next((entry["seq"] for entry in found if entry["cursor"] == CURSOR), None)
 
-    def prepare(self, api: Caller, rng: Random) -> None:
+    def prepare(self, api: Client, rng: Random) -> None:
         if not self._exists:
             api.put(self._path, self._config(self._cap))
             self._exists = True
@@ -201,7 +201,7 @@ class Writer:
             return
         self._again(api, pending)
 
-    def _again(self, api: Caller, pending: Pending) -> None:
+    def _again(self, api: Client, pending: Pending) -> None:
         """A retry under the same key is known if the first try survived, and new if not."""
         assert pending.key is not None
         if not pending.survived or self._weather.clock_jumps:
@@ -236,7 +236,7 @@ class Expiring:
     def hands(self) -> list[Hand]:
         return [self._act]
 
-    def _act(self, api: Caller, rng: Random) -> None:
+    def _act(self, api: Client, rng: Random) -> None:
         texts = [self._labels.next(rng) for _ in range(rng.choice((1, 3)))]
         self._sent |= dict.fromkeys(texts, time.monotonic())
         body = {"records": [{"data": text} for text in texts]}
@@ -244,7 +244,7 @@ class Expiring:
         self._acked |= dict(enumerate(texts, first))
         self.acked += 1
 
-    def judge(self, api: Caller, *, restarted: bool) -> Iterator[str]:
+    def judge(self, api: Client, *, restarted: bool) -> Iterator[str]:
         try:
             found = look(api, self.name)
         except Refused as refused:
@@ -270,7 +270,7 @@ class Expiring:
                 yield f"{self.name}: seq {seq} holds {record.text!r}, which nobody wrote"
         self._acked = {seq: record.text for seq, record in found.live.items()}
 
-    def prepare(self, api: Caller, rng: Random) -> None:
+    def prepare(self, api: Client, rng: Random) -> None:
         if not self._exists:
             config = {"durability": self._durability, "ttl_ms": self.TTL_MS}
             api.put(f"/v0/topics/{self.name}", config)
@@ -298,7 +298,7 @@ class Crowd:
     def hands(self) -> list[Hand]:
         return [self._act] * self.SIZE
 
-    def _act(self, api: Caller, rng: Random) -> None:
+    def _act(self, api: Client, rng: Random) -> None:
         texts = [self._labels.next(rng) for _ in range(rng.choice((1, 2, 7)))]
         with self._lock:
             self._writes[texts[0]] = texts
@@ -309,7 +309,7 @@ class Crowd:
             self._known |= dict(enumerate(texts, first))
             self.acked += 1
 
-    def judge(self, api: Caller, *, restarted: bool) -> Iterator[str]:
+    def judge(self, api: Client, *, restarted: bool) -> Iterator[str]:
         try:
             found = look(api, self.name)
         except Refused as refused:
@@ -340,7 +340,7 @@ class Crowd:
         self._known = {seq: record.text for seq, record in found.live.items()}
         self._gone -= self._known.keys()
 
-    def prepare(self, api: Caller, rng: Random) -> None:
+    def prepare(self, api: Client, rng: Random) -> None:
         if not self._exists:
             api.put(f"/v0/topics/{self.name}", {"durability": self._durability})
             self._exists = True

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import topics
-from topics.client._batching import Batch, Delivery, Options
+from topics.client._batching import Batch, BatchSettings, Delivery
 from topics.client.aio_producer import AsyncProducer
 from topics.client.producer import Producer
 from topics.errors import Closed, Internal, InvalidRequest, Throttled, TopicsError, Unreachable
@@ -228,7 +228,7 @@ def test_no_batch_is_tried_longer_than_its_key_is_remembered(
     judged_by: list[float] = []
     judge = Batch.judge
 
-    def noted(batch: Batch, error: TopicsError, now: float, options: Options) -> Any:  # noqa: ANN401
+    def noted(batch: Batch, error: TopicsError, now: float, options: BatchSettings) -> Any:  # noqa: ANN401
         judged_by.append(options.delivery_timeout)
         return judge(batch, error, now, options)
 

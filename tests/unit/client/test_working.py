@@ -7,8 +7,8 @@ import pytest
 from topics.client._call import new_key
 from topics.client._working import (
     Leases,
-    Options,
     Reject,
+    WorkSettings,
     burial,
     dead_letter,
     report,
@@ -104,7 +104,11 @@ def test_workers_have_names_of_their_own() -> None:
 
 
 def test_options_that_make_no_sense_are_refused() -> None:
-    for options in (Options(concurrency=0), Options(retry_delay_ms=-1), Options(idle_s=0)):
+    for options in (
+        WorkSettings(concurrency=0),
+        WorkSettings(retry_delay_ms=-1),
+        WorkSettings(idle_s=0),
+    ):
         with pytest.raises(InvalidRequest):
             options.checked()
 

@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Iterable, Sequence
 from typing import Final, Self
 
-from topics.client._call import Call
+from topics.client._call import ApiCall
 from topics.client._linked_calls import commit, stage, stage_arrow
 from topics.client.targets import Target
 from topics.errors import NotFound, PayloadTooLarge, StaleEpoch, Throttled, TopicsError
@@ -99,7 +99,7 @@ class StageClient:
     def __exit__(self, *why: object) -> None:
         self._server.close()
 
-    def _is_kept(self, call: Call[Staged]) -> bool:
+    def _is_kept(self, call: ApiCall[Staged]) -> bool:
         try:
             return not self._server.run(call).deduped
         except Throttled as error:

@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 import pyarrow as pa
 
-from topics.client._call import Call
+from topics.client._call import ApiCall
 from topics.client._calls import read_arrow
 from topics.client._linked_calls import set_cursor
 from topics.client._retry import is_passing
@@ -46,15 +46,15 @@ class SparkClient(RemoteLog):
         )
         self._retry_s = retry_s
 
-    def run(self, call: Call[T], *, timeout_s: float = TIMEOUT_S) -> T:
+    def run(self, call: ApiCall[T], *, timeout_s: float = TIMEOUT_S) -> T:
         """Run a call; `timeout_s` bounds one try."""
         return self._run(call._replace(longer=timeout_s - TIMEOUT_S))
 
-    def run_once(self, call: Call[T], *, timeout_s: float) -> T:
+    def run_once(self, call: ApiCall[T], *, timeout_s: float) -> T:
         """Run a call that may fail without harm: there is one try."""
         return self.run(call._replace(within=0.0), timeout_s=timeout_s)
 
-    def _answer(self, call: Call[T]) -> bytes:
+    def _answer(self, call: ApiCall[T]) -> bytes:
         within = min(call.within, self._retry_s)
         try:
             return super()._answer(call._replace(within=within))

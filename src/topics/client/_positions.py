@@ -1,13 +1,16 @@
-"""What `scan` does, without I/O: which page to read next, and what of it to hand out."""
+"""Where a scan or a consumer reads next, without I/O."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Literal
 
-from topics.values import Page, Record, Tombstone
+from topics.errors import InvalidRequest
+from topics.events import Arrived, CaughtUp, Event, Lost
+from topics.values import Page, Record, Tombstone, TopicState
 
 PAGE_RECORDS = 1000
+Start = Literal["earliest", "latest"]
 
 
 class Scan:
@@ -45,3 +48,30 @@ class Scan:
         for record in page.records:
             if record.seq <= self._end:
                 yield record
+
+
+def first_position(start: Start, state: TopicState) -> int:
+    """The position of a name nobody has committed yet."""
+    if start == "earliest":
+        return 0
+    if start == "latest":
+        return state.head_seq
+    raise InvalidRequest(f'a consumer starts at "earliest" or "latest", not {start!r}')
+
+
+def after_event(event: Event, position: int | None) -> int | None:
+    """The position once an event was handed on; one that is not about records moves nothing."""
+    if isinstance(event, Arrived):
+        return event.record.seq
+    if isinstance(event, Lost):
+        return _after_loss(event.tombstone)
+    if isinstance(event, CaughtUp):
+        return event.head_seq
+    return position
+
+
+def _after_loss(tombstone: Tombstone) -> int:
+    """The position behind a gap; a topic made anew is read from where it now begins."""
+    if tombstone.reason == "recreated":
+        return tombstone.earliest_seq - 1
+    return tombstone.gap_to

@@ -1,13 +1,25 @@
-"""TLS, the same for both shells."""
+"""A server's address: its parts, TLS on the way to it, and errors of connecting."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from urllib.parse import SplitResult, urlsplit
 
 from topics.errors import InvalidRequest, Unreachable, Untrusted
 
 if TYPE_CHECKING:
     import ssl
+
+
+def split_address(url: str) -> SplitResult | None:
+    """The parts of a server's address; None for what cannot be one."""
+    try:
+        parts = urlsplit(url)
+        host = (parts.hostname or "").encode("idna")
+        possible = parts.scheme in ("http", "https") and bool(host) and parts.port != 0
+    except ValueError:  # a bracket too few, a port that is no number, a name too long
+        return None
+    return parts if possible else None
 
 
 def tls_context(ca_file: str | None) -> ssl.SSLContext:
