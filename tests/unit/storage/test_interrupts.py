@@ -9,7 +9,7 @@ import struct
 import pytest
 
 from topics.errors import Internal, InvalidRequest
-from topics.storage.frames.parsing import Reader
+from topics.storage.frames.payloads import PayloadReader
 from topics.storage.fs import parent_of
 from topics.storage.interrupts import is_interrupt, leaves_a_mess
 from topics.storage.segments.codec import ENTRY_SIZE, Idx
@@ -93,7 +93,7 @@ def test_the_end_of_memory_or_stack_comes_anywhere_too() -> None:
 def test_no_loop_that_can_be_interrupted_reads_from_a_memoryview() -> None:
     """Python 3.11 and 3.12 crash when they collect both together, as after a loop that was left."""
     rows = Idx(bytes(2 * ENTRY_SIZE)).entries(0, 2)
-    payload = Reader(memoryview(bytes(64)))  # type: ignore[arg-type] # as some callers have it
+    payload = PayloadReader(memoryview(bytes(64)))  # type: ignore[arg-type] # as some callers have it
     for iterator in rows, payload.rows(_U64, 8):
         assert not any(isinstance(held, memoryview) for held in gc.get_referents(iterator))
         assert len(list(iterator)) in (2, 8)

@@ -38,7 +38,7 @@ from topics.storage.frames.header import (
     ForeignFrame,
     Header,
 )
-from topics.storage.frames.parsing import BadPayload, decode_text
+from topics.storage.frames.payloads import BadPayload, decode_text
 
 # BODY and the json_len of a record without names: whole, and in parts of which a write shares two.
 _pack_plain = struct.Struct("<BBQQQHHII").pack

@@ -48,8 +48,13 @@ from topics.storage.frames.header import (
     ForeignFrame,
     Header,
 )
-from topics.storage.frames.parsing import BadPayload, fact_of
-from topics.storage.frames.payloads import CHECKPOINT_ENTRIES_PER_FRAME, FrameType, content_of
+from topics.storage.frames.payloads import (
+    CHECKPOINT_ENTRIES_PER_FRAME,
+    BadPayload,
+    FrameType,
+    content_of,
+    fact_of,
+)
 
 __all__ = [
     "FLAG_CONT",
@@ -205,15 +210,12 @@ def _split_checkpoint(fact: CheckpointMarked) -> list[CheckpointMarked]:
 
 
 def _encode_one(fact: Fact, flags: int) -> bytes:
-    content = content_of(fact)
-    size = len(content.payload)
+    kind, topic_id, seq, payload = content_of(fact)
+    size = len(payload)
     if size > MAX_FRAME - OVERHEAD:
         raise ValueError(f"{type(fact).__name__} of {size} bytes does not fit a frame")
     assert not isinstance(fact, Appended)  # content_of knows no such fact
-    body = (
-        BODY.pack(content.type, flags, content.topic_id, content.seq, fact.ts, 0, 0, size)
-        + content.payload
-    )
+    body = BODY.pack(kind, flags, topic_id, seq, fact.ts, 0, 0, size) + payload
     return b"".join((U32.pack(size + MIN_FRAME_LEN), body, U64.pack(h64(body))))
 
 

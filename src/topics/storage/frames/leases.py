@@ -13,7 +13,7 @@ from typing import Final
 from topics.core.facts import LeaseChanged
 from topics.storage.checksum import h64
 from topics.storage.frames.header import BODY, MIN_FRAME_LEN, U32, U64
-from topics.storage.frames.payloads import LEASE, FrameType
+from topics.storage.frames.payloads import LEASE, FrameType, check_lease
 
 _KIND: Final = int(FrameType.LEASE)
 _EVENT = struct.Struct(f"{BODY.format}{LEASE.format[1:]}I")
@@ -31,8 +31,7 @@ def encode_leases(facts: Sequence[LeaseChanged]) -> bytes:
             name = node.encode()
             size = LEASE.size + U32.size + len(name)
             head = U32.pack(size + MIN_FRAME_LEN)
-        if not LeaseChanged.CLAIMED <= fact.event <= LeaseChanged.ACKED:
-            raise ValueError(f"unknown lease event {fact.event}")
+        check_lease(fact)
         body = (
             pack(
                 _KIND,

@@ -41,42 +41,22 @@ Integers are little-endian. `LP` is a u32 length and that many bytes; text is UT
     MATCH     present u8; if 1: op u8 (0 exact tag, 1 prefix), LP value
     OPTIONAL  present u8; if 1: u64
 
-Encoding lives here, decoding in `parsing`. It accepts exactly what encoding can produce: a
-value outside its range, a byte left over or a header field the fact has no place for is meaning
-this version does not know, never a detail to ignore. So the two are inverse in both directions.
+`_LAYOUTS` says the same as this table; encoding and decoding are both derived from it. Decoding
+accepts exactly what encoding can produce: a value outside its range, a byte left over or a header
+field the fact has no place for is meaning this version does not know, never a detail to ignore.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
 from enum import IntEnum
-from itertools import chain
 from typing import Any, Final, NamedTuple
 
-from topics.core.facts import (
-    Beacon,
-    CheckpointMarked,
-    ClosedCleanly,
-    ConfigUpdated,
-    CursorMoved,
-    Deleted,
-    Evicted,
-    Fact,
-    FileHeader,
-    Forwarded,
-    HeadReserved,
-    KeyRemembered,
-    LeaseChanged,
-    Match,
-    RouterCreated,
-    RouterDropped,
-    SeqSkipped,
-    StageCommitted,
-    TierFlipped,
-    TopicCreated,
-    TopicDropped,
-)
+import msgspec
+
+from topics.core import facts
+from topics.core.facts import Fact, Match
 
 
 class FrameType(IntEnum):
@@ -103,40 +83,112 @@ class FrameType(IntEnum):
 
 
 CHECKPOINT_ENTRIES_PER_FRAME: Final = 10_000
+OWNER_BYTES: Final = 16
+ID_BYTES: Final = 16
 
-# The first payload byte of a CheckpointMark says which of three it is.
-KIND_BEACON: Final = 0
-KIND_CHECKPOINT: Final = 1
-KIND_CLOSED: Final = 2
-
-U8 = struct.Struct("<B")
 U32 = struct.Struct("<I")
 U64 = struct.Struct("<Q")
-TWO_U64 = struct.Struct("<QQ")
-EVICT = struct.Struct("<QQQ")
-BEACON_BODY = struct.Struct("<BQQ")
-CHECKPOINT_HEAD = struct.Struct("<BQI")
-CHECKPOINT_ENTRY = struct.Struct("<QQQQQQII")
-CLOSED_HEAD = struct.Struct("<BI")
 LEASE = struct.Struct("<BQQQ")
-FILE_HEADER = struct.Struct("<IHHQQQQ16s16s")
-TIER_FLIP = struct.Struct("<QBQQQQ")
-SEQ_SKIP = struct.Struct("<QQB")
-CURSOR = struct.Struct("<QB")
-FORWARD = struct.Struct("<QBQQQI")
-FORWARD_RUN = struct.Struct("<QIB")
-OWNER_BYTES: Final = 16
-STAGE_TOPIC = struct.Struct("<QQI")
-KEY = struct.Struct("<QIQ")
 
 
-class Content(NamedTuple):
-    """A fact as a frame carries it: the header fields that vary by type, and the payload."""
+class BadPayload(ValueError):
+    """Intact bytes that no fact of this version looks like, or a fact that no bytes stand for."""
 
-    type: FrameType
-    topic_id: int
-    seq: int
-    payload: bytes
+
+def decode_text(data: bytes) -> str:
+    """UTF-8 text, or `BadPayload`."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise BadPayload("text is not UTF-8") from error
+
+
+def _boolean(value: int) -> bool:
+    if value > 1:
+        raise BadPayload(f"{value} is neither true nor false")
+    return value == 1
+
+
+class PayloadReader:
+    """Takes a payload apart from front to back; anything missing or left over is `BadPayload`."""
+
+    __slots__ = ("_data", "_position")
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._position = 0
+
+    def take(self, size: int) -> bytes:
+        """The next `size` bytes. Checked before slicing, so a wild length costs nothing."""
+        end = self._position + size
+        if end > len(self._data):
+            raise BadPayload(f"payload ends {end - len(self._data)} bytes too early")
+        taken = self._data[self._position : end]
+        self._position = end
+        return taken
+
+    def fields(self, layout: struct.Struct) -> tuple[Any, ...]:
+        return layout.unpack(self.take(layout.size))
+
+    def rows(self, layout: struct.Struct, count: int) -> Iterator[tuple[Any, ...]]:
+        return layout.iter_unpack(bytes(self.take(layout.size * count)))  # see `Idx.entries`
+
+    def u32(self) -> int:
+        value: int = U32.unpack(self.take(4))[0]
+        return value
+
+    def flag(self) -> bool:
+        return _boolean(self.take(1)[0])
+
+    def text(self) -> str:
+        return decode_text(self.take(self.u32()))
+
+    @property
+    def has_more(self) -> bool:
+        """Whether the payload goes on: for what earlier versions did not write."""
+        return self._position < len(self._data)
+
+    def finish(self) -> None:
+        """Insist that nothing is left."""
+        if self.has_more:
+            raise BadPayload(f"{len(self._data) - self._position} bytes left after the payload")
+
+
+# The parts of a payload
+
+
+class _Part(NamedTuple):
+    """Some consecutive fields of a fact: how many, how they become bytes and how they come back."""
+
+    fields: int
+    encode: Callable[..., bytes]
+    decode: Callable[[PayloadReader], tuple[Any, ...]]
+
+
+def _numbers(layout: struct.Struct) -> _Part:
+    return _Part(
+        len(layout.unpack(bytes(layout.size))), layout.pack, lambda reader: reader.fields(layout)
+    )
+
+
+def _rows(
+    layout: struct.Struct,
+    row: Callable[..., Any] = lambda *values: values,
+    values: Callable[[Any], tuple[Any, ...]] = lambda row: row,
+    check: Callable[[int], None] = lambda count: None,
+) -> _Part:
+    """A number of rows and the rows; `row` makes one of its values, `values` takes it apart."""
+
+    def encode(rows: tuple[Any, ...]) -> bytes:
+        check(len(rows))
+        return U32.pack(len(rows)) + b"".join([layout.pack(*values(each)) for each in rows])
+
+    def decode(reader: PayloadReader) -> tuple[Any, ...]:
+        count = reader.u32()
+        check(count)
+        return (tuple([row(*found) for found in reader.rows(layout, count)]),)
+
+    return _Part(1, encode, decode)
 
 
 def _lp(data: bytes | str) -> bytes:
@@ -144,8 +196,19 @@ def _lp(data: bytes | str) -> bytes:
     return U32.pack(len(raw)) + raw
 
 
-def _optional_u64(value: int | None) -> bytes:
+def _read_json(reader: PayloadReader) -> tuple[bytes]:
+    """JSON is kept as bytes; only its encoding is judged here."""
+    data = reader.take(reader.u32())
+    decode_text(data)
+    return (data,)
+
+
+def _optional(value: int | None) -> bytes:
     return b"\0" if value is None else b"\1" + U64.pack(value)
+
+
+def _read_optional(reader: PayloadReader) -> int | None:
+    return reader.fields(U64)[0] if reader.flag() else None
 
 
 def _match(match: Match | None) -> bytes:
@@ -154,213 +217,222 @@ def _match(match: Match | None) -> bytes:
     return (b"\1\1" if match.is_prefix else b"\1\0") + _lp(match.value)
 
 
-def _numbers(values: tuple[int, ...]) -> bytes:
-    return U32.pack(len(values)) + struct.pack(f"<{len(values)}Q", *values)
+def _read_match(reader: PayloadReader) -> Match | None:
+    if not reader.flag():
+        return None
+    is_prefix = reader.flag()
+    return Match(reader.text(), is_prefix)
 
 
-def _knobs(fact: RouterCreated | Forwarded) -> int:
-    return (
-        fact.preserve_node
-        | fact.preserve_tag << 1
-        | fact.create_dest << 2
-        | fact.allow_cycle << 3
-        | fact.exactly_once << 4
-    )
+def _knobs(*knobs: bool) -> bytes:
+    return bytes((sum(knob << bit for bit, knob in enumerate(knobs)),))
 
 
-# Encoding: one function per fact
+def _read_knobs(reader: PayloadReader) -> tuple[bool, ...]:
+    value = reader.take(1)[0]
+    if value >= 1 << _KNOBS.fields:
+        raise BadPayload(f"unknown router knobs {value:#04x}")
+    return tuple([bool(value >> bit & 1) for bit in range(_KNOBS.fields)])
 
 
-def _encode_topic(fact: TopicCreated | ConfigUpdated) -> Content:
-    kind = FrameType.TOPIC_CREATE if type(fact) is TopicCreated else FrameType.CONFIG_UPDATE
-    numbers = TWO_U64.pack(fact.epoch, fact.seq_base)
-    return Content(kind, fact.topic_id, 0, _lp(fact.name) + _lp(fact.config) + numbers)
+def _delete(
+    before: int | None, match: Match | None, seqs: tuple[int, ...], bound: int | None
+) -> bytes:
+    count = len(seqs)
+    if before is None and match is None and bound is None:  # an ack, in one step
+        return struct.pack(f"<HI{count}QB", 0, count, *seqs, 0)
+    listed = struct.pack(f"<I{count}Q", count, *seqs)
+    return b"".join((_optional(before), _match(match), listed, _optional(bound)))
 
 
-def _encode_topic_dropped(fact: TopicDropped) -> Content:
-    payload = _lp(fact.name) + U64.pack(fact.epoch)
-    return Content(FrameType.TOPIC_DELETE, fact.topic_id, 0, payload)
+def _read_delete(reader: PayloadReader) -> tuple[Any, ...]:
+    before, match, count = _read_optional(reader), _read_match(reader), reader.u32()
+    seqs = struct.unpack(f"<{count}Q", reader.take(8 * count))
+    return before, match, seqs, _read_optional(reader)
 
 
-def _encode_router_created(fact: RouterCreated) -> Content:
-    payload = b"".join(
-        (
-            _lp(fact.name),
-            _lp(fact.source),
-            _lp(fact.dest),
-            TWO_U64.pack(fact.source_id, fact.dest_id),
-            U8.pack(_knobs(fact)),
-            _match(fact.match),
-            TWO_U64.pack(fact.initial_cursor, fact.initial_dest_base),
-        )
-    )
-    return Content(FrameType.ROUTER_CREATE, 0, 0, payload)
+def _check_entries(count: int) -> None:
+    if count > CHECKPOINT_ENTRIES_PER_FRAME:
+        raise BadPayload(f"{count} checkpoint entries do not fit one frame")
 
 
-def _encode_router_dropped(fact: RouterDropped) -> Content:
-    payload = _lp(fact.name) + TWO_U64.pack(fact.source_id, fact.dest_id)
-    return Content(FrameType.ROUTER_DELETE, 0, 0, payload)
+_U64 = _numbers(U64)
+_TWO_U64 = struct.Struct("<QQ")
+_TEXT = _Part(1, _lp, lambda reader: (reader.text(),))
+_JSON = _Part(1, _lp, _read_json)
+_FLAG = _Part(1, lambda flag: b"\1" if flag else b"\0", lambda reader: (reader.flag(),))
+_MATCH = _Part(1, _match, lambda reader: (_read_match(reader),))
+_DELETE = _Part(4, _delete, _read_delete)
+_KNOBS = _Part(5, _knobs, _read_knobs)
+_OWNER = _Part(1, bytes, lambda reader: (reader.take(OWNER_BYTES) if reader.has_more else b"",))
+_CHECKPOINT_ENTRIES = _rows(
+    struct.Struct("<QQQQQQII"), facts.CheckpointEntry, msgspec.structs.astuple, _check_entries
+)
+_FORWARDED_RUNS = _rows(
+    struct.Struct("<QIB"), lambda first, count, lost: (first, count, _boolean(lost))
+)
 
 
-def _encode_deleted(fact: Deleted) -> Content:
-    seqs = fact.seqs
-    if seqs and fact.before is None and fact.match is None and fact.bound is None:
-        # What an ack writes, in one step; the same bytes as below.
-        payload = struct.pack(f"<HI{len(seqs)}QB", 0, len(seqs), *seqs, 0)
-        return Content(FrameType.DELETE, fact.topic_id, 0, payload)
-    payload = b"".join(
-        (
-            _optional_u64(fact.before),
-            _match(fact.match),
-            _numbers(fact.seqs),
-            _optional_u64(fact.bound),
-        )
-    )
-    return Content(FrameType.DELETE, fact.topic_id, 0, payload)
+# What a fact may say: judged before it is written and after it was read
 
 
-def _encode_evicted(fact: Evicted) -> Content:
-    payload = EVICT.pack(fact.cap_hi, fact.earliest, fact.ttl_hi)
-    return Content(FrameType.EVICT_WATERMARK, fact.topic_id, 0, payload)
+def check_lease(fact: facts.LeaseChanged) -> None:
+    if not fact.CLAIMED <= fact.event <= fact.ACKED:
+        raise BadPayload(f"unknown lease event {fact.event}")
 
 
-def _encode_beacon(fact: Beacon) -> Content:
-    payload = BEACON_BODY.pack(KIND_BEACON, fact.file_lfn, fact.offset)
-    return Content(FrameType.CHECKPOINT_MARK, 0, fact.store_mark, payload)
+def _check_file_header(fact: facts.FileHeader) -> None:
+    if len(fact.store_id) != ID_BYTES or len(fact.boot_id) != ID_BYTES:
+        raise BadPayload(f"store and boot ids are {ID_BYTES} bytes each")
 
 
-def _encode_checkpoint(fact: CheckpointMarked) -> Content:
-    if len(fact.entries) > CHECKPOINT_ENTRIES_PER_FRAME:
-        raise ValueError(f"{len(fact.entries)} checkpoint entries do not fit one frame")
-    rows = (
-        CHECKPOINT_ENTRY.pack(
-            e.topic_id,
-            e.last_seq,
-            e.cap_hi,
-            e.ttl_hi,
-            e.earliest,
-            e.seg_first,
-            e.data_len,
-            e.idx_len,
-        )
-        for e in fact.entries
-    )
-    head = CHECKPOINT_HEAD.pack(KIND_CHECKPOINT, fact.checkpoint_id, len(fact.entries))
-    return Content(FrameType.CHECKPOINT_MARK, 0, 0, head + b"".join(rows))
+def _check_tier(fact: facts.TierFlipped) -> None:
+    if fact.tier not in (fact.HOT, fact.COLD):
+        raise BadPayload(f"unknown tier {fact.tier}")
 
 
-def _encode_closed(fact: ClosedCleanly) -> Content:
-    rows = struct.pack(f"<{2 * len(fact.heads)}Q", *chain.from_iterable(fact.heads))
-    payload = CLOSED_HEAD.pack(KIND_CLOSED, len(fact.heads)) + rows
-    return Content(FrameType.CHECKPOINT_MARK, 0, 0, payload)
+def _check_skip(fact: facts.SeqSkipped) -> None:
+    if not fact.UNASSIGNED <= fact.kind <= fact.REPAIR:
+        raise BadPayload(f"unknown kind {fact.kind} of skipped seqs: it is never logged")
 
 
-def _encode_lease(fact: LeaseChanged) -> Content:
-    if not LeaseChanged.CLAIMED <= fact.event <= LeaseChanged.ACKED:
-        raise ValueError(f"unknown lease event {fact.event}")
-    numbers = LEASE.pack(fact.event, fact.lease_id, fact.deadline_ms, fact.deliveries)
-    return Content(FrameType.LEASE, fact.topic_id, fact.seq, numbers + _lp(fact.node))
+# The layouts
+
+_TOPIC = ("topic_id", "ts")
+_NO_TOPIC = ("ts",)
 
 
-def _encode_head(fact: HeadReserved) -> Content:
-    return Content(FrameType.HEAD_WATERMARK, fact.topic_id, 0, U64.pack(fact.ceiling))
+class _Layout(NamedTuple):
+    """One kind of frame.
+
+    `header` names the first fields of the fact, which the frame's header holds; a number of the
+    header that is not among them is 0. `mark` begins the payload of a CheckpointMark, to tell three
+    kinds apart.
+    """
+
+    type: FrameType
+    fact: Callable[..., Any]
+    header: tuple[str, ...]
+    parts: tuple[_Part, ...]
+    check: Callable[[Any], None] | None = None
+    mark: bytes = b""
 
 
-def _encode_file_header(fact: FileHeader) -> Content:
-    if len(fact.store_id) != 16 or len(fact.boot_id) != 16:
-        raise ValueError("store and boot ids are 16 bytes each")
-    payload = FILE_HEADER.pack(
-        fact.format,
-        fact.shard,
-        fact.shards,
-        fact.generation,
-        fact.first_lfn,
-        fact.prev_first_lfn,
-        fact.prev_len,
-        fact.store_id,
-        fact.boot_id,
-    )
-    return Content(FrameType.FILE_HEADER, 0, 0, payload)
+_CONFIG = (_TEXT, _JSON, _numbers(_TWO_U64))
+_LAYOUTS: Final = [
+    _Layout(FrameType.TOPIC_CREATE, facts.TopicCreated, _TOPIC, _CONFIG),
+    _Layout(FrameType.TOPIC_DELETE, facts.TopicDropped, _TOPIC, (_TEXT, _U64)),
+    _Layout(
+        FrameType.ROUTER_CREATE,
+        facts.RouterCreated,
+        _NO_TOPIC,
+        (_TEXT, _TEXT, _TEXT, _numbers(_TWO_U64), _KNOBS, _MATCH, _numbers(_TWO_U64)),
+    ),
+    _Layout(FrameType.ROUTER_DELETE, facts.RouterDropped, _NO_TOPIC, (_TEXT, _numbers(_TWO_U64))),
+    _Layout(FrameType.DELETE, facts.Deleted, _TOPIC, (_DELETE,)),
+    _Layout(FrameType.EVICT_WATERMARK, facts.Evicted, _TOPIC, (_numbers(struct.Struct("<QQQ")),)),
+    _Layout(
+        FrameType.CHECKPOINT_MARK,
+        facts.Beacon,
+        ("ts", "seq"),
+        (_numbers(_TWO_U64),),
+        mark=b"\0",
+    ),
+    _Layout(
+        FrameType.CHECKPOINT_MARK,
+        facts.CheckpointMarked,
+        _NO_TOPIC,
+        (_U64, _CHECKPOINT_ENTRIES),
+        mark=b"\1",
+    ),
+    _Layout(
+        FrameType.CHECKPOINT_MARK, facts.ClosedCleanly, _NO_TOPIC, (_rows(_TWO_U64),), mark=b"\2"
+    ),
+    _Layout(FrameType.CONFIG_UPDATE, facts.ConfigUpdated, _TOPIC, _CONFIG),
+    _Layout(
+        FrameType.LEASE,
+        facts.LeaseChanged,
+        ("topic_id", "seq", "ts"),
+        (_numbers(LEASE), _TEXT),
+        check_lease,
+    ),
+    _Layout(FrameType.HEAD_WATERMARK, facts.HeadReserved, _TOPIC, (_U64,)),
+    _Layout(
+        FrameType.FILE_HEADER,
+        facts.FileHeader,
+        _NO_TOPIC,
+        (_numbers(struct.Struct("<IHHQQQQ16s16s")),),
+        _check_file_header,
+    ),
+    _Layout(
+        FrameType.TIER_FLIP,
+        facts.TierFlipped,
+        _TOPIC,
+        (_numbers(struct.Struct("<QBQQQQ")),),
+        _check_tier,
+    ),
+    _Layout(
+        FrameType.SEQ_SKIP,
+        facts.SeqSkipped,
+        _TOPIC,
+        (_numbers(struct.Struct("<QQB")),),
+        _check_skip,
+    ),
+    _Layout(FrameType.CURSOR, facts.CursorMoved, _TOPIC, (_TEXT, _U64, _FLAG)),
+    _Layout(
+        FrameType.FORWARD,
+        facts.Forwarded,
+        _TOPIC,
+        (_TEXT, _U64, _KNOBS, _numbers(struct.Struct("<QQQ")), _FORWARDED_RUNS),
+    ),
+    _Layout(
+        FrameType.STAGE_COMMIT,
+        facts.StageCommitted,
+        _NO_TOPIC,
+        (_TEXT, _U64, _rows(_TWO_U64), _rows(struct.Struct("<QQI")), _JSON, _OWNER),
+    ),
+    _Layout(FrameType.KEY, facts.KeyRemembered, _TOPIC, (_TEXT, _numbers(struct.Struct("<QIQ")))),
+]
+_BY_FACT: Final = {layout.fact: layout for layout in _LAYOUTS}
+_BY_TYPE: Final = {(int(layout.type), layout.mark): layout for layout in _LAYOUTS}
 
 
-def _encode_tier_flip(fact: TierFlipped) -> Content:
-    if fact.tier not in (TierFlipped.HOT, TierFlipped.COLD):
-        raise ValueError(f"unknown tier {fact.tier}")
-    payload = TIER_FLIP.pack(
-        fact.first_seq, fact.tier, fact.data_len, fact.idx_len, fact.data_h, fact.idx_h
-    )
-    return Content(FrameType.TIER_FLIP, fact.topic_id, 0, payload)
+def content_of(fact: Fact) -> tuple[int, int, int, bytes]:
+    """The type, topic id, seq and payload of the one frame that holds `fact`; not for `Appended`.
+
+    `BadPayload` if the fact could not be read back.
+    """
+    kind, _, header, parts, check, payload = _BY_FACT[type(fact)]
+    if check is not None:
+        check(fact)
+    values = msgspec.structs.astuple(fact)
+    at = len(header)
+    for fields, encode, _ in parts:
+        payload += encode(*values[at : at + fields])
+        at += fields
+    topic_id = values[0] if header[0] == "topic_id" else 0
+    return kind, topic_id, values[1] if header[1:2] == ("seq",) else 0, payload
 
 
-def _encode_seq_skip(fact: SeqSkipped) -> Content:
-    if not SeqSkipped.UNASSIGNED <= fact.kind <= SeqSkipped.REPAIR:
-        raise ValueError(f"a skip of kind {fact.kind} is never logged")
-    payload = SEQ_SKIP.pack(fact.lo, fact.hi, fact.kind)
-    return Content(FrameType.SEQ_SKIP, fact.topic_id, 0, payload)
-
-
-def _encode_cursor(fact: CursorMoved) -> Content:
-    payload = _lp(fact.name) + CURSOR.pack(fact.seq, fact.present)
-    return Content(FrameType.CURSOR, fact.topic_id, 0, payload)
-
-
-def _encode_forwarded(fact: Forwarded) -> Content:
-    numbers = FORWARD.pack(
-        fact.source_id,
-        _knobs(fact),
-        fact.dest_first,
-        fact.cursor,
-        fact.forwarded_total,
-        len(fact.runs),
-    )
-    rows = b"".join(FORWARD_RUN.pack(*run) for run in fact.runs)
-    return Content(FrameType.FORWARD, fact.topic_id, 0, _lp(fact.router) + numbers + rows)
-
-
-def _encode_stage(fact: StageCommitted) -> Content:
-    payload = b"".join(
-        (
-            _lp(fact.app),
-            U64.pack(fact.epoch),
-            U32.pack(len(fact.parts)),
-            *(TWO_U64.pack(*part) for part in fact.parts),
-            U32.pack(len(fact.topics)),
-            *(STAGE_TOPIC.pack(*topic) for topic in fact.topics),
-            _lp(fact.result),
-            fact.owner,
-        )
-    )
-    return Content(FrameType.STAGE_COMMIT, 0, 0, payload)
-
-
-def _encode_key(fact: KeyRemembered) -> Content:
-    payload = _lp(fact.key) + KEY.pack(fact.first_seq, fact.count, fact.head)
-    return Content(FrameType.KEY, fact.topic_id, 0, payload)
-
-
-_ENCODERS: Mapping[type, Callable[[Any], Content]] = {
-    TopicCreated: _encode_topic,
-    ConfigUpdated: _encode_topic,
-    TopicDropped: _encode_topic_dropped,
-    RouterCreated: _encode_router_created,
-    RouterDropped: _encode_router_dropped,
-    Deleted: _encode_deleted,
-    Evicted: _encode_evicted,
-    Beacon: _encode_beacon,
-    CheckpointMarked: _encode_checkpoint,
-    ClosedCleanly: _encode_closed,
-    LeaseChanged: _encode_lease,
-    HeadReserved: _encode_head,
-    FileHeader: _encode_file_header,
-    TierFlipped: _encode_tier_flip,
-    SeqSkipped: _encode_seq_skip,
-    CursorMoved: _encode_cursor,
-    Forwarded: _encode_forwarded,
-    StageCommitted: _encode_stage,
-    KeyRemembered: _encode_key,
-}
-
-
-def content_of(fact: Fact) -> Content:
-    """The type, topic, seq and payload of the one frame that holds `fact`."""
-    return _ENCODERS[type(fact)](fact)
+def fact_of(kind: int, *, topic_id: int, seq: int, ts: int, payload: bytes) -> Fact:
+    """The fact a frame of any type but Append stands for; `BadPayload` if there is none."""
+    reader = PayloadReader(payload)
+    mark = reader.take(1) if kind == FrameType.CHECKPOINT_MARK else b""
+    layout = _BY_TYPE.get((kind, mark))
+    if layout is None:
+        what = f"checkpoint mark {mark[0]}" if mark else f"frame type {kind}"
+        raise BadPayload(f"unknown {what}")
+    _, make, header, parts, check, _ = layout
+    if topic_id and "topic_id" not in header:
+        raise BadPayload(f"topic id is {topic_id} where this frame type has none")
+    if seq and "seq" not in header:
+        raise BadPayload(f"seq is {seq} where this frame type has none")
+    numbers = {"topic_id": topic_id, "seq": seq, "ts": ts}
+    values = [numbers[name] for name in header]
+    for part in parts:
+        values += part.decode(reader)
+    reader.finish()
+    fact: Fact = make(*values)
+    if check is not None:
+        check(fact)
+    return fact
