@@ -20,7 +20,7 @@ from topics.embedded import Log
 from topics.errors import RefusedToOpen
 from topics.storage.frames.buffer import Frame, FrameType
 from topics.storage.wal.files import HEADER_SIZE
-from topics.storage.wal.follow import intact_frames
+from topics.storage.wal.salvage import intact_frames
 from topics.testing import FaultFs, PowerOff, SimDisk
 from topics.topic_settings import Durability
 

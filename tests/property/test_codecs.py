@@ -186,7 +186,8 @@ def test_every_write_comes_back_from_its_frames(
     data, fact = frames.encode_append(topic_id, seq, ts, batch, durable=durable, hops=hops)
     walk = frames.walk(data, 0, len(data))
     assert walk.end == CleanEnd(len(data))
-    again = frames.appended_run(data, walk.offsets, walk.headers)
+    headers = [frames.HEADER.unpack_from(data, at) for at in walk.offsets]
+    again = frames.appended_run(data, walk.offsets, headers)
     tags = batch.tags or [None] * len(batch)
     assert again.tags == (batch.tags if any(tag is not None for tag in tags) else None)
     again.tags = fact.tags
@@ -202,9 +203,9 @@ def test_a_walk_and_single_steps_see_the_same_frames(facts: list[Fact], rest: by
     data = b"".join(frames.encode(fact) for fact in facts) + rest
     walk = frames.walk(data, 0, len(data))
     position = 0
-    for offset, header in zip(walk.offsets, walk.headers, strict=True):
+    for offset in walk.offsets:
         frame = frames.decode_at(data, position, len(data))
-        assert frame == frames.frame_of(offset, header)
+        assert frame == frames.frame_of(offset, frames.HEADER.unpack_from(data, offset))
         assert isinstance(frame, Frame)
         position = frame.end
     assert walk.stop == position

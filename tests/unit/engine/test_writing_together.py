@@ -13,7 +13,7 @@ from topics.engine.effects import Op, run
 from topics.engine.reads.reading import Query
 from topics.engine.writes.append import RESERVE_BLOCK, Timing
 from topics.errors import LogFull
-from topics.storage.frames.buffer import FLAG_CONT, OVERHEAD, FrameType, walk
+from topics.storage.frames.buffer import FLAG_CONT, HEADER, OVERHEAD, FrameType, walk
 from topics.values import Ack
 
 TOPIC = "t"
@@ -77,9 +77,10 @@ def without_beacons(log: bytes) -> list[bytes]:
     """The frames, less those that only say when the disk was synced."""
     found = walk(log, 0, len(log))
     assert found.stop == len(log)
+    headers = [(at, HEADER.unpack_from(log, at)) for at in found.offsets]
     return [
         log[at : at + header[0] + 4]
-        for at, header in zip(found.offsets, found.headers, strict=True)
+        for at, header in headers
         if header[1] != FrameType.CHECKPOINT_MARK
     ]
 

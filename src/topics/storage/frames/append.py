@@ -27,6 +27,7 @@ from topics.storage.frames.header import (
     HEADER,
     HOPS_SHIFT,
     JSON_LEN_SIZE,
+    LINK,
     MAX_FRAME,
     MAX_HOPS,
     MAX_NAME,
@@ -54,7 +55,6 @@ _NO_OFFSET = array("I", (0,))
 NO_LEADS: Mapping[int, bytes] = {}
 _NO_NAMES = array("H", (0,))
 _FLAGS = [array("B", (value,)) for value in range(256)]
-_LINK = struct.Struct("<QI")  # checksum of one frame and frame_len of the next
 
 Record: TypeAlias = tuple[str | None, str | None, bytes, bytes]
 """node, tag, data JSON, meta JSON (empty when there is none)."""
@@ -182,7 +182,7 @@ def _encode_plain(
     checksums = [0, *map(h64, bodies)]
     last = checksums.pop()
     parts: list[bytes] = [b""] * (2 * len(bodies))
-    parts[::2] = map(_LINK.pack, checksums, [size + PLAIN_FRAME_LEN for size in sizes])
+    parts[::2] = map(LINK.pack, checksums, [size + PLAIN_FRAME_LEN for size in sizes])
     parts[1::2] = bodies
     lengths = array("I", [size + OVERHEAD + JSON_LEN_SIZE for size in sizes])
     return _linked(parts, last, leads), lengths
@@ -237,7 +237,7 @@ def _encode_full(
 ) -> tuple[bytes, array[int]]:
     """Frames and their lengths, for records of which some have a node, a tag or meta."""
     metas = batch.metas or [b""] * len(names)
-    pack_link, pack_body, pack_u32 = _LINK.pack, BODY.pack, U32.pack
+    pack_link, pack_body, pack_u32 = LINK.pack, BODY.pack, U32.pack
     parts: list[bytes] = []
     lengths = array("I")
     checksum = 0

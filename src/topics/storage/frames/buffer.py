@@ -37,6 +37,7 @@ from topics.storage.frames.header import (
     FLAG_TAG,
     HEADER,
     HOPS_SHIFT,
+    LINK,
     MAX_FRAME,
     MAX_FRAME_LEN,
     MAX_HOPS,
@@ -84,7 +85,6 @@ __all__ = [
     "frame_count",
     "frame_of",
     "h64",
-    "is_zero",
     "record_at",
     "verify",
     "walk",
@@ -249,10 +249,10 @@ def _intact_header(buf: bytes, offset: int, limit: int) -> Header | Unreadable |
 
 
 def _nothing_at(buf: bytes, offset: int, limit: int, why: str) -> Unreadable | CleanEnd:
-    return CleanEnd(offset) if is_zero(buf, offset, limit) else Unreadable(offset, why)
+    return CleanEnd(offset) if _is_zero(buf, offset, limit) else Unreadable(offset, why)
 
 
-def is_zero(buf: bytes, offset: int, limit: int) -> bool:
+def _is_zero(buf: bytes, offset: int, limit: int) -> bool:
     """Whether `buf[offset:limit]` holds nothing but zeros."""
     step = len(_ZEROS)
     for start in range(offset, limit, step):
@@ -263,45 +263,44 @@ def is_zero(buf: bytes, offset: int, limit: int) -> bool:
 
 
 class Walk(NamedTuple):
-    """Consecutive intact frames: `headers[i]` is that of the frame at `offsets[i]`."""
+    """Consecutive intact frames."""
 
     offsets: list[int]
-    headers: list[Header]
     stop: int
     """Where the first byte not walked over lies."""
-    end: Unreadable | CleanEnd | None
+    end: CleanEnd | Unreadable | None
     """What lies at `stop`; None when the walk was only paused there."""
 
 
 def walk(buf: bytes, offset: int, limit: int, *, max_frames: int = 8192) -> Walk:
     """Step over intact frames, `max_frames` at most, so that memory stays bounded.
 
-    Checksums are verified, meaning is not: `appended_run` and `Frame.fact` judge that.
+    This is the loop that recovery spends its time in: it verifies every checksum and notes only
+    where frames begin. What the frames say is read afterwards, many at a time.
     """
-    unpack_header, unpack_checksum = HEADER.unpack_from, U64.unpack_from
     offsets: list[int] = []
-    headers: list[Header] = []
-    add_offset, add_header = offsets.append, headers.append
+    note = offsets.append
+    link, check = LINK.unpack_from, h64
     limit = min(limit, len(buf))
-    last_start = limit - OVERHEAD
-    for _ in range(max_frames):
-        if offset > last_start:
-            break
-        header = unpack_header(buf, offset)
-        frame_len = header[0]
-        checksum_at = offset + frame_len - 4
-        if (
-            frame_len < MIN_FRAME_LEN
-            or frame_len > MAX_FRAME_LEN
-            or checksum_at + 8 > limit
-            or h64(buf[offset + 4 : checksum_at]) != unpack_checksum(buf, checksum_at)[0]
-        ):
-            break
-        add_offset(offset)
-        add_header(header)
-        offset = checksum_at + 8
-    else:
-        return Walk(offsets, headers, offset, None)
-    why = _intact_header(buf, offset, limit)
-    assert not isinstance(why, tuple)
-    return Walk(offsets, headers, offset, why)
+    last_link = limit - LINK.size  # the last place where a checksum and a next length fit
+    if offset + OVERHEAD <= limit:
+        (size,) = U32.unpack_from(buf, offset)
+        for _ in range(max_frames):
+            checksum_at = offset + size - 4
+            if size < MIN_FRAME_LEN or size > MAX_FRAME_LEN or checksum_at > last_link:
+                break
+            stored, size = link(buf, checksum_at)
+            if check(buf[offset + 4 : checksum_at]) != stored:
+                break
+            note(offset)
+            offset = checksum_at + CHECKSUM_SIZE
+        else:
+            return Walk(offsets, offset, None)
+    # The fast loop stops short of the last frame of a file without zeros behind it.
+    found = decode_at(buf, offset, limit)
+    if isinstance(found, Frame):
+        note(offset)
+        offset = found.end
+        found = decode_at(buf, offset, limit)
+        assert not isinstance(found, Frame)  # the loop would have stepped over the one before
+    return Walk(offsets, offset, found)

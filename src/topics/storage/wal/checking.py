@@ -7,14 +7,13 @@ from itertools import pairwise
 from topics.errors import RefusedToOpen
 from topics.storage import layout
 from topics.storage.findings import Report
-from topics.storage.frames.buffer import CleanEnd, ForeignFrame, Unreadable
+from topics.storage.frames.buffer import CleanEnd, ForeignFrame, Unreadable, walk
 from topics.storage.fs import read_file
 from topics.storage.identity import store_mark
 from topics.storage.wal.collect import Collector
 from topics.storage.wal.files import HEADER_SIZE
-from topics.storage.wal.follow import beacons_after, follow
 from topics.storage.wal.groups import Group, LogFile, discover, read_header
-from topics.storage.wal.salvage import stated_position
+from topics.storage.wal.salvage import beacons_after, stated_position
 
 CHUNK_FRAMES = 32_768
 
@@ -63,16 +62,16 @@ def _follow(
     """Read every frame; what lies behind the last one, None where a frame makes no sense."""
     offset = HEADER_SIZE
     while True:
-        stretch = follow(buf, offset, len(buf), max_frames=CHUNK_FRAMES)
+        walked = walk(buf, offset, len(buf), max_frames=CHUNK_FRAMES)
         try:
-            Collector(mark).add(buf, stretch.offsets, 1)
+            Collector(mark).add(buf, walked.offsets, 1)
         except ForeignFrame as error:
             report.wrong(log_file.path, f"not understood: {error}", offset=error.offset)
             return None
-        report.frames += len(stretch.offsets)
-        offset = stretch.stop
-        if stretch.end is not None:
-            return stretch.end
+        report.frames += len(walked.offsets)
+        offset = walked.stop
+        if walked.end is not None:
+            return walked.end
 
 
 def _judge(

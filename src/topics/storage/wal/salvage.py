@@ -1,20 +1,58 @@
-"""Finding the thread again behind damage, when the operator asked for it.
+"""Finding frames again behind damage.
 
-A frame behind a damaged spot may be text that a client stored. It is believed only if decoding
-runs from it without a break to a beacon of this store, whose mark no client knows, or to the clean
+`intact_frames` looks for frames at any offset. What it finds may be text inside a record that
+imitates a frame, so it serves to count and to report, never to restore.
+
+`resync` is for an operator who asked for salvage. A frame is believed only if decoding runs from
+that frame without a break to a beacon of this store, whose mark no client knows, or to the clean
 end of the file, where no record is cut.
 """
+
+import re
+import struct
+from collections.abc import Iterator
+from typing import Final
 
 from topics.core.facts import Beacon
 from topics.storage.frames.buffer import CleanEnd, ForeignFrame, Frame, FrameType, decode_at
 from topics.storage.wal.files import BEACON_SIZE
-from topics.storage.wal.follow import candidates
+
+_BEACON_START: Final = struct.pack("<IB", BEACON_SIZE - 4, FrameType.CHECKPOINT_MARK)
+"""How every beacon begins: its length and its type."""
+
+# A length of at most 16 MiB, then a type that exists. The look-ahead lets candidates overlap.
+_CANDIDATE = re.compile(rb"(?=[\0-\xff]{3}[\0\1][\x01-\x12])", re.DOTALL)
+
+
+def intact_frames(buf: bytes, offset: int, limit: int) -> Iterator[Frame]:
+    """Every intact frame that begins at or after `offset`, none inside another."""
+    while True:
+        candidate = _CANDIDATE.search(buf, offset, limit)
+        if candidate is None:
+            return
+        offset = candidate.start()
+        found = decode_at(buf, offset, limit)
+        if isinstance(found, Frame):
+            yield found
+            offset = found.end
+        else:
+            offset += 1
+
+
+def beacons_after(buf: bytes, offset: int, limit: int) -> Iterator[Frame]:
+    """Intact frames of a beacon's shape at any offset; their claims are the caller's to judge."""
+    while (offset := buf.find(_BEACON_START, offset, limit)) >= 0:
+        found = decode_at(buf, offset, limit)
+        if isinstance(found, Frame):
+            yield found
+        offset += 1
 
 
 def resync(buf: bytes, offset: int, limit: int, *, store_mark: int) -> int | None:
     """The first offset behind `offset` from which frames can be believed; None if there is none."""
     rejected: set[int] = set()
-    for start in candidates(buf, offset + 1, limit):
+    for found in _CANDIDATE.finditer(buf, offset + 1, limit):
+        start = found.start()
         if start not in rejected and _is_sound(buf, start, limit, store_mark, rejected):
             return start
     return None

@@ -36,21 +36,16 @@ from topics.storage.frames.buffer import (
     Frame,
     Unreadable,
     decode_at,
+    walk,
 )
+from topics.storage.frames.header import FLAG_CONT, FLAG_DURABLE, FLAGS_AT
 from topics.storage.fs import Fs, read_exact
 from topics.storage.identity import store_mark
 from topics.storage.wal.collect import Collector
 from topics.storage.wal.files import HEADER_SIZE, Link
-from topics.storage.wal.follow import (
-    beacons_after,
-    follow,
-    intact_frames,
-    is_durable,
-    whole_submissions,
-)
 from topics.storage.wal.groups import Group, LogFile, files_from, reading, refusal
 from topics.storage.wal.repair import Repair
-from topics.storage.wal.salvage import resync, stated_position
+from topics.storage.wal.salvage import beacons_after, intact_frames, resync, stated_position
 from topics.storage.wal.submission import Position
 
 BULK_BYTES = 16 << 20
@@ -314,14 +309,14 @@ class _FileReader:
         self.valid_end = offset
         pending: list[int] = []  # frames of a submission whose last frame was not seen yet
         while True:
-            stretch = follow(buf, offset, limit, max_frames=_CHUNK_FRAMES)
-            pending += stretch.offsets
-            offset = stretch.stop
-            count = whole_submissions(buf, pending)
+            walked = walk(buf, offset, limit, max_frames=_CHUNK_FRAMES)
+            pending += walked.offsets
+            offset = walked.stop
+            count = _whole_submissions(buf, pending)
             self._collect(pending[:count], pending[count] if count < len(pending) else offset)
             pending = pending[count:]
-            if stretch.end is not None:
-                return self._judge(stretch.end, pending)
+            if walked.end is not None:
+                return self._judge(walked.end, pending)
 
     def _collect(self, offsets: list[int], end: int) -> None:
         if offsets:
@@ -371,11 +366,11 @@ class _FileReader:
         """Whether a writer may have been told that something behind the proof is durable."""
         offset, end = self.durable_to, self.valid_end
         while offset < end:
-            stretch = follow(self._buf, offset, end, max_frames=_CHUNK_FRAMES)
-            is_broken = stretch.end is not None and stretch.stop < end  # no telling what was there
-            if is_broken or any(is_durable(self._buf, at) for at in stretch.offsets):
+            walked = walk(self._buf, offset, end, max_frames=_CHUNK_FRAMES)
+            is_broken = walked.end is not None and walked.stop < end  # no telling what was there
+            if is_broken or any(self._buf[at + FLAGS_AT] & FLAG_DURABLE for at in walked.offsets):
                 return True
-            offset = stretch.stop
+            offset = walked.stop
         return False
 
     def _tear(self, offset: int) -> None:
@@ -418,3 +413,11 @@ def _collector(size: int, mark: int) -> Collector:
     from topics.storage.wal.collect_bulk import BulkCollector  # noqa: PLC0415 - numpy is slow
 
     return BulkCollector(mark)
+
+
+def _whole_submissions(buf: bytes, offsets: list[int]) -> int:
+    """How many of these frames, from the first on, make up whole submissions."""
+    count = len(offsets)
+    while count and buf[offsets[count - 1] + FLAGS_AT] & FLAG_CONT:
+        count -= 1
+    return count

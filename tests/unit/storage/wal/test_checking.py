@@ -19,10 +19,9 @@ from topics.core.batch import RecordBatch
 from topics.storage import identity, layout
 from topics.storage.checksum import h64
 from topics.storage.findings import Report
-from topics.storage.frames.buffer import encode_append
+from topics.storage.frames.buffer import encode_append, walk
 from topics.storage.wal import checking
 from topics.storage.wal.files import HEADER_SIZE, Beacons
-from topics.storage.wal.follow import follow
 from topics.testing import SimDisk
 
 
@@ -46,7 +45,7 @@ def closed(*, large: int = 0) -> SimDisk:
 
 def ends_at(disk: SimDisk, path: str) -> int:
     data = disk.peek(path)
-    return follow(data, HEADER_SIZE, len(data), max_frames=1000).stop
+    return walk(data, HEADER_SIZE, len(data), max_frames=1000).stop
 
 
 def resigned(frame: bytes) -> bytes:
@@ -136,7 +135,7 @@ def test_zeros_in_an_older_file_are_damage() -> None:
     disk = closed(large=8)
     first = log_files(disk)[0]
     data = disk.peek(first)
-    last = follow(data, HEADER_SIZE, len(data), max_frames=1000).offsets[-1]
+    last = walk(data, HEADER_SIZE, len(data), max_frames=1000).offsets[-1]
     disk.poke(first, last, bytes(len(data) - last))
     path, what, _ = found(disk)
     assert path == first

@@ -24,12 +24,12 @@ from tests.unit.storage.wal.builders import (
 from topics.core.facts import Appended, ClosedCleanly, HeadReserved
 from topics.errors import RefusedToOpen
 from topics.storage import layout
-from topics.storage.frames.buffer import OVERHEAD, encode
+from topics.storage.frames.buffer import OVERHEAD, encode, walk
 from topics.storage.wal import scan as scan_module
 from topics.storage.wal.files import HEADER_SIZE, Link
-from topics.storage.wal.follow import follow, intact_frames, whole_submissions
 from topics.storage.wal.groups import Group, discover, files_from
 from topics.storage.wal.repair import quarantine
+from topics.storage.wal.salvage import intact_frames
 from topics.storage.wal.scan import GenerationScan, Lost
 from topics.storage.wal.submission import Position, Submission
 from topics.testing import FaultFs, SimDisk
@@ -283,14 +283,14 @@ def test_submissions_longer_than_a_chunk_stay_whole(monkeypatch: pytest.MonkeyPa
 def test_following_frames_stops_where_it_is_told_or_where_they_end() -> None:
     frame = encode(HeadReserved(topic_id=1, ts=NOW, ceiling=2))
     buf = frame * 5
-    paused = follow(buf, 0, len(buf), max_frames=2)
+    paused = walk(buf, 0, len(buf), max_frames=2)
     assert (len(paused.offsets), paused.end) == (2, None)
-    rest = follow(buf, paused.stop, len(buf), max_frames=99)
+    rest = walk(buf, paused.stop, len(buf), max_frames=99)
     assert len(rest.offsets) == 3
     assert rest.stop == len(buf)
-    with_zeros = follow(buf + bytes(50), 0, len(buf) + 50, max_frames=99)
+    with_zeros = walk(buf + bytes(50), 0, len(buf) + 50, max_frames=99)
     assert (len(with_zeros.offsets), with_zeros.stop) == (5, len(buf))
-    cut = follow(buf, 0, len(buf) - 1, max_frames=99)
+    cut = walk(buf, 0, len(buf) - 1, max_frames=99)
     assert (len(cut.offsets), cut.stop) == (4, 4 * len(frame))
 
 
@@ -298,9 +298,9 @@ def test_an_open_submission_is_not_whole() -> None:
     open_frame = encode(HeadReserved(topic_id=1, ts=NOW, ceiling=2), cont=True)
     last = encode(HeadReserved(topic_id=1, ts=NOW, ceiling=2))
     buf = open_frame + last + open_frame + open_frame
-    offsets = follow(buf, 0, len(buf), max_frames=9).offsets
-    assert whole_submissions(buf, offsets) == 2
-    assert whole_submissions(buf, offsets[2:]) == 0
+    offsets = walk(buf, 0, len(buf), max_frames=9).offsets
+    assert scan_module._whole_submissions(buf, offsets) == 2
+    assert scan_module._whole_submissions(buf, offsets[2:]) == 0
 
 
 def test_frames_are_found_in_rubbish() -> None:
