@@ -374,7 +374,8 @@ class LateCommitter(InlineCommitter):
 
     def submit(self, submission: Submission) -> None:
         if self.is_late:
-            self._shards[submission.shard].commit(submission)
+            self._shards[submission.shard].write_one(submission)
+            self.sync(submission.shard)
             self.unanswered.append(submission)
         else:
             super().submit(submission)

@@ -31,7 +31,7 @@ from topics.engine.writes.deleting import Cursors, Deleter
 from topics.engine.writes.lifecycle import Lifecycle
 from topics.errors import Interrupted
 from topics.storage.sources import Sources
-from topics.storage.wal.null import NullCommitter
+from topics.storage.wal.inline import NullCommitter
 
 
 class Home(Protocol):

@@ -152,13 +152,17 @@ class Fs(Protocol):
 
 
 def write_all(file: File, data: Buffer, offset: int) -> None:
-    """Write every byte of `data` at `offset`, however small the pieces the disk accepts.
+    """Write every byte of `data` at `offset`, however little the disk accepts at a time."""
+    written = file.pwrite(data, offset)
+    if written != len(data):
+        write_rest(file, data, offset, written)
+
+
+def write_rest(file: File, data: Buffer, offset: int, written: int) -> None:
+    """Go on with a write of `data` at `offset` of which `written` bytes were accepted.
 
     A write that takes nothing is reported as `EIO`: asking again could go on for ever.
     """
-    written = file.pwrite(data, offset)
-    if written == len(data):
-        return
     rest = memoryview(data).cast("B")
     while True:
         if written <= 0:

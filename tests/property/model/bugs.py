@@ -72,11 +72,11 @@ def instead(owner: object, name: str, replacement: Callable[..., Any]) -> Iterat
 
 @planted("configure", "lose_power")
 def a_durable_write_is_acked_before_its_sync() -> Iterator[None]:
-    def commit(original: Callable[..., None], shard: Shard, submission: Submission) -> None:
+    def write_one(original: Callable[..., None], shard: Shard, submission: Submission) -> None:
         submission.durable = False
         original(shard, submission)
 
-    return instead(Shard, "commit", commit)
+    return instead(Shard, "write_one", write_one)
 
 
 @planted("configure", "fail_a_sync")

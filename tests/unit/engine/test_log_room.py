@@ -47,7 +47,7 @@ class CrowdedLog(InlineCommitter):
         if not self.is_disk_full:  # which leaves no beacons behind
             super().tick()
 
-    def refusal(self, shard: int) -> LogFull | None:  # type: ignore[override]  # as if queued
+    def refusal(self, shard: int) -> LogFull | None:
         return LogFull(shard=shard, reason="", needed_bytes=1) if self.is_disk_full else None
 
 

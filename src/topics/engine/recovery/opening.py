@@ -36,8 +36,7 @@ from topics.storage.snapshots.lines import GroupPosition
 from topics.storage.wal.committer import Committer
 from topics.storage.wal.files import Link
 from topics.storage.wal.generation import Generation, make_durable_dir, open_shards
-from topics.storage.wal.inline import InlineCommitter
-from topics.storage.wal.null import NullCommitter
+from topics.storage.wal.inline import InlineCommitter, NullCommitter
 from topics.storage.wal.settings import WalSettings
 from topics.storage.wal.shard import Shard
 

@@ -10,6 +10,7 @@ from topics.storage.fs import Fs, parent_of
 from topics.storage.handles import Handles
 from topics.storage.sources import Ring, Sources
 from topics.storage.wal.files import Link, Writer
+from topics.storage.wal.rotation import ShardSetup
 from topics.storage.wal.settings import WalSettings
 from topics.storage.wal.shard import Shard
 
@@ -53,15 +54,17 @@ def open_shards(
             make_durable_dir(fs, directory)
             shards.append(
                 Shard(
-                    fs,
-                    directory,
-                    writer,
-                    links.get(key, FIRST_LINK),
-                    settings=settings,
-                    sources=sources,
-                    handles=handles,
-                    monotonic_ns=monotonic_ns,
-                    ring=Ring(ring_bytes) if ring_bytes else None,
+                    ShardSetup(
+                        fs,
+                        directory,
+                        writer,
+                        links.get(key, FIRST_LINK),
+                        settings,
+                        sources,
+                        handles,
+                        monotonic_ns,
+                        Ring(ring_bytes) if ring_bytes else None,
+                    )
                 )
             )
     except BaseException as error:

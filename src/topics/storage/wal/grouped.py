@@ -31,12 +31,9 @@ from queue import Empty, SimpleQueue
 from typing import TypeAlias
 
 from topics.errors import Internal, LogFailed
-from topics.storage import layout
-from topics.storage.wal.answering import stop_unpublished
-from topics.storage.wal.inline import close_all
+from topics.storage.wal.committer import UNPUBLISHED, ShardCommitter, stop
 from topics.storage.wal.settings import WalSettings
 from topics.storage.wal.shard import Shard, ShardState
-from topics.storage.wal.stats import ShardStats
 from topics.storage.wal.submission import Position, Submission
 
 _log = logging.getLogger(__name__)
@@ -49,7 +46,7 @@ _CALM_WINDOW_MS = 1.0
 _SLOW_WRITE_NS = 20_000_000
 _DISTRUST_NS = 200_000_000
 """After a slow write the owner leaves writing to the thread for so long."""
-_TURN_S = 0.002
+_LOCK_WAIT_S = 0.002
 """How long the owner waits for a thread that is looking at the tail."""
 
 
@@ -75,7 +72,7 @@ _Item: TypeAlias = Submission | _Barrier | _Signal
 
 
 class _Batch:
-    """What one turn of the loop works on."""
+    """What one cycle of the thread works on."""
 
     __slots__ = ("barriers", "bytes", "heal", "stop", "submissions", "unwritten")
 
@@ -103,7 +100,7 @@ class _Batch:
         return any(submission.durable for submission in self.submissions)
 
 
-class _Lane:
+class _ShardWriter:
     """One shard, its queue and its thread.
 
     Counters come in pairs, one side written by the owner, the other by the thread: their
@@ -216,8 +213,8 @@ class _Lane:
             return False
         if self._distrusted_until_ns and shard.clock() < self._distrusted_until_ns:
             return False
-        # A sync takes its turn for moments only.
-        if self.dead is not None or not shard.turn.acquire(timeout=_TURN_S):
+        # The thread holds the lock for moments only.
+        if self.dead is not None or not shard.write_lock.acquire(timeout=_LOCK_WAIT_S):
             return False
         try:
             was_dirty = shard.is_dirty
@@ -232,7 +229,7 @@ class _Lane:
             submission.error = LogFailed(shard=shard.writer.shard, reason=reason)
             return True
         finally:
-            shard.turn.release()
+            shard.write_lock.release()
         self._distrusted_until_ns = 0
         if shard.wrote_ns > _SLOW_WRITE_NS:
             self._distrusted_until_ns = shard.clock() + _DISTRUST_NS
@@ -250,15 +247,15 @@ class _Lane:
     def _answer(self, submission: Submission) -> None:
         """Tell a submission what became of it.
 
-        If that fails, so does everything behind it: see `answering`. When the last open submission
-        of a shard that failed is answered, the shard takes writes again (unless the failure is
-        final): every topic has its seqs back by then.
+        If `on_done` raises, the shard is stopped (`committer.stop`) and everything behind this
+        submission fails. When the last open submission of a shard that failed is answered, the
+        shard takes writes again (unless the failure is final): every topic has its seqs back.
         """
         submission.done = True
         try:
             submission.on_done(submission)
         except Exception as error:
-            self.refusing = self._failing = stop_unpublished(self.shard, submission, error)
+            self.refusing = self._failing = stop(self.shard, submission, error, UNPUBLISHED)
         self.answered += 1
         if self.answered == self.submitted:
             self.refusing = self._failing = None
@@ -268,7 +265,7 @@ class _Lane:
     def _run(self) -> None:
         reason = "the log is closed"
         try:
-            while not self._turn():
+            while not self._cycle():
                 pass
         except BaseException as error:  # whatever ended the thread, nobody may wait for it
             reason = f"writer stopped: {error!r}"
@@ -279,8 +276,8 @@ class _Lane:
         self._fail(self._current, refusal)
         self._fail_queue(refusal)
 
-    def _turn(self) -> bool:
-        """One round of the loop; returns whether it was the last."""
+    def _cycle(self) -> bool:
+        """One cycle of the thread; returns whether it was the last."""
         batch = self._current = self._gather()
         if batch.heal:
             self.shard.try_heal()
@@ -374,7 +371,7 @@ class _Lane:
         try:
             if self.refusing is not None:
                 raise self.refusing
-            with self.shard.turn:
+            with self.shard.write_lock:
                 self.shard.write_batch(submissions)
         except Internal as error:
             self.refusing = error
@@ -412,12 +409,12 @@ class _Lane:
         self._fail(batch, error)
 
 
-class GroupedCommitter:
+class GroupedCommitter(ShardCommitter):
     """Shares syncs among concurrent writers; the committer of a server.
 
     `deliver` gets each list of settled submissions on a shard's thread and has to bring it to
     `finish` on the owner's thread, lists of one shard in the order they came. With `at_once` a
-    submission may be finished by the time `submit` returns.
+    submission may be finished by the time `submit` returns. The threads watch the clock themselves.
     """
 
     def __init__(
@@ -429,13 +426,14 @@ class GroupedCommitter:
         *,
         at_once: bool = False,
     ) -> None:
-        self._lanes = tuple(_Lane(shard, settings, deliver, pressure) for shard in shards)
+        super().__init__(shards)
+        self._writers = tuple(_ShardWriter(shard, settings, deliver, pressure) for shard in shards)
         self._settings = settings
         self._at_once = at_once
 
     def submit(self, submission: Submission) -> None:
         """Queue a submission. Ask `room` first: this does not refuse for want of it."""
-        self._lanes[submission.shard].submit(submission, at_once=self._at_once)
+        self._writers[submission.shard].submit(submission, at_once=self._at_once)
 
     def finish(self, settled: Sequence[Submission]) -> list[Submission]:
         """Answer what `deliver` brought and what waited behind it; on the owner's thread.
@@ -447,77 +445,59 @@ class GroupedCommitter:
             submission.settled = True
             if submission.shard not in shards:
                 shards.append(submission.shard)
-        return [answered for shard in shards for answered in self._lanes[shard].release()]
+        return [answered for shard in shards for answered in self._writers[shard].release()]
 
     def room(self, shard: int, size: int) -> bool:
         """Whether the queue takes `size` more bytes; an empty queue takes anything."""
-        return self._lanes[shard].has_room(size)
+        return self._writers[shard].has_room(size)
 
     def refusal(self, shard: int) -> Internal | None:
         """The thread looks for room from time to time: nobody has to try."""
-        found = self._lanes[shard].shard
+        found = self._writers[shard].shard
         return found.refusal() if found.state is ShardState.FULL else None
 
     def fill(self, shard: int) -> float:
         """How full the queue is, from 0 to 1."""
-        lane, settings = self._lanes[shard], self._settings
-        by_count = lane.queued / settings.queue_submissions
-        return max(0.0, min(1.0, max(by_count, lane.queued_bytes / settings.queue_bytes)))
+        writer, settings = self._writers[shard], self._settings
+        by_count = writer.queued / settings.queue_submissions
+        return max(0.0, min(1.0, max(by_count, writer.queued_bytes / settings.queue_bytes)))
 
     def queued(self, shard: int) -> int:
         """Submissions that wait in the queue."""
-        return max(0, self._lanes[shard].queued)
+        return max(0, self._writers[shard].queued)
 
     def taken(self, shard: int) -> int:
         """Submissions that ever left the queue."""
-        return self._lanes[shard].taken
+        return self._writers[shard].taken
 
     def sync(self, shard: int) -> Position:
         """Wait until everything submitted before this call is durable. From any thread."""
         barrier = _Barrier()
-        self._lanes[shard].put(barrier)
+        self._writers[shard].put(barrier)
         barrier.reached.wait()
         if barrier.error is not None:
             raise barrier.error
         assert barrier.position is not None
         return barrier.position
 
-    def tick(self) -> None:
-        """The threads watch the clock themselves."""
-
     def in_flight(self, shard: int) -> int:
-        lane = self._lanes[shard]
-        return lane.submitted - lane.answered
+        writer = self._writers[shard]
+        return writer.submitted - writer.answered
 
     def most_in_flight(self, shard: int) -> int:
-        return self._lanes[shard].most_waiting
-
-    def state(self, shard: int) -> ShardState:
-        return self._lanes[shard].shard.state
+        return self._writers[shard].most_waiting
 
     def try_heal(self) -> None:
-        for lane in self._lanes:
-            lane.put(_Signal.HEAL)
-
-    def position(self, shard: int) -> Position:
-        return self._lanes[shard].shard.position
-
-    def synced(self, shard: int) -> Position:
-        return self._lanes[shard].shard.synced
-
-    def stats(self, shard: int) -> ShardStats:
-        return self._lanes[shard].shard.stats()
-
-    def shard_of(self, topic_id: int) -> int:
-        return layout.shard_of(topic_id, len(self._lanes))
+        for writer in self._writers:
+            writer.put(_Signal.HEAL)
 
     def close(self) -> None:
         """Settle what is queued, stop the threads, sync and close the files.
 
         Lists delivered meanwhile still have to go through `finish`. Raises the first failure.
         """
-        for lane in self._lanes:
-            lane.put(_Signal.STOP)
-        for lane in self._lanes:
-            lane.thread.join()
-        close_all([lane.shard for lane in self._lanes])
+        for writer in self._writers:
+            writer.put(_Signal.STOP)
+        for writer in self._writers:
+            writer.thread.join()
+        super().close()

@@ -96,7 +96,7 @@ def brisk() -> Callable[[], int]:
 def running(disk: SimDisk, **options: object) -> Iterator[Owner]:
     owner = Owner(disk, **options)  # type: ignore[arg-type]  # passed on as they are
     # The thread takes its turn for moments only, but a busy machine may stop it in one of them.
-    with mock.patch.object(grouped, "_TURN_S", 60.0):
+    with mock.patch.object(grouped, "_LOCK_WAIT_S", 60.0):
         try:
             yield owner
         finally:
@@ -112,7 +112,7 @@ def busy_file(owner: Owner) -> Iterator[None]:
     held, over = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with owner.log.shard.turn:
+        with owner.log.shard.write_lock:
             held.set()
             over.wait(60)
 
@@ -120,7 +120,7 @@ def busy_file(owner: Owner) -> Iterator[None]:
     other.start()
     assert held.wait(60)
     try:
-        with mock.patch.object(grouped, "_TURN_S", 0.001):
+        with mock.patch.object(grouped, "_LOCK_WAIT_S", 0.001):
             yield
     finally:
         over.set()
@@ -446,8 +446,8 @@ def test_cc02_many_writers_get_their_answers_in_log_order() -> None:
 def test_the_group_window_grows_with_pressure(pressure: float, window_ms: float) -> None:
     log = Log(SimDisk())
     committer = GroupedCommitter(log.shards, SETTINGS, lambda settled: None, lambda: pressure)
-    (lane,) = committer._lanes
-    assert lane._window_ms() == window_ms
+    (writer,) = committer._writers
+    assert writer._window_ms() == window_ms
     committer.close()
 
 

@@ -1,7 +1,7 @@
 """A log that keeps nothing still answers."""
 
 from topics.storage.wal.committer import Committer
-from topics.storage.wal.null import NullCommitter
+from topics.storage.wal.inline import NullCommitter
 from topics.storage.wal.shard import ShardState
 from topics.storage.wal.submission import Submission
 

@@ -26,8 +26,7 @@ from topics.core.facts import Beacon, Fact, FileHeader
 from topics.errors import Internal, LogFailed, LogFull
 from topics.storage import identity, layout
 from topics.storage.frames.buffer import Frame, decode_at, encode
-from topics.storage.fs import Buffer, File, write_all
-from topics.storage.wal import shard
+from topics.storage.fs import Buffer
 from topics.storage.wal.files import BEACON_SIZE, HEADER_SIZE, Beacons
 from topics.storage.wal.settings import MIB, WalSettings
 from topics.storage.wal.shard import LONG_BYTES, PIECE_BYTES, ShardState
@@ -427,9 +426,9 @@ def test_a_sync_that_failed_beside_a_write_without_space_stays_final() -> None:
     refusals: list[Internal] = []
 
     def write() -> None:
-        with shard.turn:
+        with shard.write_lock:
             try:
-                shard.write(b"2", 1)
+                shard.write_one(log.submission(b"2"))
             except Internal as error:
                 refusals.append(error)
 
@@ -539,12 +538,14 @@ def test_a_sync_beside_a_long_write_speaks_for_none_of_it(monkeypatch: pytest.Mo
     before = log.shard.position
     written: list[int] = []
 
-    def write_and_sync(file: File, data: Buffer, offset: int) -> None:
-        write_all(file, data, offset)
-        written.append(len(data))
-        log.shard.sync()
+    pwrite = log.shard._pwrite
 
-    monkeypatch.setattr(shard, "write_all", write_and_sync)
+    def write_and_sync(data: Buffer, offset: int) -> int:
+        written.append(pwrite(data, offset))
+        log.shard.sync()
+        return written[-1]
+
+    monkeypatch.setattr(log.shard, "_pwrite", write_and_sync)
     submission = log.append(HUGE, HUGE, durable=False)
     assert sum(written) == len(submission.frames)
     assert len(written) > 2
