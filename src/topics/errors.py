@@ -609,7 +609,8 @@ class Unreachable(TopicsError):
 
     def __init__(self, url: str, *, reason: str, sent: bool = False) -> None:
         outcome = "the call may have been carried out" if sent else "the call was not carried out"
-        super().__init__(f"no answer from {url}: {reason}; {outcome}. {self.remedy}")
+        self.cause = f"no answer from {url}: {reason}"
+        super().__init__(f"{self.cause}; {outcome}. {self.remedy}")
         self.url = url
         self.sent = sent
 

@@ -69,6 +69,14 @@ def test_a_topic_is_made_shown_changed_and_dropped(cli: Cli, name: str) -> None:
     assert cli("ls", name, "--json").json == {"topics": []}
 
 
+@pytest.mark.parametrize("command", ["create", "config"])
+def test_a_setting_given_as_an_option_gets_the_hint(cli: Cli, name: str, command: str) -> None:
+    cli("create", name)
+    refused = cli(command, name, "--cap-records", "5", ok=2)
+    assert "Settings have no dashes: write cap_records=VALUE" in refused.err
+    assert "Settings" not in cli(command, name, "--cap-recordz", "5", ok=2).err
+
+
 def test_a_topic_that_exists_is_not_set_up_anew_by_create(cli: Cli, name: str) -> None:
     cli("create", name, "ttl_ms=1h")
     for settings in ((), ("ttl_ms=60m",)):
@@ -486,6 +494,8 @@ def test_explain_tells_where_one_record_is_or_went(cli: Cli, name: str) -> None:
     assert "It has 3 bytes of data, tag t." in cli("explain", f"{name}#5").out
     assert "has no seq 9 yet" in cli("explain", f"{name}#9").out
     cli("explain", f"{name}#x", ok=2)
+    assert f"'{name}#5'" in cli("explain", name, "5", ok=2).err
+    assert f"'{name}/slow'" in cli("explain", name, "slow", ok=2).err
 
 
 def test_explain_tells_what_became_of_a_job(cli: Cli, jobs: str) -> None:
@@ -498,5 +508,5 @@ def test_explain_tells_what_became_of_a_job(cli: Cli, jobs: str) -> None:
     assert story.startswith(f"Job 1 of {jobs} is dead: it failed too often and is now {jobs}.dead")
     assert "It was handed out 1 time. (died " in story
     assert f"Try: topics queue redrive {jobs} --" in story
-    cli("queue", "ack", jobs, 2, "--node", "w")
+    assert cli("queue", "ack", jobs, 2, "--node", "w").out == f"finished 1 job of {jobs}\n"
     assert "is gone: finished, or deleted." in cli("explain", f"{jobs}#2").out

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from topics.client.interface import AnyLog
 
 
-@click.command()
+@click.command(context_settings={"allow_extra_args": True})
 @click.argument(
     "subject", metavar="TOPIC | TOPIC/CURSOR | TOPIC#SEQ", shell_complete=complete_topic
 )
@@ -34,6 +34,10 @@ def explain(where: Where, *, subject: str, as_json: bool) -> int:
       topics explain orders/billing    a consumer: its lag, and what it missed
       topics explain 'orders#17'       one record or job: where it is, or went
     """
+    rest = click.get_current_context().args
+    if rest:
+        seq_or_cursor = f"{'#' if rest[0].isdecimal() else '/'}{rest[0]}"
+        raise click.UsageError(f"write it as one word: '{subject}{seq_or_cursor}'")
     tell = _teller(subject)
     with where.reading() as log:
         story = tell(log)

@@ -172,7 +172,9 @@ def ack(where: Where, *, topic: str, jobs: list[Job | int], node: str, as_json: 
     """
     with where.writing() as log:
         done = log.queue(topic, node=node).ack(jobs)
-    return _tell(done.to_dict(), f"finished {done.acked}", done.skipped, as_json=as_json)
+    return _tell(
+        done.to_dict(), f"finished {out.counted(done.acked, 'job')}", done.skipped, as_json=as_json
+    )
 
 
 @queue.command()
@@ -201,7 +203,12 @@ def nack(
     """
     with where.writing() as log:
         done = log.queue(topic, node=node).nack(jobs, delay_ms=delay_ms, error=error)
-    return _tell(done.to_dict(), f"gave back {done.nacked}", done.skipped, as_json=as_json)
+    return _tell(
+        done.to_dict(),
+        f"gave back {out.counted(done.nacked, 'job')}",
+        done.skipped,
+        as_json=as_json,
+    )
 
 
 @queue.command()

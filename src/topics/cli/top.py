@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import sys
@@ -42,14 +43,7 @@ def top(where: Where, *, interval_ms: int, once: bool, as_json: bool) -> int:
     with _sampling(where) as sample:
         interval, shown = interval_ms / 1000, str(where.target())
         if as_json:
-            before = sample()
-            while True:
-                time.sleep(interval)
-                change = Change(before, sample())
-                out.print_json_line(view.facts(change))
-                before = change.now
-                if once:
-                    break
+            _lines(sample, interval, once=once)
         elif once or not sys.stdout.isatty():
             before = sample()
             time.sleep(interval)
@@ -69,6 +63,27 @@ def _sampling(where: Where) -> Iterator[Sampler]:
     else:
         with where.reading() as log:
             yield log_sampler(log)
+
+
+def _lines(sample: Sampler, interval: float, *, once: bool) -> None:
+    """A JSON line for each interval. A server that goes away is waited for, unless `once`."""
+    before, is_away = sample(), False
+    while True:
+        _sleep(interval)
+        try:
+            change = Change(before, sample())
+        except TopicsError as error:
+            if once:
+                raise
+            if not is_away:
+                facts = {"code": error.code, "message": str(error)}
+                print(json.dumps({"error": facts}), file=sys.stderr)
+            is_away = True
+            continue
+        out.print_json_line(view.facts(change))
+        before, is_away = change.now, False
+        if once:
+            break
 
 
 def _live(sample: Sampler, interval: float, where: str, pause: Pause) -> None:

@@ -81,7 +81,22 @@ def _state_facts(state: TopicState, dead: Dead) -> dict[str, object]:
     return facts
 
 
-@click.command()
+class _WithSettings(click.Command):
+    """A command with settings; a setting that is given as an option gets a hint."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            name = error.option_name.lstrip("-").replace("-", "_")
+            if name not in setting_defaults():
+                raise
+            ctx.fail(
+                f"No such option {error.option_name!r}. Settings have no dashes: write {name}=VALUE"
+            )
+
+
+@click.command(cls=_WithSettings)
 @topic_argument
 @_settings
 @click.option(
@@ -116,7 +131,7 @@ def create(
     return OK
 
 
-@click.command()
+@click.command(cls=_WithSettings)
 @topic_argument
 @_settings
 @yes_option

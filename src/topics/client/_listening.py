@@ -85,7 +85,9 @@ class Listening:
         """
         known = error if isinstance(error, TopicsError) else NotReady(replay_progress=0.0)
         if self._lost_at is None:
-            self._lost_at, self._reason = now, str(error) or type(error).__name__
+            # The cause alone: by the time that it is told, the server answers again.
+            cause = error.cause if isinstance(error, Unreachable) else str(error)
+            self._lost_at, self._reason = now, cause or type(error).__name__
         else:
             self._tries += 1
         if not is_passing(known):

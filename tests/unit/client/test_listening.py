@@ -48,6 +48,15 @@ def test_a_sign_of_life_is_asked_for_once_a_heartbeat() -> None:
     assert [read.must_ping(at) for at in (1.0, 2.0, 2.1, 4.0)] == [False, True, False, True]
 
 
+def test_a_reconnect_gives_the_cause_of_the_loss_and_no_advice() -> None:
+    read = listening()
+    read.opened(0.0, {})
+    read.lost(GONE, 1.0)
+    event = read.opened(2.0, {})
+    assert event is not None
+    assert event.reason == "no answer from http://h: gone"
+
+
 def test_a_reconnect_is_said_with_what_it_took() -> None:
     read = listening()
     assert read.opened(0.0, {"t": 0}) is None
