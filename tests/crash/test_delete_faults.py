@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from functools import partial
-from itertools import pairwise, product
+from itertools import count, pairwise, product
 from typing import get_args
 
 import pytest
@@ -18,6 +18,7 @@ from tests.crash.fault_scenes import (
     segment_files,
 )
 
+from topics.core import topic as topic_module
 from topics.storage import crashpoints
 from topics.storage.wal.shard import ShardState
 from topics.testing import CrashMode, ManualClock, Op, SimDisk, stop_at
@@ -109,6 +110,61 @@ def test_dl06_an_unsynced_delete_is_undone_whole_or_not_at_all(mode: CrashMode) 
         found = check(program, "power")["disk"]
         tagged = [record for record in found.records.values() if record.tag == "t0"]
         assert len(tagged) in (0, 6)
+
+
+def forgetful(monkeypatch: pytest.MonkeyPatch, **config: object) -> Program:
+    """A program whose snapshots name the newest deleted run only; delete bytes tell the others."""
+    monkeypatch.setattr(topic_module, "MAX_DELETED_RUNS", 1)
+    program = fresh("t", durability="fsync", **config)
+    for number in range(1, 25):
+        program.append("t", tag=f"t{number:02}")
+    program.checkpoint()
+    for number in (4, 8, 20):
+        program.delete("t", match=f"t{number:02}")
+    program.checkpoint()
+    return program
+
+
+def delete_and_checkpoint(program: Program) -> None:
+    """Deletes where a snapshot names none, a write that may evict, a checkpoint; several times."""
+    for number in (3, 5, 9, 12, 15, 24):
+        program.delete("t", match=f"t{number:02}")
+        program.append("t")
+        program.checkpoint()
+
+
+@pytest.mark.parametrize("cap", [100, 20])
+@pytest.mark.parametrize(
+    "point", ["del.data_byte", "del.idx_byte", "ckpt.mark", "snap.tmp", "snap.dirsynced"]
+)
+def test_dl06_a_delete_that_only_its_byte_tells_is_counted_once_wherever_a_checkpoint_is_cut_off(
+    monkeypatch: pytest.MonkeyPatch, point: str, cap: int
+) -> None:
+    for nth in count(1):
+        program = forgetful(monkeypatch, cap_records=cap)
+        crash = partial(program.disk.crash, nth, MODES[nth % len(MODES)])
+        with stop_at(point, crash, nth=nth) as stop:
+            delete_and_checkpoint(program)
+        if not stop.reached:
+            assert nth > 2
+            break
+        check(program, "power")
+
+
+@pytest.mark.parametrize("point", ["del.idx_byte", "ckpt.mark"])
+def test_dl06_such_a_delete_is_counted_once_also_when_the_newest_snapshot_is_damaged(
+    monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    for nth in count(1):
+        program = forgetful(monkeypatch)
+        with stop_at(point, partial(program.disk.crash, nth, "all"), nth=nth) as stop:
+            delete_and_checkpoint(program)
+        if not stop.reached:
+            assert nth > 2
+            break
+        newest = max(path for path in program.disk.paths() if path.endswith(".bin"))
+        program.disk.poke(newest, len(program.disk.peek(newest)) // 2, b"#")
+        check(program, "power")
 
 
 @pytest.mark.parametrize("end", ENDS)

@@ -158,6 +158,12 @@ class SeqSet:
         self.discard_through(floor - 1)
         self.update(kept)
 
+    def below(self, floor: int) -> SeqSet:
+        """The part of the set below a seq; a step for each chunk."""
+        part = SeqSet()
+        part.update(self._below(floor))
+        return part
+
     def _below(self, floor: int) -> dict[int, int]:
         """The bits below a seq, by chunk."""
         last = floor - 1 >> CHUNK_BITS

@@ -97,6 +97,7 @@ def test_what_lies_below_a_seq_is_forgotten_but_for_what_is_to_be_kept(
 ) -> None:
     made, inside = of(added, single)
     kept = inside & keep
+    assert members(made.below(floor)) == {seq for seq in inside if seq < floor}
     made.forget_below(floor, keep=SeqSet((seq, seq) for seq in kept))
     assert members(made) == {seq for seq in inside if seq >= floor or seq in kept}
     assert list(made) == list(runs_of(sorted(members(made))))

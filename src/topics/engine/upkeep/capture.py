@@ -7,7 +7,7 @@ written down as what they will be then: a run of lost seqs.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from itertools import islice
+from itertools import chain, islice
 
 import msgspec
 
@@ -22,6 +22,7 @@ from topics.core.seqset import SeqSet
 from topics.core.tail import Tail
 from topics.core.topic import SEQ_BASE, Ledger, Topic
 from topics.engine.reads.history import Resident, SegmentHistory
+from topics.engine.upkeep.delete_bytes import Flips
 from topics.storage.segments.segment import ActiveSegment, Segment
 from topics.storage.snapshots.lines import (
     AppLine,
@@ -43,7 +44,7 @@ class Capture(msgspec.Struct):
     live: list[tuple[int, int]]  # ranges behind the last checkpoint that begin and end alive
     deleted: SeqSet  # which also tells the dead between them
     tail: Tail  # a copy: the topic's own goes on changing
-    flips: SeqSet  # deleted seqs whose delete bytes are due, as far as they are in segments
+    flips: Flips  # deletes whose delete bytes are not on disk, as far as they are in segments
     drops: list[Segment]  # sealed segments without a live seq
     residents: list[Tail]
     keys: CapturedKeys
@@ -75,15 +76,14 @@ class CapturedKeys(msgspec.Struct):
         return [(key, e.first_seq, e.count, e.head, e.ts) for key, e in found.items()]
 
 
-def capture(topic: Topic, *, lfn: int, running_ms: int, now_ms: int) -> Capture:
-    """Note everything a checkpoint needs of a topic. Pure memory; takes over pending flips."""
+def capture(topic: Topic, flips: Flips, *, lfn: int, running_ms: int, now_ms: int) -> Capture:
+    """Note everything a checkpoint needs of a topic. Pure memory."""
     history = topic.history
     assert isinstance(history, SegmentHistory)
     volatile = topic.volatile_spans()
     line = _line(topic, volatile, lfn, running_ms)
     start = max(history.last + 1, topic.earliest)
     through = topic.volatile_from - 1 if topic.volatile_from else topic.head
-    flips, topic.unflipped = topic.unflipped, SeqSet()
     return Capture(
         topic=topic,
         line=line,
@@ -110,7 +110,7 @@ def _captured_keys(topic: Topic, volatile: RunSet, *, now_ms: int, running_ms: i
 
 def give_back(captured: Capture) -> None:
     """The checkpoint failed: its flips are due again."""
-    captured.topic.unflipped.merge(captured.flips)
+    captured.topic.unflipped.merge(captured.flips.fresh)
 
 
 def _live_ranges(deleted: SeqSet, runs: KindRuns, lo: int, hi: int) -> Iterator[tuple[int, int]]:
@@ -195,7 +195,9 @@ def _queue(leases: LeaseBook) -> QueueState:
 
 def deleted_runs(captured: Capture) -> Iterator[tuple[int, int]]:
     """What the line tells of deletes."""
-    return captured.deleted.between(captured.line.exact_from, captured.line.head)
+    exact_from, head = captured.line.exact_from, captured.line.head
+    early = captured.flips.named.between(SEQ_BASE, exact_from - 1)
+    return chain(early, captured.deleted.between(exact_from, head))
 
 
 def listed(runs: Iterator[tuple[int, int]]) -> Generator[None, None, list[tuple[int, int]]]:
@@ -259,6 +261,8 @@ def restore(topic: Topic, line: TopicLine, active: ActiveSegment | None, *, sinc
     topic.delete_version = line.delete_version
     topic.deleted = SeqSet(line.deleted_runs)
     topic.exact_from = line.exact_from
+    # Named although a byte would tell of them: the byte is not there yet.
+    topic.unflipped = topic.deleted.below(line.exact_from)
     topic.cursors = {name: (seq, ts) for name, seq, ts in line.cursors}
     for key, first, count, head, ts in line.keys:
         topic.keys.restore(key, KeyEntry(first, count, head, ts))

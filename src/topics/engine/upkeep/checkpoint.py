@@ -40,6 +40,7 @@ from topics.engine.upkeep.capture import (
     listed,
     with_segments,
 )
+from topics.engine.upkeep.delete_bytes import DeleteBytes
 from topics.engine.upkeep.seizing import Seized, Seizer
 from topics.engine.upkeep.snapshots import Body, Snapshots, Track
 from topics.engine.upkeep.trimming import Kept, Trimmer
@@ -100,7 +101,8 @@ class Checkpointer:
         self._trimmer = trimmer
         self._snapshots = snapshots
         self._aging = Aging(kernel.catalog)
-        self._seizer = Seizer(kernel, snapshots, self._aging)
+        self._delete_bytes = DeleteBytes(kernel.catalog)
+        self._seizer = Seizer(kernel, snapshots, self._aging, self._delete_bytes)
         self._store: SegmentStore = kernel.segments
         self.snapshot_id = snapshot_id  # of the newest one
 
@@ -137,7 +139,7 @@ class Checkpointer:
         finally:
             kernel.arenas.let_go()
         self.snapshot_id = head.id
-        yield from _each(captures, _let_go)
+        yield from _each(captures, self._let_go)
         kept = yield from self._keep(head, files, seized.source, lines, seized.gone)
         yield from self._trimmer.trim(kept)
         yield from _drained(captures)
@@ -271,7 +273,7 @@ class Checkpointer:
         for seg in parts:
             seqs = [
                 seq
-                for lo, hi in captured.flips.between(seg.first, seg.last)
+                for lo, hi in captured.flips.due.between(seg.first, seg.last)
                 for seq in range(lo, hi + 1)
             ]
             if seqs:
@@ -344,6 +346,22 @@ class Checkpointer:
         put_aside(self._store, topic.id, seq, frame, ts=tail.times[slot])
         return bytes(length)
 
+    def _let_go(self, captured: Capture) -> None:
+        """Forget dead segments, now that a snapshot lists them as dropped, and the oldest deletes.
+
+        Not earlier: dead segments have no delete bytes, so until then only memory knows that they
+        are dead.
+        """
+        topic = captured.topic
+        history = _history(topic)
+        if captured.drops:
+            doomed = {seg.first for seg in captured.drops}
+            kept = [p for p in history.parts if isinstance(p, Resident) or p.first not in doomed]
+            history.replace(kept, last=history.last)
+        topic.forget_deleted_below(captured.line.exact_from)
+        if self._delete_bytes.noted(topic, captured.flips, captured.line.exact_from):
+            self._kernel.dirty.add(topic.id)
+
     # Mark and snapshot
 
     def _finished_lines(self, captures: list[Capture]) -> Op[list[TopicLine]]:
@@ -353,7 +371,7 @@ class Checkpointer:
         for at, captured in enumerate(captures):
             if at % TOPICS_BETWEEN_PAUSES == 0:
                 yield PAUSE
-            if not captured.deleted and not captured.keys:
+            if not captured.deleted and not captured.flips.named and not captured.keys:
                 continue
             runs = yield from _listed(
                 listed(deleted_runs(captured)), beside=captured.deleted.pieces > FEW_PIECES
@@ -474,17 +492,3 @@ def _absorb(captured: Capture, written: Written | None) -> None:
     topic.tail.drop_front(captured.through + 1)
     if not len(topic.tail):
         topic.tail = Tail(captured.through + 1)
-
-
-def _let_go(captured: Capture) -> None:
-    """Forget dead segments, now that a snapshot lists them as dropped, and the oldest deletes.
-
-    Not earlier: dead segments have no delete bytes, so until then only memory knows they are dead.
-    """
-    topic = captured.topic
-    history = _history(topic)
-    if captured.drops:
-        doomed = {seg.first for seg in captured.drops}
-        kept = [p for p in history.parts if isinstance(p, Resident) or p.first not in doomed]
-        history.replace(kept, last=history.last)
-    topic.forget_deleted_below(captured.line.exact_from)

@@ -11,6 +11,7 @@ from topics.engine.effects import PAUSE, Gate, Op
 from topics.engine.kernel import Kernel
 from topics.engine.upkeep.aging import Aging
 from topics.engine.upkeep.capture import Capture, app_line, capture, give_back, router_line
+from topics.engine.upkeep.delete_bytes import DeleteBytes
 from topics.engine.upkeep.snapshots import Snapshots, Track
 from topics.storage.snapshots.chain import Changed
 from topics.storage.snapshots.lines import AppLine, GoneLine, RouterLine
@@ -31,10 +32,13 @@ class Seized(msgspec.Struct):
 
 
 class Seizer:
-    def __init__(self, kernel: Kernel, snapshots: Snapshots, aging: Aging) -> None:
+    def __init__(
+        self, kernel: Kernel, snapshots: Snapshots, aging: Aging, delete_bytes: DeleteBytes
+    ) -> None:
         self._kernel = kernel
         self._snapshots = snapshots
         self._aging = aging
+        self._delete_bytes = delete_bytes
 
     def seize(self) -> Op[Seized]:
         """Topics and routers that changed. Routers stand still meanwhile: a pass that copied a
@@ -82,12 +86,14 @@ class Seizer:
         topic = kernel.catalog.by_id.get(topic_id)
         if topic is None:  # dropped, perhaps during a pause
             seized.gone.topics.append(topic_id)
+            self._delete_bytes.forget(topic_id)
             return
         shard = kernel.committer.shard_of(topic_id)
         kernel.forget_ages(topic)
         lfn = kernel.applied.get(shard, 0)
         now_ms, running_ms = kernel.clock.now_ms(), kernel.running_ms()
-        seized.captures.append(capture(topic, lfn=lfn, running_ms=running_ms, now_ms=now_ms))
+        flips = self._delete_bytes.take(topic)
+        seized.captures.append(capture(topic, flips, lfn=lfn, running_ms=running_ms, now_ms=now_ms))
 
     def _seize_others(self, seized: Seized) -> None:
         """Routers and apps, and the last frame about them, in one step."""

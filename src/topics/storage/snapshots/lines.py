@@ -110,7 +110,8 @@ class TopicLine(_Line, frozen=True, kw_only=True, omit_defaults=True, tag="topic
     ledger: LedgerTotals
     delete_version: int
     deleted_runs: list[tuple[int, int]]  # lo, hi
-    exact_from: int  # first seq for which deleted_runs tells all
+    # Below `exact_from` delete bytes tell; `deleted_runs` names only what has no byte yet.
+    exact_from: int
     cursors: list[tuple[str, int, int]]  # name, seq, updated at ms
     keys: list[tuple[str, int, int, int, int]]  # key, first seq, count, head, ts
     runs: list[tuple[int, int, int]]  # lo, hi, kind of SeqSkipped
