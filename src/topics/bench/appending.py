@@ -6,12 +6,13 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import topics
 from topics.bench import raw
 from topics.bench.bench import RECORD_BYTES, Bench, payload, stored
-from topics.bench.measure import Goal, Result, Sample, at_least, at_most, durations, rate
+from topics.bench.measure import Goal, Rates, Result, at_least, at_most, durations, rate
 from topics.topic_settings import Durability
 
 FRAME_BYTES = RECORD_BYTES + 50
@@ -69,28 +70,21 @@ def _appends(bench: Bench, writes: Writes) -> Iterator[Result]:
         for kind, data in (("dicts", payload()), ("ready JSON", stored(payload()))):
             bench.say(f"{writes.what}: {kind}")
             sample = _append_rate(path / kind, writes, data, bench.repeats)
-            yield Result(
-                row=writes.row,
-                what=f"{writes.what}, {kind}",
-                value=sample.median,
-                unit="records/s",
-                best=sample.best,
+            yield sample.result(
+                writes.row,
+                f"{writes.what}, {kind}",
                 goal=writes.goal,
                 raw=bare.median * writes.batch,
                 raw_what="write + fdatasync" if writes.syncs else "write, fdatasync every 10 ms",
             )
 
 
-def _append_rate(path: Path, writes: Writes, data: object, repeats: int) -> Sample:
+def _append_rate(path: Path, writes: Writes, data: object, repeats: int) -> Rates:
     records = [{"data": data}] * writes.batch
     with topics.open(path) as log:
         log.create("t", durability=writes.durability)
-        return rate(
-            lambda: log.append("t", records),
-            calls=writes.calls,
-            repeats=repeats,
-            units=writes.batch,
-        )
+        append = partial(log.append, "t", records)
+        return rate(append, calls=writes.calls, repeats=repeats, units=writes.batch)
 
 
 def lone_sync(bench: Bench) -> Iterator[Result]:
@@ -107,20 +101,8 @@ def lone_sync(bench: Bench) -> Iterator[Result]:
             ours += durations(lambda: log.append("t", records), calls=1)
         bare.close()
     value, base = statistics.median(ours), statistics.median(theirs)
-    yield Result(
-        row="fsync1",
-        what="lone fsync append, p50 against write + fdatasync",
-        value=value / base,
-        unit="times raw",
-        goal=at_most(1.2),
-        raw=None,
-    )
-    yield Result(
-        row="fsync1",
-        what="lone fsync append, p50",
-        value=value * 1e6,
-        unit="us",
-        best=min(ours) * 1e6,
-        raw=base * 1e6,
-        raw_what="write + fdatasync, p50",
-    )
+    what, raw_what = "lone fsync append, p50", "write + fdatasync"
+    times = f"{what} against {raw_what}"
+    yield Result("fsync1", times, value / base, "times raw", goal=at_most(1.2))
+    best, base_us = min(ours) * 1e6, base * 1e6
+    yield Result("fsync1", what, value * 1e6, "us", best, raw=base_us, raw_what=f"{raw_what}, p50")

@@ -1,21 +1,25 @@
-"""What the rows of a benchmark share: where to work, how long, and how to say what is going on."""
+"""What the benchmarks share: their command line, where to work, how long, what to write."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from topics.bench import table
 from topics.bench.measure import Result
 
 RECORD_BYTES = 100
+FULL, QUICK = (1.0, 7), (0.02, 3)
+"""Scale and repeats."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,48 @@ class Bench:
 
 
 Row = Callable[[Bench], Iterator[Result]]
+
+
+def run(name: str, about: str, rows: Mapping[str, Row], argv: Sequence[str] | None = None) -> int:
+    """Measure the chosen rows and print them."""
+    chosen = _parser(name, about, rows).parse_args(argv)
+    unknown = [row for row in chosen.rows if row not in rows]
+    if unknown:
+        print(f"no row {unknown[0]!r}; rows: {', '.join(rows)}", file=sys.stderr)
+        return 2
+    scale, repeats = QUICK if chosen.quick else FULL
+    results: list[Result] = []
+    with table.progress() as say:
+        bench = Bench(chosen.dir, chosen.scale or scale, repeats, say)
+        for row in chosen.rows or rows:
+            results += rows[row](bench)
+    if chosen.json:
+        table.print_json(results)
+    else:
+        table.print_table(results)
+    return 0
+
+
+def _parser(name: str, about: str, rows: Mapping[str, Row]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=f"topics bench {name}", description=about)
+    parser.add_argument(
+        "--rows",
+        type=lambda text: [row for row in text.split(",") if row],
+        default=[],
+        help=f"only these, separated by commas: {', '.join(rows)}",
+    )
+    parser.add_argument("--quick", action="store_true", help="small counts: a look in seconds")
+    parser.add_argument(
+        "--scale", type=float, default=0.0, help="multiply every count (1 is the goals' size)"
+    )
+    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument(
+        "--dir",
+        type=Path,
+        default=Path(tempfile.gettempdir()),
+        help="directory on the disk to measure (default: the temporary directory)",
+    )
+    return parser
 
 
 def payload(number: int = 1) -> dict[str, Any]:

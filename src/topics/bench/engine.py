@@ -16,8 +16,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from topics.bench import appending, checkpoints, growth, memory, program, reading, starting
-from topics.bench.bench import Row
+from topics.bench import appending, growth, reading, starting
+from topics.bench.bench import Row, run
 
 ROWS: dict[str, Row] = {
     "append1": appending.append_one,
@@ -28,17 +28,17 @@ ROWS: dict[str, Row] = {
     "read-sealed": reading.from_segments,
     "open": starting.after_kill,
     "import": starting.first_ack,
-    "memory": memory.per_record,
-    "memory-tags": memory.tags,
-    "memory10m": memory.opened,
-    "checkpoint": checkpoints.one_changed_record,
+    "memory": starting.memory_per_record,
+    "memory-tags": starting.memory_of_tags,
+    "memory10m": starting.memory_opened,
+    "checkpoint": growth.checkpoints,
     "flat": growth.flatness,
 }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure the chosen rows and print them."""
-    return program.run("engine", "Speed and memory of the embedded engine.", ROWS, argv)
+    return run("engine", "Speed and memory of the embedded engine.", ROWS, argv)
 
 
 if __name__ == "__main__":

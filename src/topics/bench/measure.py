@@ -6,9 +6,10 @@ that others use too, the best run says what the code costs and the median what a
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -58,7 +59,7 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Sample:
+class Rates:
     """The same work, timed several times."""
 
     rates: tuple[float, ...]  # units of work a second
@@ -71,8 +72,20 @@ class Sample:
     def best(self) -> float:
         return max(self.rates)
 
+    def result(
+        self,
+        row: str,
+        what: str,
+        unit: str = "records/s",
+        *,
+        goal: Goal | None = None,
+        raw: float | None = None,
+        raw_what: str = "",
+    ) -> Result:
+        return Result(row, what, self.median, unit, self.best, goal, raw, raw_what)
 
-def rate(work: Work, *, calls: int, repeats: int, units: int = 1) -> Sample:
+
+def rate(work: Work, *, calls: int, repeats: int, units: int = 1) -> Rates:
     """How often a second `work` runs, times the `units` each call handles. One call warms up."""
     work()
     rates = []
@@ -81,7 +94,7 @@ def rate(work: Work, *, calls: int, repeats: int, units: int = 1) -> Sample:
         for _ in range(calls):
             work()
         rates.append(units * calls / (time.perf_counter() - began))
-    return Sample(tuple(rates))
+    return Rates(tuple(rates))
 
 
 def durations(work: Work, *, calls: int) -> list[float]:
@@ -99,3 +112,8 @@ def stopwatch() -> Iterator[Callable[[], float]]:
     """Seconds since the block began, for work that is done once."""
     began = time.perf_counter()
     yield lambda: time.perf_counter() - began
+
+
+def percentile(ordered: Sequence[float], share: float) -> float:
+    """The value that `share` of a sorted sample does not exceed."""
+    return float(ordered[max(0, math.ceil(share * len(ordered)) - 1)])

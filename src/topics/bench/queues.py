@@ -16,11 +16,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import topics
-from topics.bench import program
-from topics.bench.bench import Bench, Row, payload, stored
-from topics.bench.measure import Goal, Result, at_least, at_most, stopwatch
+from topics.bench.bench import Bench, Row, payload, run, stored
+from topics.bench.measure import Goal, Rates, Result, at_least, at_most, stopwatch
 from topics.bench.queues_workers import TOPIC
-from topics.bench.server_process import Child, child, driven, served
+from topics.bench.server_process import driven, empty, served
 from topics.embedded import Log
 
 WORKERS = 50
@@ -30,7 +29,7 @@ FILL = 1000
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure the chosen rows and print them."""
-    return program.run("queues", "Claiming and acking jobs, over HTTP and embedded.", ROWS, argv)
+    return run("queues", "Claiming and acking jobs, over HTTP and embedded.", ROWS, argv)
 
 
 def over_http(bench: Bench) -> Iterator[Result]:
@@ -87,11 +86,9 @@ def ceiling(bench: Bench) -> Iterator[Result]:
     """The same workers against a queue that does nothing."""
     jobs = bench.count(400_000, least=2000)
     with bench.scratch() as path:
-        port_file = path / "port"
-        command = [sys.executable, "-m", "topics.bench.queues_empty", str(port_file), str(jobs)]
         bench.say(f"{WORKERS} workers against a fixed answer")
-        with child(command, port_file) as started:
-            found, _ = driven(Child(*started), "topics.bench.queues_workers", WORKERS)
+        with empty(path, "jobs", jobs) as server:
+            found, _ = driven(server, "topics.bench.queues_workers", WORKERS)
     what = f"{WORKERS} workers against a fixed answer"
     cpu_us = found["generator_cpu_s"] / found["jobs"] * 1e6
     yield Result("ceiling", what, found["jobs"] / found["seconds"], "jobs/s")
@@ -108,15 +105,8 @@ def embedded(bench: Bench) -> Iterator[Result]:
         with bench.scratch() as path, topics.open(path) as log:
             _fill(log, jobs)
             rates.append(_drain(log, jobs))
-    rates.sort()
-    yield Result(
-        "embedded",
-        f"embedded claim + ack, batches of {BATCH}",
-        rates[len(rates) // 2],
-        "jobs/s",
-        best=rates[-1],
-        goal=at_least(200_000),
-    )
+    what = f"embedded claim + ack, batches of {BATCH}"
+    yield Rates(tuple(rates)).result("embedded", what, "jobs/s", goal=at_least(200_000))
 
 
 def flatness(bench: Bench) -> Iterator[Result]:
@@ -141,15 +131,9 @@ def flatness(bench: Bench) -> Iterator[Result]:
             costs = sorted(_batches_us(log, calls))
         cost, quick = costs[len(costs) // 2], costs[len(costs) // 10]
         first = first or cost
-        yield Result(
-            "flat",
-            f"claim + ack after {past:,} jobs, {past // 20:,} of others on lease",
-            cost,
-            "us/job",
-            best=quick,
-            raw=first,
-            raw_what="the same after 10,000",
-        )
+        what = f"claim + ack after {past:,} jobs, {past // 20:,} of others on lease"
+        raw_what = "the same after 10,000"
+        yield Result("flat", what, cost, "us/job", quick, raw=first, raw_what=raw_what)
 
 
 def _fill(log: Log, jobs: int) -> None:

@@ -17,7 +17,7 @@ import time
 
 import uvloop
 
-from topics.bench.server_load import percentile
+from topics.bench.measure import percentile
 from topics.bench.server_process import HEADERS
 
 TOPIC = "jobs"
@@ -43,7 +43,7 @@ class Fleet:
             self.over.set()
 
 
-class Worker(asyncio.Protocol):
+class LoadWorker(asyncio.Protocol):
     """One connection; one request at a time."""
 
     def __init__(self, fleet: Fleet, number: int) -> None:
@@ -108,7 +108,7 @@ async def work(address: tuple[str, int], workers: int) -> None:
     loop, fleet = asyncio.get_running_loop(), Fleet(workers)
     staff = []
     for number in range(workers):
-        made = Worker(fleet, number)
+        made = LoadWorker(fleet, number)
         await loop.create_connection(lambda made=made: made, *address)  # type: ignore[misc]
         staff.append(made)
     print("ready", flush=True)

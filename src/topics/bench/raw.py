@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from topics.bench.measure import Sample, rate
+from topics.bench.measure import Rates, rate
 
 ALLOCATED = 64 << 20
 
@@ -49,13 +49,13 @@ class RawFile:
         os.close(self._fd)
 
 
-def writes(directory: Path, size: int, *, calls: int, repeats: int, sync_s: float) -> Sample:
+def writes(directory: Path, size: int, *, calls: int, repeats: int, sync_s: float) -> Rates:
     """Writes of `size` bytes a second, with a sync every `sync_s` seconds."""
     file = RawFile(directory, size, sync_s=sync_s)
     return _with_file(file, lambda file: file.write, calls, repeats)
 
 
-def reads(directory: Path, size: int, *, calls: int, repeats: int) -> Sample:
+def reads(directory: Path, size: int, *, calls: int, repeats: int) -> Rates:
     """Reads of `size` bytes a second from a file that is in the page cache."""
 
     def prepare(file: RawFile) -> Callable[[], object]:
@@ -65,7 +65,7 @@ def reads(directory: Path, size: int, *, calls: int, repeats: int) -> Sample:
     return _with_file(RawFile(directory, size), prepare, calls, repeats)
 
 
-def copies(size: int, *, calls: int, repeats: int) -> Sample:
+def copies(size: int, *, calls: int, repeats: int) -> Rates:
     """Copies of `size` bytes a second in memory."""
     block = bytearray(os.urandom(size))
     return rate(lambda: bytes(block), calls=calls, repeats=repeats)
@@ -76,7 +76,7 @@ def _with_file(
     prepare: Callable[[RawFile], Callable[[], object]],
     calls: int,
     repeats: int,
-) -> Sample:
+) -> Rates:
     try:
         return rate(prepare(file), calls=calls, repeats=repeats)
     finally:

@@ -14,7 +14,7 @@ import topics
 from topics.bench import raw
 from topics.bench.appending import FRAME_BYTES
 from topics.bench.bench import Bench, payload, stored
-from topics.bench.measure import Result, Sample, at_least, rate
+from topics.bench.measure import Rates, Result, at_least, rate
 from topics.embedded import Log
 
 PAGE = 1000
@@ -35,15 +35,8 @@ def from_cache(bench: Bench) -> Iterator[Result]:
             ("... and its data as Python objects", _as_data, None),
         ):
             sample = _read_rate(log, look, pages=pages, repeats=bench.repeats)
-            yield Result(
-                row="read-cache",
-                what=what,
-                value=sample.median,
-                unit="records/s",
-                best=sample.best,
-                goal=goal,
-                raw=copies.median * PAGE,
-                raw_what="memory copy",
+            yield sample.result(
+                "read-cache", what, goal=goal, raw=copies.median * PAGE, raw_what="memory copy"
             )
 
 
@@ -57,15 +50,9 @@ def from_segments(bench: Bench) -> Iterator[Result]:
         bare = raw.reads(path, PAGE * FRAME_BYTES, calls=pages, repeats=bench.repeats)
         bench.say("read from sealed segments")
         sample = _read_rate(log, _only_read, pages=pages, repeats=bench.repeats)
-        yield Result(
-            row="read-sealed",
-            what="read 1000 a call from sealed segments, stored bytes",
-            value=sample.median,
-            unit="records/s",
-            best=sample.best,
-            goal=at_least(1e6),
-            raw=bare.median * PAGE,
-            raw_what="pread",
+        what = "read 1000 a call from sealed segments, stored bytes"
+        yield sample.result(
+            "read-sealed", what, goal=at_least(1e6), raw=bare.median * PAGE, raw_what="pread"
         )
 
 
@@ -88,7 +75,7 @@ def _as_data(page: topics.Page) -> int:
     return sum(1 for record in page.records if record.data)
 
 
-def _read_rate(log: Log, look: object, *, pages: int, repeats: int) -> Sample:
+def _read_rate(log: Log, look: object, *, pages: int, repeats: int) -> Rates:
     assert callable(look)
     cursors = itertools.cycle(range(0, pages * PAGE, PAGE))
 

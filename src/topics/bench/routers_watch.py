@@ -16,7 +16,7 @@ import time
 import uvloop
 
 from topics.bench.bench import payload
-from topics.bench.server_load import percentile
+from topics.bench.measure import percentile
 from topics.bench.server_watch import RECORD, exchange, hello_h1, request
 
 SOURCE, DEST = "source", "dest"

@@ -19,12 +19,12 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from topics.bench import program, raw
+from topics.bench import raw
 from topics.bench.appending import FRAME_BYTES
-from topics.bench.bench import Bench, Row, payload
+from topics.bench.bench import Bench, Row, payload, run
 from topics.bench.measure import Goal, Result, at_most, durations
-from topics.bench.server_load import Load, Plan, send
-from topics.bench.server_process import Child, Served, child, driven, served
+from topics.bench.server_load import LoadOutcome, LoadPlan, send
+from topics.bench.server_process import BenchServer, ServingChild, driven, empty, served
 from topics.bench.server_watch import TOPIC
 
 VERSIONS = (False, True)
@@ -35,7 +35,7 @@ WATCHERS = (1, 10, 100, 500)
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure the chosen rows and print them."""
-    return program.run("server", "CPU and latency of a real server.", ROWS, argv)
+    return run("server", "CPU and latency of a real server.", ROWS, argv)
 
 
 # What the generator can do
@@ -46,35 +46,16 @@ def ceiling(bench: Bench) -> Iterator[Result]:
     body = _records(1)
     for kind, h2 in (("bare", False), ("transport", False), ("transport", True)):
         for connections in (1,) if bench.is_trial else (1, WRITERS):
-            plan = Plan("/", body, bench.count(20_000, least=50), connections, h2)
+            plan = LoadPlan("/", body, bench.count(20_000, least=50), connections, h2)
             what = "a fixed answer" if kind == "bare" else "our transport, empty handler"
-            bench.say(f"{what}, {plan.version}, {connections} connections")
-            with bench.scratch() as path, _empty(path, kind) as server:
-                load = _warm(server, plan, path)
             label = f"{what}, {plan.version}, {connections} connections"
+            bench.say(label)
+            with bench.scratch() as path, empty(path, kind) as server:
+                load = _warm(server, plan, path)
             yield Result("ceiling", label, load.rate, "requests/s")
             yield Result("ceiling", f"{label}: server CPU", load.cpu_us, "us/request")
             if connections == 1:
                 yield Result("ceiling", f"{label}: p50", load.percentile_us(0.5), "us")
-
-
-def _empty(path: Path, kind: str) -> _Started:
-    return _Started(path, kind)
-
-
-class _Started:
-    """An empty server for the length of a block."""
-
-    def __init__(self, path: Path, kind: str) -> None:
-        port_file = path / "port"
-        command = [sys.executable, "-m", "topics.bench.server_empty", kind, str(port_file)]
-        self._running = child(command, port_file)
-
-    def __enter__(self) -> Child:
-        return Child(*self._running.__enter__())
-
-    def __exit__(self, *error: object) -> None:
-        self._running.__exit__(None, None, None)
 
 
 # Writes
@@ -86,54 +67,44 @@ def lone_write(bench: Bench) -> Iterator[Result]:
         _create_classes(server)
         for h2 in VERSIONS:
             for klass in CLASSES:
-                plan = Plan(
-                    f"/v0/topics/{klass}", _records(1), bench.count(10_000, least=20), h2=h2
-                )
-                bench.say(f"lone write, {klass}, {plan.version}")
-                load = _warm(server, plan, path)
+                requests = bench.count(10_000, least=20)
+                plan = LoadPlan(f"/v0/topics/{klass}", _records(1), requests, h2=h2)
                 what = f"lone write, {klass}, {plan.version}"
+                bench.say(what)
                 goal = at_most(250 if h2 else 170) if klass == "disk" else None
-                yield from _cost("write1", what, load, goal)
+                yield from _cost("write1", what, _warm(server, plan, path), goal)
         yield from _against_raw(bench, server, path)
     with bench.scratch() as path, served(path, TOPICS_ACCESS_LOG=str(path / "access")) as server:
         _create_classes(server)
         bench.say("lone write with the access log on")
-        plan = Plan("/v0/topics/disk", _records(1), bench.count(10_000, least=20))
+        plan = LoadPlan("/v0/topics/disk", _records(1), bench.count(10_000, least=20))
         load = _warm(server, plan, path)
         what = "lone write, disk, HTTP/1.1, access log on: server CPU"
         yield Result("write1", what, load.cpu_us, "us/request")
 
 
-def _against_raw(bench: Bench, server: Served, path: Path) -> Iterator[Result]:
+def _against_raw(bench: Bench, server: BenchServer, path: Path) -> Iterator[Result]:
     """A lone durable write beside a bare write with sync and a bare exchange of the same run."""
     bench.say("lone write, fsync: raw")
     turns = bench.count(1000, least=10)
     file = raw.RawFile(path, FRAME_BYTES, sync_s=0)
     bare = statistics.median(durations(file.write, calls=turns)) * 1e6
     file.close()
-    plan = Plan("/", _records(1), turns)
+    plan = LoadPlan("/", _records(1), turns)
     echo = _empty_p50_us(bench, "bare", plan)
     floor = _empty_p50_us(bench, "durable", plan)
-    durable = _warm(server, Plan("/v0/topics/fsync", plan.body, turns), path).percentile_us(0.5)
-    yield Result(
-        "write1",
-        "lone write, fsync, HTTP/1.1: p50 against write + fdatasync + loopback exchange",
-        durable / (bare + echo),
-        "times raw",
-        goal=at_most(1.5),
-    )
-    yield Result(
-        "write1",
-        "a server that only writes, has a thread sync, and answers: the same",
-        floor / (bare + echo),
-        "times raw",
-    )
+    durable = _warm(server, LoadPlan("/v0/topics/fsync", plan.body, turns), path).percentile_us(0.5)
+    unit = "times raw"
+    what = "lone write, fsync, HTTP/1.1: p50 against write + fdatasync + loopback exchange"
+    yield Result("write1", what, durable / (bare + echo), unit, goal=at_most(1.5))
+    what = "a server that only writes, has a thread sync, and answers: the same"
+    yield Result("write1", what, floor / (bare + echo), unit)
     yield Result("write1", "write + fdatasync, p50", bare, "us")
     yield Result("write1", "loopback exchange, p50", echo, "us")
 
 
-def _empty_p50_us(bench: Bench, kind: str, plan: Plan) -> float:
-    with bench.scratch() as path, _empty(path, kind) as server:
+def _empty_p50_us(bench: Bench, kind: str, plan: LoadPlan) -> float:
+    with bench.scratch() as path, empty(path, kind) as server:
         return _warm(server, plan, path).percentile_us(0.5)
 
 
@@ -144,7 +115,7 @@ def batches(bench: Bench) -> Iterator[Result]:
         for h2 in VERSIONS:
             for klass in CLASSES:
                 requests = bench.count(4000, least=WRITERS)
-                plan = Plan(f"/v0/topics/{klass}", _records(BATCH), requests, WRITERS, h2)
+                plan = LoadPlan(f"/v0/topics/{klass}", _records(BATCH), requests, WRITERS, h2)
                 what = f"{WRITERS} x {BATCH} batches, {klass}, {plan.version}"
                 bench.say(what)
                 load = _warm(server, plan, path)
@@ -167,7 +138,7 @@ def diffs(bench: Bench) -> Iterator[Result]:
             for limit in (1, 256, 1000):
                 body = json.dumps({"from_seq": 0, "limit": limit}).encode()
                 requests = bench.count(4000, least=20)
-                plan = Plan("/v0/topics/disk/diff", body, requests, h2=h2)
+                plan = LoadPlan("/v0/topics/disk/diff", body, requests, h2=h2)
                 what = f"diff of {limit}, {plan.version}"
                 bench.say(what)
                 goal = at_most(150) if limit == 1000 and not h2 else None
@@ -188,17 +159,13 @@ def watches(bench: Bench) -> Iterator[Result]:
                 yield from _deliveries(server, watchers, min(writes, 2000), version)
 
 
-def _deliveries(server: Served, watchers: int, writes: int, version: str) -> Iterator[Result]:
+def _deliveries(server: BenchServer, watchers: int, writes: int, version: str) -> Iterator[Result]:
     found, spent = driven(server, "topics.bench.server_watch", watchers, writes, version)
     what = f"{watchers} watchers, {version}"
     is_judged = version == "HTTP/1.1" and watchers >= 100
-    yield Result(
-        "watch",
-        f"{what}: server CPU, the write included",
-        spent / found["deliveries"] * 1e6,
-        "us/delivery",
-        goal=at_most(14) if is_judged else None,
-    )
+    cpu_us, goal = spent / found["deliveries"] * 1e6, at_most(14) if is_judged else None
+    label = f"{what}: server CPU, the write included"
+    yield Result("watch", label, cpu_us, "us/delivery", goal=goal)
     yield Result("watch", f"{what}: write to delivery, p50", found["p50_us"] / 1e3, "ms")
     goal = at_most(5) if is_judged and watchers == 100 else None
     yield Result("watch", f"{what}: p99", found["p99_us"] / 1e3, "ms", goal=goal)
@@ -210,16 +177,16 @@ def _deliveries(server: Served, watchers: int, writes: int, version: str) -> Ite
 # Parts
 
 
-def _cost(row: str, what: str, load: Load, goal: Goal | None) -> Iterator[Result]:
+def _cost(row: str, what: str, load: LoadOutcome, goal: Goal | None) -> Iterator[Result]:
     yield Result(row, f"{what}: server CPU", load.cpu_us, "us/request", goal=goal)
     yield Result(row, f"{what}: p50", load.percentile_us(0.5), "us")
     yield Result(row, f"{what}: p99", load.percentile_us(0.99), "us")
 
 
-def _warm(server: Child, plan: Plan, path: Path) -> Load:
+def _warm(server: ServingChild, plan: LoadPlan, path: Path) -> LoadOutcome:
     """The plan, after a tenth of it that does not count."""
     few = max(plan.requests // 10, plan.connections)
-    send(server, Plan(plan.path, plan.body, few, plan.connections, plan.h2), path)
+    send(server, LoadPlan(plan.path, plan.body, few, plan.connections, plan.h2), path)
     return send(server, plan, path)
 
 
@@ -227,7 +194,7 @@ def _records(count: int) -> bytes:
     return json.dumps({"records": [{"data": payload()}] * count}, separators=(",", ":")).encode()
 
 
-def _create_classes(server: Served) -> None:
+def _create_classes(server: BenchServer) -> None:
     for klass in CLASSES:
         server.create(klass, durability=klass)
 

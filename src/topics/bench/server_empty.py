@@ -3,6 +3,7 @@
 python -m topics.bench.server_empty bare PORT_FILE        a fixed answer to whatever comes
 python -m topics.bench.server_empty durable PORT_FILE     the same, once what came is on disk
 python -m topics.bench.server_empty transport PORT_FILE   our HTTP front, an empty handler
+python -m topics.bench.server_empty jobs PORT_FILE JOBS   a queue that hands out the same jobs
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -17,11 +19,33 @@ from queue import SimpleQueue
 import uvloop
 
 from topics.bench.appending import FRAME_BYTES
+from topics.bench.bench import payload, stored
+from topics.bench.queues_workers import CLAIM
 from topics.bench.raw import RawFile
 from topics.http.listener import Listener
 from topics.http.messages import Reply, Request, Response
+from topics.wire import responses
 
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"
+
+SPENT = responses.performance(0.1)
+
+
+def answer(body: bytes) -> bytes:
+    """A body with the head a server puts before it."""
+    return (
+        b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
+        b"x-request-id: 4ba767c9-75\r\ndate: Mon, 16 Nov 2026 04:43:54 GMT\r\n\r\n%b"
+    ) % (len(body), body)
+
+
+JOBS = [
+    responses.job_members((1 + at, at, 1 << 40, 1 << 40, 1, stored(payload()), None, None))
+    for at in range(CLAIM)
+]
+CLAIMED = answer(responses.claimed("jobs", JOBS, SPENT, ready=0))
+NOTHING = answer(responses.claimed("jobs", [], SPENT, ready=0))
+ACKED = answer(b'{"topic":"jobs","acked":8,"skipped":[],"ready":0,"in_flight":0}')
 
 
 class Fixed(asyncio.Protocol):
@@ -35,6 +59,19 @@ class Fixed(asyncio.Protocol):
 
     def answer(self) -> None:
         self._transport.write(ANSWER)  # type: ignore[attr-defined]  # uvloop's own transport
+
+
+class FixedJobs(Fixed):
+    """Takes every piece of input for a claim or an ack, until so many jobs were handed out."""
+
+    left = 0
+
+    def data_received(self, data: bytes) -> None:
+        said = ACKED
+        if b"/claim " in data:
+            said = CLAIMED if FixedJobs.left > 0 else NOTHING
+            FixedJobs.left -= CLAIM
+        self._transport.write(said)  # type: ignore[attr-defined]  # uvloop's own transport
 
 
 class Syncer:
@@ -81,14 +118,17 @@ class Empty:
         """Nothing was begun."""
 
 
-async def _serve(kind: str, port_file: Path) -> None:
-    if kind != "transport":
-        loop = asyncio.get_running_loop()
-        protocol = partial(Durable, Syncer(port_file.parent)) if kind == "durable" else Fixed
+async def _serve(kind: str, port_file: Path, jobs: str = "0") -> None:
+    loop = asyncio.get_running_loop()
+    if kind == "transport":
+        host, port = await Listener(Empty()).open("127.0.0.1", 0)
+    else:
+        FixedJobs.left = int(jobs)
+        protocol: Callable[[], Fixed] = FixedJobs if kind == "jobs" else Fixed
+        if kind == "durable":
+            protocol = partial(Durable, Syncer(port_file.parent))
         server = await loop.create_server(protocol, "127.0.0.1", 0)
         host, port = server.sockets[0].getsockname()
-    else:
-        host, port = await Listener(Empty()).open("127.0.0.1", 0)
     waiting = port_file.with_suffix(".tmp")
     waiting.write_text(f"{host}:{port}")
     waiting.rename(port_file)
@@ -96,4 +136,4 @@ async def _serve(kind: str, port_file: Path) -> None:
 
 
 if __name__ == "__main__":
-    uvloop.run(_serve(sys.argv[1], Path(sys.argv[2])))
+    uvloop.run(_serve(sys.argv[1], Path(sys.argv[2]), *sys.argv[3:]))

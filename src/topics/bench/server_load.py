@@ -6,7 +6,6 @@ each request took. One thread of it is enough: see the row `ceiling`.
 
 from __future__ import annotations
 
-import math
 import os
 import shutil
 import subprocess
@@ -14,14 +13,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from topics.bench.server_process import HEADERS, Child
+from topics.bench.measure import percentile
+from topics.bench.server_process import HEADERS, ServingChild
 
 PACKAGE = "nghttp2-client"
 LIMIT_S = 900
 
 
 @dataclass(frozen=True)
-class Plan:
+class LoadPlan:
     """What to send: a body to a path, so often, over so many connections."""
 
     path: str
@@ -36,7 +36,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Load:
+class LoadOutcome:
     """What came of it. Times of single requests are microseconds, sorted."""
 
     seconds: float
@@ -60,11 +60,6 @@ class Load:
         return percentile(self.times_us, share)
 
 
-def percentile(ordered: Sequence[float], share: float) -> float:
-    """The value that `share` of a sorted sample does not exceed."""
-    return float(ordered[max(0, math.ceil(share * len(ordered)) - 1)])
-
-
 def find_h2load() -> str:
     """Where h2load is; on Debian it is installed when we may."""
     found = _installed()
@@ -86,7 +81,7 @@ def _installed() -> str | None:
     return shutil.which("h2load") or shutil.which("h2load", path=os.defpath)
 
 
-def send(child: Child, plan: Plan, scratch: Path) -> Load:
+def send(child: ServingChild, plan: LoadPlan, scratch: Path) -> LoadOutcome:
     """Send it all and wait for every answer; each has to be a success."""
     body, log = scratch / "body.json", scratch / "requests.log"
     body.write_bytes(plan.body)
@@ -109,4 +104,4 @@ def send(child: Child, plan: Plan, scratch: Path) -> Load:
         raise RuntimeError(f"not every request to {plan.path} succeeded:\n{done.stdout}")
     began = min(int(start) for start, _, _ in rows)
     ended = max(int(start) + int(took) for start, _, took in rows)
-    return Load((ended - began) / 1e6, spent, sorted(int(took) for _, _, took in rows))
+    return LoadOutcome((ended - began) / 1e6, spent, sorted(int(took) for _, _, took in rows))

@@ -14,18 +14,19 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 KEY = "bench-key"
 HEADERS = {"authorization": f"Bearer {KEY}", "content-type": "application/json"}
 START_S = 60.0
+PATIENCE_S = 900.0
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
-class Child:
+class ServingChild:
     """A process that serves HTTP on a local port."""
 
     def __init__(self, process: subprocess.Popen[bytes], address: str) -> None:
@@ -47,24 +48,24 @@ class Child:
         return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
-class Served(Child):
+class BenchServer(ServingChild):
     """A server with its data in a scratch directory."""
 
     def call(self, method: str, path: str, body: object = None) -> dict[str, Any]:
         """One request; anything but success ends the benchmark."""
-        host, _, port = self.address.rpartition(":")
-        connection = http.client.HTTPConnection(host, int(port), timeout=60)
-        try:
-            sent = None if body is None else json.dumps(body, separators=(",", ":"))
-            connection.request(method, path, sent, {**HEADERS, "accept": "application/json"})
+        sent = None if body is None else json.dumps(body, separators=(",", ":")).encode()
+        with closing(connect(self.address)) as connection:
+            text = exchange(connection, method, path, sent, accept="application/json")
+        found: dict[str, Any] = json.loads(text)
+        return found
+
+    def send(self, method: str, path: str, body: bytes | None, **headers: str) -> int:
+        """One request as it is; its status, whatever that is."""
+        with closing(connect(self.address)) as connection:
+            connection.request(method, path, body, {**HEADERS, **headers})
             answer = connection.getresponse()
-            text = answer.read()
-            if answer.status >= 400:
-                raise RuntimeError(f"{method} {path} was answered with {text.decode()}")
-            found: dict[str, Any] = json.loads(text)
-            return found
-        finally:
-            connection.close()
+            answer.read()
+            return answer.status
 
     def create(self, topic: str, **config: object) -> None:
         self.call("PUT", f"/v0/topics/{topic}", config)
@@ -76,8 +77,29 @@ class Served(Child):
             self.call("POST", f"/v0/topics/{topic}?return_seqs=false", {"records": some})
 
 
+def connect(address: str) -> http.client.HTTPConnection:
+    host, _, port = address.rpartition(":")
+    return http.client.HTTPConnection(host, int(port), timeout=PATIENCE_S)
+
+
+def exchange(
+    connection: http.client.HTTPConnection,
+    method: str,
+    path: str,
+    body: bytes | None,
+    **headers: str,
+) -> bytes:
+    """One request that has to succeed; the body of its answer."""
+    connection.request(method, path, body, {**HEADERS, **headers})
+    answer = connection.getresponse()
+    text = answer.read()
+    if answer.status >= 400:
+        raise RuntimeError(f"{method} {path} was answered with {text.decode()}")
+    return text
+
+
 @contextmanager
-def served(directory: Path, **settings: str) -> Iterator[Served]:
+def served(directory: Path, **settings: str) -> Iterator[BenchServer]:
     """A server, ready; ended and waited for afterwards. What an earlier one left is there again."""
     port_file = directory / "port"
     port_file.unlink(missing_ok=True)
@@ -93,16 +115,23 @@ def served(directory: Path, **settings: str) -> Iterator[Served]:
         **settings,
     }
     command = [sys.executable, "-m", "topics.cli", "serve", "--log-level", "error"]
-    with child(command, port_file, env=env) as (process, address):
-        server = Served(process, address)
+    with child(command, port_file, env=env) as started:
+        server = BenchServer(started.process, started.address)
         _wait_ready(server)
         yield server
+
+
+def empty(directory: Path, kind: str, *arguments: object) -> AbstractContextManager[ServingChild]:
+    """A server of `server_empty`."""
+    port_file = directory / "port"
+    command = [sys.executable, "-m", "topics.bench.server_empty", kind, str(port_file)]
+    return child([*command, *map(str, arguments)], port_file)
 
 
 @contextmanager
 def child(
     command: list[str], port_file: Path, *, env: Mapping[str, str] | None = None
-) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+) -> Iterator[ServingChild]:
     """Run a program that writes its address to `port_file`; ended and waited for afterwards."""
     process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL)
     try:
@@ -111,7 +140,7 @@ def child(
             if process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"{' '.join(command)} did not start")
             time.sleep(0.01)
-        yield process, port_file.read_text().strip()
+        yield ServingChild(process, port_file.read_text().strip())
     finally:
         process.terminate()
         try:
@@ -121,30 +150,41 @@ def child(
             process.wait()
 
 
-def driven(server: Child, module: str, *arguments: object) -> tuple[dict[str, Any], float]:
-    """Run one of our own load programs; what it found, and the CPU the server spent meanwhile.
+@contextmanager
+def program(module: str, *arguments: object) -> Iterator[Callable[[], Any]]:
+    """Run one of our own load programs. A call tells it to go on; what it then found comes back.
 
-    Such a program says `ready` when it is connected, begins when told, prints what it found, and
-    keeps its connections until told again, so that their end is not counted.
+    Such a program says `ready` when it is connected, begins when told (`in_a_program`), prints what
+    it found, and keeps its connections until the block ends, so that their end is not counted.
     """
-    command = [sys.executable, "-m", module, server.address, *map(str, arguments)]
+    command = [sys.executable, "-m", module, *map(str, arguments)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        if process.stdout.readline() != b"ready\n":
+        told, said = process.stdin, process.stdout
+        assert told is not None
+        assert said is not None
+        if said.readline() != b"ready\n":
             raise RuntimeError(f"{module} did not get its connections")
+
+        def go_on() -> Any:  # noqa: ANN401 - what the program prints
+            told.write(b"\n")
+            told.flush()
+            found = json.loads(said.readline() or b"null")
+            if found is None:
+                raise RuntimeError(f"{module} failed")
+            return found
+
+        yield go_on
+
+
+def driven(server: ServingChild, module: str, *arguments: object) -> tuple[dict[str, Any], float]:
+    """What a load program found, and the CPU the server spent meanwhile."""
+    with program(module, server.address, *arguments) as go_on:
         before = server.cpu_s()
-        process.stdin.write(b"\n")
-        process.stdin.flush()
-        found = json.loads(process.stdout.readline() or b"null")
-        spent = server.cpu_s() - before
-        process.stdin.write(b"\n")
-    if found is None:
-        raise RuntimeError(f"{module} failed")
-    return found, spent
+        found = go_on()
+        return found, server.cpu_s() - before
 
 
-def _wait_ready(server: Served) -> None:
+def _wait_ready(server: BenchServer) -> None:
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline:
         try:

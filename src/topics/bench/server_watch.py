@@ -21,7 +21,7 @@ import h2.settings
 import uvloop
 
 from topics.bench.bench import payload
-from topics.bench.server_load import percentile
+from topics.bench.measure import percentile
 from topics.bench.server_process import HEADERS, KEY
 
 TOPIC = "watched"

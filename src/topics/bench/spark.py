@@ -12,22 +12,20 @@ misses its goal is printed as it is.
 
 from __future__ import annotations
 
-import http.client
 import json
 import statistics
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from topics.bench import program
-from topics.bench.bench import Bench, payload
-from topics.bench.measure import Result, Sample, at_least, at_most, durations
-from topics.bench.server_process import HEADERS, Served
+from topics.bench.bench import Bench, payload, run
+from topics.bench.measure import Rates, Result, at_least, at_most, durations, percentile
+from topics.bench.server_process import BenchServer, connect, exchange
 from topics.bench.spark_lake import lake
-from topics.bench.spark_stage import TOPIC, Stage, Stages, percentile
+from topics.bench.spark_stage import TOPIC, SparkStage, Stages
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -45,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with ExitStack() as until:
         stages = Stages(until)
         rows = {name: partial(row, stages) for name, row in ROWS.items()}
-        return program.run("spark", "Topics in Spark beside Spark's own formats.", rows, argv)
+        return run("spark", "Topics in Spark beside Spark's own formats.", rows, argv)
 
 
 # Batches
@@ -81,7 +79,11 @@ def batch(stages: Stages, bench: Bench) -> Iterator[Result]:
 
 
 def _read(
-    stage: Stage, options: Mapping[str, str], *, source: str = "topics", schema: str | None = None
+    stage: SparkStage,
+    options: Mapping[str, str],
+    *,
+    source: str = "topics",
+    schema: str | None = None,
 ) -> DataFrame:
     reader = stage.spark.read.format(source)
     if schema is not None:
@@ -89,19 +91,13 @@ def _read(
     return reader.options(**options).load()
 
 
-def _rate(what: str, sample: Sample) -> Result:
-    return Result("batch", what, sample.median, "records/s", best=sample.best)
+def _rate(what: str, sample: Rates) -> Result:
+    return sample.result("batch", what)
 
 
-def _ratio(what: str, one: Sample, other: Sample, goal: float) -> Result:
-    return Result(
-        "batch",
-        what,
-        one.median / other.median,
-        "x",
-        best=one.best / other.best,
-        goal=at_least(goal),
-    )
+def _ratio(what: str, one: Rates, other: Rates, goal: float) -> Result:
+    ratio, best = one.median / other.median, one.best / other.best
+    return Result("batch", what, ratio, "x", best, goal=at_least(goal))
 
 
 def _tuple_source() -> type[Any]:
@@ -158,7 +154,7 @@ def trigger(stages: Stages, bench: Bench) -> Iterator[Result]:
     yield Result("trigger", f"{what}: beyond the floor", ours - floor, "s", goal=at_most(0.5))
 
 
-def _floor(stage: Stage, batches: int) -> float:
+def _floor(stage: SparkStage, batches: int) -> float:
     source = stage.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1)
     query = source.load().writeStream.format("noop").start()
     try:
@@ -169,7 +165,7 @@ def _floor(stage: Stage, batches: int) -> float:
         query.stop()
 
 
-def _triggers(stage: Stage, records: int, batches: int) -> float:
+def _triggers(stage: SparkStage, records: int, batches: int) -> float:
     source = stage.spark.readStream.format("topics").options(**stage.over_http())
     first = max(stage.records - records * batches, 0) + 1
     source = source.option("startingOffsets", json.dumps({TOPIC: first}))
@@ -208,7 +204,9 @@ def writes(stages: Stages, bench: Bench) -> Iterator[Result]:
         bench.say("writing while one task reads the history from the server")
         with _scanning(stage, stage.over_http()):
             asked += _write_times(stage.server, count)
-    before, machine, during = (percentile(times, 0.99) * 1000 for times in (alone, beside, asked))
+    before, machine, during = (
+        percentile(sorted(times), 0.99) * 1000 for times in (alone, beside, asked)
+    )
     yield Result("writes", "p99 of a write, nobody reads", before, "ms")
     yield Result("writes", "p99 of a write, one task reads files, not the server", machine, "ms")
     yield Result("writes", "p99 of a write, one task reads from the server", during, "ms")
@@ -216,27 +214,16 @@ def writes(stages: Stages, bench: Bench) -> Iterator[Result]:
     yield Result("writes", "p99 while reading / while files are read", during / machine, "x")
 
 
-def _write_times(server: Served, count: int) -> list[float]:
-    host, _, port = server.address.rpartition(":")
-    connection = http.client.HTTPConnection(host, int(port), timeout=60)
-    body = json.dumps({"records": [{"data": payload()}]})
-
-    def write() -> None:
-        connection.request("POST", "/v0/topics/live", body, HEADERS)
-        answer = connection.getresponse()
-        answer.read()
-        if answer.status >= 400:
-            raise RuntimeError(f"a write was answered with {answer.status}")
-
-    try:
+def _write_times(server: BenchServer, count: int) -> list[float]:
+    body = json.dumps({"records": [{"data": payload()}]}).encode()
+    with closing(connect(server.address)) as connection:
+        write = partial(exchange, connection, "POST", "/v0/topics/live", body)
         durations(write, calls=max(count // 10, 1))  # it warms up
         return durations(write, calls=count)
-    finally:
-        connection.close()
 
 
 @contextmanager
-def _scanning(stage: Stage, options: Mapping[str, str]) -> Iterator[None]:
+def _scanning(stage: SparkStage, options: Mapping[str, str]) -> Iterator[None]:
     """One task reads the history over and over, in the background, until the block ends."""
     ended, begun = threading.Event(), threading.Event()
     failed: list[BaseException] = []

@@ -15,7 +15,7 @@ from topics.bench.measure import Result, at_least, rate
 from topics.bench.server_process import KEY
 
 if TYPE_CHECKING:
-    from topics.bench.spark_stage import Stage, Stages
+    from topics.bench.spark_stage import SparkStage, Stages
 
 GOAL = 150_000
 REPEATS = 3
@@ -27,17 +27,10 @@ def lake(stages: Stages, bench: Bench) -> Iterator[Result]:
     bench.say("syncing the history into a Delta table")
     repeats = 1 if bench.is_trial else REPEATS
     sample = rate(lambda: _sync(stage), calls=1, repeats=repeats, units=stage.records)
-    yield Result(
-        "lake",
-        "topics lake sync",
-        sample.median,
-        "records/s",
-        best=sample.best,
-        goal=at_least(GOAL),
-    )
+    yield sample.result("lake", "topics lake sync", goal=at_least(GOAL))
 
 
-def _sync(stage: Stage) -> None:
+def _sync(stage: SparkStage) -> None:
     from topics.bench.spark_stage import TOPIC  # noqa: PLC0415 - brings in Spark
     from topics.client.targets import Target  # noqa: PLC0415
     from topics.spark.lake.place import TablePath  # noqa: PLC0415

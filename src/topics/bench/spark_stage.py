@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import statistics
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -13,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import topics
 from topics.bench.bench import Bench
-from topics.bench.measure import Sample, rate
-from topics.bench.server_process import KEY, Served, served
+from topics.bench.measure import Rates, rate
+from topics.bench.server_process import KEY, BenchServer, served
 from topics.spark.jobs.session import job_session
 from topics.values import Record
 
@@ -29,12 +28,12 @@ _BATCH = 5000
 
 
 @dataclass(frozen=True)
-class Stage:
+class SparkStage:
     """A session and `records` sealed records, in a directory and behind a server."""
 
     spark: SparkSession
     directory: Path
-    server: Served
+    server: BenchServer
     records: int
     repeats: int
 
@@ -54,7 +53,7 @@ class Stage:
     def _options(self, options: dict[str, object]) -> dict[str, str]:
         return {name: str(value) for name, value in options.items()}
 
-    def scan_rate(self, load: Callable[[], DataFrame], records: int | None = None) -> Sample:
+    def scan_rate(self, load: Callable[[], DataFrame], records: int | None = None) -> Rates:
         """Records a second of a query planned anew each time, which looks at every column."""
 
         def scan() -> None:
@@ -68,16 +67,16 @@ class Stages:
 
     def __init__(self, until: ExitStack) -> None:
         self._until = until
-        self._stage: Stage | None = None
+        self._stage: SparkStage | None = None
 
-    def get(self, bench: Bench) -> Stage:
+    def get(self, bench: Bench) -> SparkStage:
         if self._stage is None:
             self._stage = self._until.enter_context(stage(bench))
         return self._stage
 
 
 @contextmanager
-def stage(bench: Bench) -> Iterator[Stage]:
+def stage(bench: Bench) -> Iterator[SparkStage]:
     """History is written and sealed first; then the server has it, and Spark starts."""
     records = bench.count(RECORDS, least=1000)
     with bench.scratch() as directory:
@@ -88,7 +87,7 @@ def stage(bench: Bench) -> Iterator[Stage]:
             served(directory, TOPICS_HOT_RETAIN_SEGMENTS="10000") as server,
         ):
             repeats = 1 if bench.is_trial else min(bench.repeats, REPEATS)
-            yield Stage(spark, directory, server, records, repeats)
+            yield SparkStage(spark, directory, server, records, repeats)
 
 
 def write_history(directory: Path, records: int) -> None:
@@ -126,8 +125,3 @@ def payload(number: int) -> bytes:
     bare = len(json.dumps(event, separators=(",", ":")))
     event["note"] = "x" * max(0, RECORD_BYTES - bare)
     return json.dumps(event, separators=(",", ":")).encode()
-
-
-def percentile(values: list[float], share: float) -> float:
-    """The value below which `share` of them lie."""
-    return statistics.quantiles(values, n=1000)[int(share * 1000) - 1]

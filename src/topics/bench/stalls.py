@@ -12,21 +12,24 @@ Nothing here passes or fails: a number that misses its goal is printed as it is.
 
 from __future__ import annotations
 
-import http.client
 import json
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-from topics.bench import program
-from topics.bench.bench import Bench, Row, payload
+from topics.bench.bench import Bench, Row, payload, run
 from topics.bench.measure import Result, at_most, stopwatch
-from topics.bench.server_process import HEADERS, Served, served
+from topics.bench.server_process import (
+    PATIENCE_S,
+    BenchServer,
+    connect,
+    exchange,
+    program,
+    served,
+)
 from topics.storage import layout
 
 LONGEST_MS = 50.0
@@ -38,7 +41,6 @@ TAGS = 300_000
 STAGE_TOPICS = 1_500_000
 NEW_TOPICS = 50_000
 BATCH = 10_000
-PATIENCE_S = 900.0
 SETTLE_S = 0.3
 CHECKPOINT_BYTES = 65 << 20
 ARROW = "application/vnd.apache.arrow.stream"
@@ -48,95 +50,57 @@ Work = Callable[[], object]
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure the chosen rows and print them."""
-    return program.run("stalls", "The longest wait beside large requests.", ROWS, argv)
+    return run("stalls", "The longest wait beside large requests.", ROWS, argv)
 
 
 # What every row does
 
 
 @contextmanager
-def _server(bench: Bench, **settings: str) -> Iterator[tuple[Served, Path]]:
+def _server(bench: Bench, **settings: str) -> Iterator[tuple[BenchServer, Path]]:
     with bench.scratch() as path, served(path, TOPICS_MAX_TOPICS="0", **settings) as server:
         yield server, path
 
 
-def _beside(bench: Bench, server: Served, row: str, what: str, work: Work) -> Iterator[Result]:
+def _beside(bench: Bench, server: BenchServer, row: str, what: str, work: Work) -> Iterator[Result]:
     """The longest wait of a neighbour beside some work, and how long the work took."""
     bench.say(f"{row}: {what}")
-    module, pid = "topics.bench.stalls_neighbour", str(server.process.pid)
-    command = [sys.executable, "-m", module, server.address, pid]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as neighbour:
-        assert neighbour.stdin is not None
-        assert neighbour.stdout is not None
-        if neighbour.stdout.readline() != b"ready\n":
-            raise RuntimeError("the neighbour did not get its connection")
+    with program("topics.bench.stalls_neighbour", server.address, server.process.pid) as go_on:
         time.sleep(SETTLE_S)
         with stopwatch() as elapsed:
             work()
             took_s = elapsed()
         time.sleep(SETTLE_S)
-        neighbour.stdin.write(b"\n")
-        neighbour.stdin.flush()
-        found = json.loads(neighbour.stdout.readline())
+        found = go_on()
     goal = at_most(LONGEST_MS)
     yield Result(row, f"{what}: longest wait", found["longest_ms"], "ms", goal=goal)
     yield Result(row, f"{what}: most CPU in a wait", found["longest_work_ms"], "ms", goal=goal)
     yield Result(row, f"{what}: the request itself", took_s * 1000, "ms")
 
 
-def _post(
-    server: Served, path: str, body: bytes, *, headers: dict[str, str] | None = None
-) -> tuple[int, bytes]:
-    """One POST as it is; refusals are answers too."""
-    return _send(server, "POST", path, body, headers)
-
-
-def _send(
-    server: Served, method: str, path: str, body: bytes | None, headers: dict[str, str] | None
-) -> tuple[int, bytes]:
-    host, _, port = server.address.rpartition(":")
-    connection = http.client.HTTPConnection(host, int(port), timeout=PATIENCE_S)
-    try:
-        connection.request(method, path, body, {**HEADERS, **(headers or {})})
-        answer = connection.getresponse()
-        return answer.status, answer.read()
-    finally:
-        connection.close()
-
-
-def _ask(server: Served, path: str, **body: object) -> dict[str, Any]:
-    """One POST that has to succeed."""
-    status, text = _post(server, path, json.dumps(body).encode())
-    if status >= 400:
-        raise RuntimeError(f"{path} was answered with {text.decode()}")
-    found: dict[str, Any] = json.loads(text)
-    return found
-
-
-def _fill(server: Served, tags: Sequence[str], records: int) -> None:
+def _fill(server: BenchServer, tags: Sequence[str], records: int) -> None:
     """Append so many small records, with these tags in turn."""
     size = min(BATCH, records)
     some = [{"data": payload(), "tag": tags[at % len(tags)]} for at in range(size)]
     body = json.dumps({"records": some}).encode()
-    for _ in range(0, records, size):
-        status, text = _post(server, f"/v0/topics/{TOPIC}?return_seqs=false", body)
-        if status >= 400:
-            raise RuntimeError(text.decode())
+    with closing(connect(server.address)) as connection:
+        for _ in range(0, records, size):
+            exchange(connection, "POST", f"/v0/topics/{TOPIC}?return_seqs=false", body)
 
 
-def _fill_one_by_one(server: Served, records: int) -> None:
+def _fill_one_by_one(server: BenchServer, records: int) -> None:
     """Append so many small records, each with a tag of its own."""
     for start in range(0, records, BATCH):
         numbers = range(start, min(start + BATCH, records))
         some = [{"data": payload(), "tag": f"one-{at:07d}"} for at in numbers]
-        _ask(server, f"/v0/topics/{TOPIC}?return_seqs=false", records=some)
+        server.call("POST", f"/v0/topics/{TOPIC}?return_seqs=false", {"records": some})
 
 
-def _delete(server: Served, **selector: object) -> Work:
-    return lambda: _ask(server, f"/v0/topics/{TOPIC}/delete", **selector)
+def _delete(server: BenchServer, **selector: object) -> Work:
+    return lambda: server.call("POST", f"/v0/topics/{TOPIC}/delete", selector)
 
 
-def _alternate(bench: Bench, server: Served) -> int:
+def _alternate(bench: Bench, server: BenchServer) -> int:
     """Records of which every second one is deleted; how many are left."""
     runs = bench.count(RUNS, least=10)
     bench.say(f"writing {2 * runs} records, deleting every second one")
@@ -200,7 +164,7 @@ def plan(bench: Bench) -> Iterator[Result]:
         what = f"plan over {runs} deleted runs"
         path = f"/v0/topics/{TOPIC}/plan"
         ask = {"from_seq": 0, "to_seq": 2 * runs, "target_bytes": 1 << 20}
-        yield from _beside(bench, server, "plan", what, lambda: _ask(server, path, **ask))
+        yield from _beside(bench, server, "plan", what, lambda: server.call("POST", path, ask))
 
 
 def diff(bench: Bench) -> Iterator[Result]:
@@ -210,7 +174,7 @@ def diff(bench: Bench) -> Iterator[Result]:
         what = f"diff whose match hits nothing over {runs} deleted runs"
         path = f"/v0/topics/{TOPIC}/diff"
         ask = {"from_seq": 0, "match": "nothing"}
-        yield from _beside(bench, server, "diff", what, lambda: _ask(server, path, **ask))
+        yield from _beside(bench, server, "diff", what, lambda: server.call("POST", path, ask))
 
 
 def reads(bench: Bench) -> Iterator[Result]:
@@ -226,16 +190,11 @@ def reads(bench: Bench) -> Iterator[Result]:
         yield from _beside(bench, server, "reads", what, lambda: _read_all(server))
 
 
-def _read_all(server: Served) -> None:
+def _read_all(server: BenchServer) -> None:
     cursor, is_over = 0, False
     while not is_over:
-        page = _ask(
-            server,
-            f"/v0/topics/{TOPIC}/diff",
-            from_seq=cursor,
-            limit=10_000,
-            max_batch_bytes=4 << 20,
-        )
+        ask = {"from_seq": cursor, "limit": 10_000, "max_batch_bytes": 4 << 20}
+        page = server.call("POST", f"/v0/topics/{TOPIC}/diff", ask)
         cursor, is_over = page["next_from_seq"], page["caught_up"]
 
 
@@ -274,20 +233,20 @@ def _snapshots(path: Path) -> set[str]:
     return {found.name for found in (path / "data" / layout.META).glob("snapshot.*.bin")}
 
 
-def _checkpoint(server: Served, path: Path, bench: Bench) -> Work:
+def _checkpoint(server: BenchServer, path: Path, bench: Bench) -> Work:
     """Write so much that a checkpoint is due, and wait for its snapshot."""
 
     def work() -> None:
         before = _snapshots(path)
         filler = json.dumps({"records": [{"data": "x" * (1 << 19)}] * 2}).encode()
         for _ in range(bench.count(CHECKPOINT_BYTES // (1 << 20))):
-            _post(server, "/v0/topics/filler?return_seqs=false", filler)
+            server.send("POST", "/v0/topics/filler?return_seqs=false", filler)
         _until_snapshot(server, path, before, bench)()
 
     return work
 
 
-def _until_snapshot(server: Served, path: Path, before: set[str], bench: Bench) -> Work:
+def _until_snapshot(server: BenchServer, path: Path, before: set[str], bench: Bench) -> Work:
     def work() -> None:
         end = time.monotonic() + (0.1 if bench.is_trial else PATIENCE_S)
         while _snapshots(path) <= before and time.monotonic() < end:
@@ -319,12 +278,12 @@ def _stage_body(topics: int) -> bytes:
     return b'{"records":[%b]}' % b",".join(names)
 
 
-def _stage(server: Served, body: bytes, **headers: str) -> tuple[int, bytes]:
-    return _post(server, "/v0/stages/bench/1/0/0", body, headers=headers)
+def _stage(server: BenchServer, body: bytes, **headers: str) -> int:
+    return server.send("POST", "/v0/stages/bench/1/0/0", body, **headers)
 
 
-def _commit(server: Served) -> None:
-    _ask(server, "/v0/stages/bench/1/commit", parts=[[0, 0]])
+def _commit(server: BenchServer) -> None:
+    server.call("POST", "/v0/stages/bench/1/commit", {"parts": [[0, 0]]})
 
 
 def stages(bench: Bench) -> Iterator[Result]:
@@ -347,8 +306,7 @@ def arrow(bench: Bench) -> Iterator[Result]:
         server.create(TOPIC)
         server.fill(TOPIC, payload(), 10)
         path = f"/v0/topics/{TOPIC}/records"
-        accept = {"accept": ARROW}
-        work: Work = lambda: _send(server, "GET", path, None, accept)  # noqa: E731 - as its neighbours
+        work = partial(server.send, "GET", path, None, accept=ARROW)
         yield from _beside(bench, server, "arrow", "the first page as Arrow", work)
         rows = bench.count(6_000_000, least=10)
         bomb = _arrow_body(rows)
@@ -377,7 +335,7 @@ def dead_letter(bench: Bench) -> Iterator[Result]:
         what = f"a dead_letter of {len(name)} bytes"
         path = "/v0/topics/jobs"
         yield from _beside(
-            bench, server, "dead-letter", what, lambda: _send(server, "PUT", path, body, None)
+            bench, server, "dead-letter", what, lambda: server.send("PUT", path, body)
         )
 
 

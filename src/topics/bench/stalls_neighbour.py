@@ -10,7 +10,6 @@ the time in which the server was ready but had no core; its CPU time does not.
 
 from __future__ import annotations
 
-import http.client
 import json
 import select
 import statistics
@@ -18,26 +17,24 @@ import sys
 import time
 
 from topics.bench.bench import payload
-from topics.bench.server_process import HEADERS
+from topics.bench.server_process import connect, exchange
 
-TOPIC = "neighbour"
+PATH = "/v0/topics/neighbour?return_seqs=false"
 EVERY_S = 0.003
-PATIENCE_S = 600.0
 
 
 def tick(address: str, pid: int) -> dict[str, float]:
     """Write until a line comes in."""
     cpu = _cpu_clock(pid)
-    host, _, port = address.rpartition(":")
-    connection = http.client.HTTPConnection(host, int(port), timeout=PATIENCE_S)
-    body = json.dumps({"records": [{"data": payload()}]})
+    connection = connect(address)
+    body = json.dumps({"records": [{"data": payload()}]}).encode()
     waits_ms: list[float] = []
     worked_ms: list[float] = []
-    _write(connection, body)  # makes the topic
+    exchange(connection, "POST", PATH, body)  # makes the topic
     print("ready", flush=True)
     while not select.select([sys.stdin], [], [], EVERY_S)[0]:
         began, cpu_began = time.perf_counter(), time.clock_gettime(cpu)
-        _write(connection, body)
+        exchange(connection, "POST", PATH, body)
         waits_ms.append((time.perf_counter() - began) * 1000)
         # All threads count, also two at once, so this can exceed the wait.
         worked_ms.append(min(waits_ms[-1], (time.clock_gettime(cpu) - cpu_began) * 1000))
@@ -54,14 +51,6 @@ def tick(address: str, pid: int) -> dict[str, float]:
 def _cpu_clock(pid: int) -> int:
     """The clock of the CPU time of another process (`clock_getcpuclockid` of Linux)."""
     return (~pid << 3) | 2
-
-
-def _write(connection: http.client.HTTPConnection, body: str) -> None:
-    connection.request("POST", f"/v0/topics/{TOPIC}?return_seqs=false", body, HEADERS)
-    answer = connection.getresponse()
-    text = answer.read()
-    if answer.status >= 400:
-        raise RuntimeError(text.decode())
 
 
 if __name__ == "__main__":

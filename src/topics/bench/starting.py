@@ -1,4 +1,7 @@
-"""Rows about starting: opening after a crash, and the first durable record of a new process."""
+"""Rows that need processes of their own: opening after a crash, the first durable record, memory.
+
+Memory is what is resident, from /proc/self/statm.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,15 @@ import os
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from topics.bench.bench import Bench, in_child
-from topics.bench.measure import Result, at_most
+from topics.bench.measure import Result, at_most, durations
 
+MIB = 1 << 20
+FEW_TAGS = 100
 NEVER = {"checkpoint_bytes": 1 << 40, "checkpoint_ms": 1 << 40}
 FIRST_ACK = """
 import sys, time
@@ -38,34 +43,21 @@ def after_kill(bench: Bench) -> Iterator[Result]:
             in_child("fill_and_die", path, records, json.dumps(settings))
             size = _log_bytes(path)
             bench.say(f"open after a kill, {what}")
-            bare = _read_all(path)
+            (bare,) = durations(partial(_read_all, path), calls=1)
             found = in_child("reopen", path)
-        yield Result(
-            row="open",
-            what=f"open after a kill, {records:,} records, {what} ({size >> 20} MiB of log)",
-            value=found["open"],
-            unit="s",
-            goal=at_most(1.5),
-            raw=bare,
-            raw_what="reading the log",
-        )
-        yield Result(
-            row="open",
-            what="... first read after it",
-            value=found["first_read"] * 1000,
-            unit="ms",
-        )
+        label = f"open after a kill, {records:,} records, {what} ({size >> 20} MiB of log)"
+        goal, raw_what = at_most(1.5), "reading the log"
+        yield Result("open", label, found["open"], "s", goal=goal, raw=bare, raw_what=raw_what)
+        yield Result("open", "... first read after it", found["first_read"] * 1000, "ms")
 
 
 def _log_bytes(path: Path) -> int:
     return sum(file.stat().st_size for file in path.rglob("wal-*.log"))
 
 
-def _read_all(path: Path) -> float:
-    began = time.perf_counter()
+def _read_all(path: Path) -> None:
     for file in path.rglob("wal-*.log"):
         file.read_bytes()
-    return time.perf_counter() - began
 
 
 def first_ack(bench: Bench) -> Iterator[Result]:
@@ -81,12 +73,12 @@ def first_ack(bench: Bench) -> Iterator[Result]:
         ][1:]
     total, imported, opened, acked = map(statistics.median, zip(*found, strict=True))
     yield Result(
-        row="import",
-        what=f"import to first durable ack (import {imported:.0f}, open {opened:.0f}, "
+        "import",
+        f"import to first durable ack (import {imported:.0f}, open {opened:.0f}, "
         f"create and append {acked:.0f})",
-        value=total,
-        unit="ms",
-        best=min(times[0] for times in found),
+        total,
+        "ms",
+        min(times[0] for times in found),
         goal=at_most(100),
         raw=_interpreter_ms(bench.repeats),
         raw_what="starting Python, not included",
@@ -107,9 +99,46 @@ def _first_ack_ms(path: Path, *, bytecode: Path) -> list[float]:
 
 
 def _interpreter_ms(repeats: int) -> float:
-    times = []
-    for _ in range(max(3, repeats)):
-        began = time.perf_counter()
-        subprocess.run([sys.executable, "-c", ""], check=True)
-        times.append(time.perf_counter() - began)
+    command = [sys.executable, "-c", ""]
+    times = durations(lambda: subprocess.run(command, check=True), calls=max(3, repeats))
     return statistics.median(times) * 1000
+
+
+def memory_per_record(bench: Bench) -> Iterator[Result]:
+    """What a record costs while it is only in the log: later it costs nothing."""
+    records = bench.count(2_000_000, least=10_000)
+    bench.say("memory per record")
+    per_record = in_child("tail_memory", records)["per_record"]
+    what = f"memory per record in the log's tail ({records:,} records)"
+    yield Result("memory", what, per_record, "B", goal=at_most(24))
+
+
+def memory_opened(bench: Bench) -> Iterator[Result]:
+    """A large store, opened and read at both ends."""
+    records = bench.count(10_000_000, least=10_000)
+    with bench.scratch() as path:
+        bench.say(f"memory of {records:,} records: filling")
+        in_child("fill", path, records, 0)
+        bench.say(f"memory of {records:,} records: opening")
+        found = in_child("reopen", path)
+    what = f"{records:,} untagged records, open"
+    yield Result("memory10m", what, found["resident"] / MIB, "MiB", goal=at_most(350))
+
+
+def memory_of_tags(bench: Bench) -> Iterator[Result]:
+    """What the tag index adds once it is used: few tags on many records, and a tag on each."""
+    records = bench.count(1_000_000, least=10_000)
+    what = f"tag index, {records:,} records of {FEW_TAGS} tags, a record"
+    a_record = _index_bytes(bench, records, FEW_TAGS) / records
+    yield Result("memory-tags", what, a_record, "B", goal=at_most(8))
+    what = f"tag index, {records:,} distinct tags, a tag"
+    a_tag = _index_bytes(bench, records, records) / records - 8
+    yield Result("memory-tags", what, a_tag, "B", goal=at_most(200))
+
+
+def _index_bytes(bench: Bench, records: int, distinct: int) -> float:
+    with bench.scratch() as path:
+        bench.say(f"tag index of {distinct:,} tags: filling")
+        in_child("fill", path, records, distinct)
+        bench.say(f"tag index of {distinct:,} tags")
+        return float(in_child("tag_memory", path)["added"])

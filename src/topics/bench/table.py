@@ -1,19 +1,24 @@
-"""Results for people and for programs."""
+"""Results for people and for programs, with the interpreter: profile-guided ones are faster."""
 
 from __future__ import annotations
 
 import json
 import os
+import platform
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import sysconfig
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 
 from rich.console import Console
 from rich.table import Table
 
-from topics.bench import interpreter
 from topics.bench.measure import Goal, Result
+
+_OPTION = "--enable-optimizations"
+_PROFILE_FLAGS = ("-fprofile-use", "-fprofile-instr-use")
+_COMPILER_FLAGS = ("CFLAGS", "CFLAGS_NODIST", "PY_CFLAGS_NODIST", "PY_CORE_CFLAGS")
 
 
 @contextmanager
@@ -30,7 +35,7 @@ def progress() -> Iterator[Callable[[str], None]]:
 def print_table(results: Sequence[Result]) -> None:
     load, cores = os.getloadavg()[0], os.cpu_count() or 1
     busy = f"load average {load:.1f} on {cores} cores: above {cores}, compare ratios only"
-    table = Table(caption=f"{busy}\n{interpreter.described()}", pad_edge=False)
+    table = Table(caption=f"{busy}\n{described()}", pad_edge=False)
     table.add_column("row")
     table.add_column("what", overflow="fold", ratio=1)
     for heading in ("measured", "best", "goal", "raw", "ratio"):
@@ -51,8 +56,8 @@ def print_table(results: Sequence[Result]) -> None:
 
 def print_json(results: Sequence[Result]) -> None:
     ran_by = {
-        "python": interpreter.name(),
-        "profile_guided": interpreter.is_profile_guided(),  # null: unknown
+        "python": interpreter_name(),
+        "profile_guided": is_profile_guided(),  # null: unknown
     }
     shown = [{**asdict(r), "ratio": r.ratio, "met": r.is_met, **ran_by} for r in results]
     print(json.dumps(shown, indent=2))
@@ -73,3 +78,30 @@ def number(value: float) -> str:
         if abs(value) >= limit:
             return f"{value / limit:.3g} {unit}"
     return f"{value:.3g}"
+
+
+def interpreter_name() -> str:
+    return f"{platform.python_implementation()} {platform.python_version()}"
+
+
+def is_profile_guided(record: Mapping[str, object] | None = None) -> bool | None:
+    """Whether profiles guided the interpreter's build, as far as the builder left it on record.
+
+        configured with `--enable-optimizations`, or profile flags among the compiler's    yes
+        configured without, and the flags for it stand where `configure` puts them         no
+        anything else: other systems, or a builder who took the flags out of the record    unknown
+
+    Debian is of the last kind: it builds with profiles without that option, and removes the flags.
+    """
+    known = sysconfig.get_config_vars() if record is None else record
+    flags = " ".join(str(known.get(variable) or "") for variable in _COMPILER_FLAGS)
+    options = str(known.get("CONFIG_ARGS") or "")
+    if _OPTION in options or any(flag in flags for flag in _PROFILE_FLAGS):
+        return True
+    return False if options and known.get("PGO_PROF_USE_FLAG") else None
+
+
+def described() -> str:
+    """A line for people."""
+    said = {True: "yes", False: "no", None: "unknown"}[is_profile_guided()]
+    return f"{interpreter_name()}, built with profile-guided optimisation: {said}"

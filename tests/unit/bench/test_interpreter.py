@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from topics.bench.engine import main
-from topics.bench.interpreter import described, is_profile_guided
+from topics.bench.table import described, is_profile_guided
 
 PLAIN = {
     "CONFIG_ARGS": "'--enable-shared' '--prefix=/usr'",
