@@ -1,11 +1,10 @@
 """Appending records: the body of a write, and the same inside a WebSocket publish.
 
-Records come out as columns, because no later step looks at one record as an object. A body
-without surprises takes a short path, all others the general one of `BodyDecoder`; both give the
-same result. What makes a body plain is its size: if the fields that were decoded account for
-every byte of the compact text, then none is repeated, unknown, null or escaped, and nothing but
-the payloads can nest. That replaces a look at each record by a few sums. The shortest path is that
-of a *bare* body, which has records with data and perhaps a key behind them, but nothing else.
+Records come out as columns, because no later step looks at one record as an object. `BodyDecoder`
+judges the text, the types and the names of a body. A *plain* body needs only the types: if the
+fields that were decoded account for every byte of the compact text, then no field is repeated,
+unknown, null or escaped, and only payloads can nest. Adding up sizes replaces a look at each
+record. Most plain bodies are *bare*: records with data alone, and perhaps a key; they come first.
 """
 
 from __future__ import annotations
@@ -57,13 +56,13 @@ class _BareRecord(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 
 
 class _BareWrite(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    """The part of `WriteBody` that most writes consist of."""
+    """The part of `WriteBody` that most writes consist of; half as long to parse."""
 
     records: list[_BareRecord]
     idempotency_key: str | None = None
 
 
-class WriteRequest(msgspec.Struct, frozen=True):
+class WriteRequest(msgspec.Struct, gc=False):
     """Records to append, understood. Limits on their number and size are judged elsewhere.
 
     A record without a node of its own has that of its write.
@@ -79,14 +78,11 @@ class WriteRequest(msgspec.Struct, frozen=True):
 
 _write = BodyDecoder(WriteBody)
 _parse_bare = msgspec.json.Decoder(_BareWrite).decode
-_BARE_OPENING, _BARE_BORDER, _BARE_END = b'{"records":[{"data":', b'},{"data":', b"}]}"
+_OPENING, _BORDER, _END = b'{"records":[{"data":', b'},{"data":', b"}]}"
 _KEYED_END = b'}],"idempotency_key":"%b"}'
 
 
 def decode_write(body: bytes) -> WriteRequest:
-    bare = _decode_bare(body)
-    if bare is not None:
-        return bare
     plain = _decode_plain(body)
     if plain is not None:
         return plain
@@ -132,43 +128,17 @@ def _present(meta: Raw | UnsetType) -> bytes:
     return b"" if stored == b"null" else stored
 
 
-def _decode_bare(body: bytes) -> WriteRequest | None:
-    """The write if the body is bare and without whitespace; None if it may have more."""
-    if not body.startswith(_BARE_OPENING) or _has_whitespace(body):
-        return None
-    try:
-        sent = _parse_bare(body)
-        if not body.isascii():
-            body.decode()
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
-    records, key = sent.records, sent.idempotency_key
-    end = _BARE_END if key is None else _KEYED_END % key.encode()
-    if len(records) > REFUSED_RECORDS:
-        return WriteRequest(RecordBatch([b""] * len(records)))
-    sizes = [len(record.data) for record in records]
-    around = len(_BARE_OPENING) + len(end) + len(_BARE_BORDER) * (len(sizes) - 1)
-    if around + sum(sizes) != len(body) or not body.endswith(end):
-        return None
-    # Between the records, and perhaps inside some, stands the border; often only between them.
-    datas = body[len(_BARE_OPENING) : -len(end)].split(_BARE_BORDER)
-    if len(datas) != len(records):
-        datas = [bytes(record.data) for record in records]
-    return (
-        WriteRequest(RecordBatch(datas), key) if _are_shallow(datas, largest=max(sizes)) else None
-    )
-
-
 def _decode_plain(body: bytes) -> WriteRequest | None:
-    """The write if the body is plain; None sends it to the general path, for errors too."""
+    """The write if the body is plain; None sends it through every step, for errors too."""
     try:
-        sent = _write.parse(body)
         if not body.isascii():
             body.decode()
         if _has_whitespace(body):
-            tight: bytes = msgspec.json.format(body, indent=-1)
-            if len(tight) != len(body):
-                body, sent = tight, _write.parse(tight)
+            body = msgspec.json.format(body, indent=-1)
+        bare = _decode_bare(body)
+        if bare is not None:
+            return bare
+        sent = _write.parse(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     if len(sent.records) > REFUSED_RECORDS:
@@ -181,6 +151,31 @@ def _decode_plain(body: bytes) -> WriteRequest | None:
     payloads = drafts.datas if drafts.metas is None else drafts.datas + drafts.metas
     shallow = _are_shallow(payloads, largest=max(map(len, payloads), default=0))
     return understood(sent, drafts) if shallow else None
+
+
+def _decode_bare(body: bytes) -> WriteRequest | None:
+    """The write if data, and perhaps a key behind it, is all that the compact body holds."""
+    if not body.startswith(_OPENING):
+        return None
+    try:
+        sent = _parse_bare(body)
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+    records, key = sent.records, sent.idempotency_key
+    if len(records) > REFUSED_RECORDS:
+        return None
+    end = _END if key is None else _KEYED_END % key.encode()
+    sizes = [len(record.data) for record in records]
+    around = len(_OPENING) + len(end) + len(_BORDER) * (len(sizes) - 1)
+    if around + sum(sizes) != len(body) or not body.endswith(end):
+        return None
+    # Between the records, and perhaps inside some, stands the border; often only between them.
+    datas = body[len(_OPENING) : -len(end)].split(_BORDER)
+    if len(datas) != len(records):
+        datas = [bytes(record.data) for record in records]
+    if not _are_shallow(datas, largest=max(sizes)):
+        return None
+    return WriteRequest(RecordBatch(datas), key)
 
 
 def _has_whitespace(body: bytes) -> bool:
