@@ -243,6 +243,36 @@ def test_a_head_mismatch_tells_the_head(client: Client) -> None:
     assert (error["code"], error["head_seq"]) == ("head_mismatch", 1)
 
 
+def test_a_config_counts_only_for_a_new_topic_and_a_socket_asks_for_admin_always(
+    keyed: ServerProcess,
+) -> None:
+    body = {"records": [{"data": 1}], "config": {"ttl_ms": 900_000}}
+
+    def over_http(key: str, topic: str) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {key}"}
+        return httpx.post(f"http://{keyed.address}/v0/topics/{topic}", json=body, headers=headers)
+
+    def ttl_of(topic: str) -> int:
+        headers = {"Authorization": "Bearer boss"}
+        state = httpx.get(f"http://{keyed.address}/v0/topics/{topic}", headers=headers).json()
+        ttl_ms: int = state["config"]["ttl_ms"]
+        return ttl_ms
+
+    with Client(keyed, "writer") as writer, Client(keyed, "boss") as boss:
+        plain = {"op": "publish", "topic": "cfg.old", "records": [{"data": 1}]}
+        assert writer.ask(**plain)["created"] is True
+        for topic in ("cfg.old", "cfg.new"):
+            refused = writer.ask(op="publish", topic=topic, **body)
+            assert (refused["op"], refused["code"]) == ("error", "forbidden")
+        assert over_http("writer", "cfg.old").status_code == 200
+        assert over_http("writer", "cfg.new").status_code == 403
+        assert boss.ask(op="publish", topic="cfg.old", **body)["created"] is False
+        assert ttl_of("cfg.old") == 0, "ignored: the topic was there"
+        assert boss.ask(op="publish", topic="cfg.new", **body)["created"] is True
+        assert over_http("boss", "cfg.web").status_code == 201
+        assert ttl_of("cfg.new") == ttl_of("cfg.web") == 900_000
+
+
 def test_scopes_and_prefixes_hold_for_every_command(keyed: ServerProcess) -> None:
     with Client(keyed, "reader") as reader:
         assert reader.ask(op="publish", topic="t", records=[{"data": 1}])["code"] == "forbidden"

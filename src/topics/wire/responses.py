@@ -25,24 +25,30 @@ FIRST_CHARS, LAST_CHARS = 1500, 500
 def performance(
     server_total_ms: float,
     *,
-    wal_append_ms: float | None = None,
     fsync_ms: float | None = None,
-    throttle_wait_ms: float = 0.0,
     records_scanned: int | None = None,
     cold_segments_read: int = 0,
 ) -> bytes:
     """The closing object of a body. Times have three decimals; nothing waited is exactly 0.0."""
     spent = b'{"server_total_ms":%b' % _milliseconds(round(server_total_ms * 1000))
-    if wal_append_ms is not None:
-        spent += b',"wal_append_ms":%b' % _milliseconds(round(wal_append_ms * 1000))
     if fsync_ms is not None:
         spent += b',"fsync_ms":%b' % _milliseconds(round(fsync_ms * 1000))
-    if throttle_wait_ms > 0:
-        spent += b',"throttle_wait_ms":%b' % _milliseconds(round(throttle_wait_ms * 1000))
     if records_scanned is not None:
         spent += b',"records_scanned":%d' % records_scanned
     if cold_segments_read > 0:
         spent += b',"cold_segments_read":%d' % cold_segments_read
+    return spent + b"}"
+
+
+def write_time_spent(total_ns: int, wrote_ns: int, synced_ns: int, throttled_ns: int) -> bytes:
+    """`performance` of a write: in all, in the log's write, in its sync, and held back before."""
+    spent = b'{"server_total_ms":%b,"wal_append_ms":%b,"fsync_ms":%b' % (
+        _milliseconds((total_ns + 500) // 1000),
+        _milliseconds((wrote_ns + 500) // 1000),
+        _milliseconds((synced_ns + 500) // 1000),
+    )
+    if throttled_ns:
+        spent += b',"throttle_wait_ms":%b' % _milliseconds((throttled_ns + 500) // 1000)
     return spent + b"}"
 
 
@@ -156,13 +162,20 @@ def holes(found: Holes, spent: bytes) -> bytes:
 
 def write_ack(ack: Ack, spent: bytes, *, return_seqs: bool = True) -> bytes:
     """An acknowledged write; without `seqs` when the caller declined them."""
-    seqs = b'"seqs":%b,' % _encode(list(ack.seqs)) if return_seqs else b""
-    return b'{%b,"performance":%b}' % (ack_members(ack, seqs), spent)
+    return b"{%b}" % ack_members(ack, spent, return_seqs=return_seqs, declined=b"")
 
 
-def ack_members(ack: Ack, seqs: bytes) -> bytes:
-    """The members of an acknowledged write; `seqs` is that member with its comma, or empty."""
-    return b'"topic":%b,"first_seq":%d,"last_seq":%d,%b"head_seq":%d,"count":%d,%b' % (
+def ack_members(ack: Ack, spent: bytes, *, return_seqs: bool, declined: bytes) -> bytes:
+    """The members of an acknowledged write; `declined` stands for `seqs` that nobody wants."""
+    if not return_seqs:
+        seqs = declined
+    elif ack.count == 1:
+        seqs = b'"seqs":[%d],' % ack.first_seq
+    else:
+        seqs = b'"seqs":%b,' % _encode(list(ack.seqs))
+    return (
+        b'"topic":%b,"first_seq":%d,"last_seq":%d,%b"head_seq":%d,"count":%d,%b,"performance":%b'
+    ) % (
         _encode(ack.topic),
         ack.first_seq,
         ack.last_seq,
@@ -170,6 +183,7 @@ def ack_members(ack: Ack, seqs: bytes) -> bytes:
         ack.head_seq,
         ack.count,
         _FLAGS[ack.created, ack.deduped],
+        spent,
     )
 
 

@@ -37,8 +37,8 @@ def unsubscribed(request_id: RequestId, topics: Sequence[str]) -> bytes:
 
 def ack(request_id: RequestId, done: Ack, spent: bytes, *, return_seqs: bool = True) -> bytes:
     """A write was taken. `seqs` is null, not absent, when the caller declined them."""
-    seqs = b'"seqs":%b,' % (_encode(list(done.seqs)) if return_seqs else b"null")
-    return _reply("ack", request_id, b',%b,"performance":%b' % (ack_members(done, seqs), spent))
+    members = ack_members(done, spent, return_seqs=return_seqs, declined=b'"seqs":null,')
+    return _reply("ack", request_id, b"," + members)
 
 
 def pong(request_id: RequestId) -> bytes:

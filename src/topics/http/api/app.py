@@ -251,8 +251,7 @@ class App:
             raise NotFound(f"the path {request.path.decode('latin-1')}")
         endpoint = resource.methods.get(_method(request))
         scope = resource.other_scope if endpoint is None else endpoint.scope
-        if not principal.may(scope):
-            raise Forbidden(scope=_words(scope))
+        principal.need(scope)
         if resource.named and not principal.allows(names[0]):
             raise Forbidden(name=names[0])
         if endpoint is None:
@@ -275,7 +274,3 @@ _CONSOLE = b"/console/"
 
 def _method(request: Request) -> str:
     return "GET" if request.method == "HEAD" else request.method
-
-
-def _words(scope: Scope) -> str:
-    return "+".join(part.name.lower() for part in Scope if part in scope and part.name)

@@ -27,7 +27,7 @@ from functools import reduce
 from operator import or_
 from typing import Final, TypeAlias
 
-from topics.errors import InvalidSetting, Unauthorized
+from topics.errors import Forbidden, InvalidSetting, Unauthorized
 from topics.wire.query import Query
 
 KeyId: TypeAlias = int
@@ -96,6 +96,17 @@ class Principal:
     def allows_all(self, *names: str) -> bool:
         """Whether the key may use each of these names."""
         return not self.prefixes or all(name.startswith(self.prefixes) for name in names)
+
+    def need(self, scope: Scope, *, topic: str | None = None) -> None:
+        """Refuse a call that needs a scope which the key does not have."""
+        if scope not in self.scopes:
+            words = "+".join(part.name.lower() for part in Scope if part in scope and part.name)
+            raise Forbidden(scope=words, topic=topic)
+
+    def need_name(self, topic: str) -> None:
+        """Refuse a call whose body names a topic that the key may not use."""
+        if not self.allows(topic):
+            raise Forbidden(topic=topic)
 
     def has_rights_of(self, other: Principal) -> bool:
         """Whether two keys grant exactly the same."""

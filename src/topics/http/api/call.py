@@ -71,7 +71,7 @@ class Call:
         body = self.request.body
         if not body and may_be_empty:
             return body
-        content_type = self.header(b"content-type")
+        content_type = self.request.headers.get(b"content-type", b"")
         if not content_type.startswith(_JSON_TYPE):
             raise UnsupportedMediaType(content_type=content_type.decode("latin-1") or "none")
         return body
@@ -93,11 +93,6 @@ class Call:
         if not body:
             raise InvalidRequest("the client has gone")
         return body
-
-    def allow_body_name(self, name: str) -> None:
-        """A name in a body has to be one the key may use."""
-        if not self.principal.allows(name):
-            raise Forbidden(topic=name)
 
     def allow_hidden_name(self, name: str) -> None:
         """A name that the caller did not give has to be one the key may use, and is not told."""
@@ -142,23 +137,22 @@ class Call:
         """Run an operation and answer with what it returns, or refuse with what it raises."""
 
         def done(result: T | None, error: TopicsError | None) -> None:
-            outcome = result if error is None else error
             # Without an error there is a result.
-            self.settle(outcome, lambda _, found: answer(found))  # type: ignore[arg-type]
+            self.settle(result if error is None else error, answer)  # type: ignore[arg-type]
 
         self.service.runner.start(op, done)
 
     def ration(self, work: Callable[[], None]) -> None:
         """Do what may take long, now or when others have had their turn; a failure is answered."""
-        self.reply.turns.rations.take(lambda: self.settle(None, lambda _call, _none: work()))
+        self.reply.turns.rations.take(lambda: self.settle(None, lambda _none: work()))
 
-    def settle(self, outcome: T | TopicsError, answer: Callable[[Call, T], None]) -> None:
+    def settle(self, outcome: T | TopicsError, answer: Callable[[T], None]) -> None:
         """Answer with a result, or refuse with the error that came of it instead."""
         if isinstance(outcome, TopicsError):
             self.refuse(outcome)
             return
         try:
-            answer(self, outcome)
+            answer(outcome)
         except TopicsError as failure:
             self.refuse(failure)
         except Exception as failure:

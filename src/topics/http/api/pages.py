@@ -20,7 +20,7 @@ from topics.engine.reads.paging import Unchanged, VersionedBulk, VersionedPage
 from topics.engine.reads.reading import DEFAULT_BUDGET, DEFAULT_LIMIT, MAX_BUDGET, Query
 from topics.errors import InvalidRequest
 from topics.http.api.call import Call
-from topics.http.api.records import match_of
+from topics.http.api.reading import match_of
 from topics.http.api.routing import Handler
 from topics.http.coding import accepts_gzip
 from topics.http.limits import Limits

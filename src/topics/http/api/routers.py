@@ -9,7 +9,7 @@ from topics.engine.routers.routing import RouterSpec
 from topics.errors import RouterCycle, TopicExistsIncompatible, TopicsError
 from topics.http.api.auth import Principal
 from topics.http.api.call import Call
-from topics.http.api.records import match_of
+from topics.http.api.reading import match_of
 from topics.http.api.routing import Handler
 from topics.http.api.topics import page_size
 from topics.wire import requests, responses
@@ -22,8 +22,8 @@ from topics.wire.words import Guarantee
 def put(call: Call) -> None:
     (name,) = call.names
     sent = requests.decode_router(call.json_body())
-    call.allow_body_name(sent.source)
-    call.allow_body_name(sent.dest)
+    call.principal.need_name(sent.source)
+    call.principal.need_name(sent.dest)
     spec = RouterSpec(
         sent.source,
         sent.dest,

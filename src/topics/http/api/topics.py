@@ -19,7 +19,7 @@ def configure(call: Call) -> None:
     (name,) = call.names
     sent = requests.decode_config(call.json_body(may_be_empty=True))
     if sent.dead_letter is not None:
-        call.allow_body_name(sent.dead_letter)
+        call.principal.need_name(sent.dead_letter)
     fields = sent.fields()
     known = call.engine.kernel.catalog.by_name.get(name)
     if known is not None and fields.get("dead_letter") is None:

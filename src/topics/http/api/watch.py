@@ -9,7 +9,7 @@ from topics.delivery.starting import Started, resolve
 from topics.errors import InvalidRequest, NotAcceptable, NotFound, Unauthorized
 from topics.http.api.auth import may_open
 from topics.http.api.call import Call
-from topics.http.api.records import match_of
+from topics.http.api.reading import match_of
 from topics.http.api.routing import Handler
 from topics.http.messages import Headers
 from topics.wire import requests, responses
@@ -64,7 +64,7 @@ def _check_topics(call: Call, sent: WatchBody) -> None:
     if len(sent.topics) > limit:
         raise InvalidRequest(f"topics: {len(sent.topics)} given, at most {limit} are allowed")
     for name in sent.topics:
-        call.allow_body_name(name)
+        call.principal.need_name(name)
 
 
 def open_stream(call: Call) -> None:

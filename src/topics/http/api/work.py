@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from topics.delivery.work_stream import Wants, WorkStream
 from topics.http.api.call import Call
-from topics.http.api.queue_turns import queues_of
+from topics.http.api.queues import queues_of
 from topics.http.api.routing import Handler
 from topics.http.api.watch import EVENT_STREAM, STREAM_HEADERS, refuse_other_types
 from topics.queue.queues import check_node

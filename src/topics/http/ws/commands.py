@@ -21,9 +21,7 @@ from topics.delivery.subscriptions import Subscription
 from topics.delivery.turns import Timer
 from topics.engine.effects import Op
 from topics.engine.writes.append import Timing
-from topics.engine.writes.drafts import check_batch
 from topics.errors import (
-    Forbidden,
     Internal,
     InvalidRequest,
     LogFailed,
@@ -31,14 +29,14 @@ from topics.errors import (
     MisspeltField,
     TopicsError,
 )
+from topics.http.api import writing
 from topics.http.api.auth import Scope
 from topics.http.api.call import Call
 from topics.http.api.errors import as_told, internal
 from topics.http.api.routing import Handler
-from topics.http.api.write_turns import append_sent
 from topics.http.messages import Upgrade
 from topics.values import Ack
-from topics.wire import requests, responses, ws
+from topics.wire import requests, ws
 from topics.wire.rendering import Include
 from topics.wire.requests import (
     PingCommand,
@@ -229,10 +227,10 @@ class Socket:
             self._balance()
 
     def _subscribe(self, command: SubscribeCommand) -> None:
-        self._need(Scope.READ, "read")
+        self._principal.need(Scope.READ)
         starts = command.starts
         for name in starts:
-            self._allow(name)
+            self._principal.need_name(name)
         engine = self._service.ready_engine
         options = Options.clamped(
             limit=command.limit,
@@ -255,61 +253,34 @@ class Socket:
     def _unsubscribe(self, command: UnsubscribeCommand) -> None:
         names = command.names
         for name in names:
-            self._allow(name)
+            self._principal.need_name(name)
         for name in names:
             self._feed.unfollow(name)
         self._sink.send(ws.unsubscribed(command.request_id, names))
 
     def _publish(self, command: PublishCommand, long_write: WriteRequest | None) -> None:
-        self._need(Scope.WRITE, "write")
-        self._allow(command.topic)
+        self._principal.need(Scope.WRITE)
+        self._principal.need_name(command.topic)
+        service, engine, topic = self._service, self._service.ready_engine, command.topic
         sent = long_write or command.write
-        if sent.config is not None:
-            self._need(Scope.ADMIN, "admin")
-            if sent.config.dead_letter is not None:
-                self._allow(sent.config.dead_letter)
-        engine = self._service.ready_engine
-        batch, limits = sent.drafts, engine.kernel.settings
         if long_write is None:
-            check_batch(batch, limits, key=sent.idempotency_key)
+            writing.check(engine, self._principal, topic, sent, config_needs_admin=True)
+        else:
+            writing.check_config(engine, self._principal, topic, sent, always=True)
         started_ns, timing = time.perf_counter_ns(), Timing()
 
+        def written() -> Op[Ack]:
+            prepared = None
+            if long_write is not None:
+                prepared = yield from service.lane.alone(writing.prepare(service, engine, sent))
+            return (yield from writing.append(engine, topic, sent, timing, prepared))
+
         def answer(ack: Ack) -> None:
-            spent = _spent(ack, timing, (time.perf_counter_ns() - started_ns) / 1e6)
+            spent = writing.time_spent(ack, timing, started_ns)
             message = ws.ack(command.request_id, ack, spent, return_seqs=command.return_seqs)
             self._sink.send(message)
 
-        def written() -> Op[Ack]:
-            key, topic = sent.idempotency_key, command.topic
-            prepared, lane = None, self._service.lane
-            if long_write is not None:
-                prepared = yield from lane.alone(lane.prepared(batch, limits, key=key))
-            return (
-                yield from append_sent(
-                    engine, topic, sent, batch, key=key, timing=timing, prepared=prepared
-                )
-            )
-
         self._start(command, written(), answer)
-
-    def _need(self, scope: Scope, word: str) -> None:
-        if not self._principal.may(scope):
-            raise Forbidden(scope=word)
-
-    def _allow(self, name: str) -> None:
-        if not self._principal.allows(name):
-            raise Forbidden(topic=name)
-
-
-def _spent(ack: Ack, timing: Timing, elapsed_ms: float) -> bytes:
-    if ack.deduped:
-        return responses.performance(elapsed_ms)
-    return responses.performance(
-        elapsed_ms,
-        wal_append_ms=timing.wrote_ns / 1e6,
-        fsync_ms=timing.synced_ns / 1e6,
-        throttle_wait_ms=timing.throttled_ns / 1e6,
-    )
 
 
 HANDLERS: dict[str, Handler] = {"openWebSocket": connect}

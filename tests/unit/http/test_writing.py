@@ -11,7 +11,7 @@ from tests.unit.queue.builders import QUEUE
 from topics.core.batch import RecordBatch
 from topics.engine.effects import Op, run
 from topics.engine.reads.reading import Query
-from topics.http.api import write_turns
+from topics.http.api import writing
 
 PLAIN = "events"
 
@@ -460,7 +460,7 @@ def test_what_was_sent_is_written_though_the_sender_has_gone() -> None:
 def test_a_turn_is_cut_before_it_is_too_much_to_write_at_once() -> None:
     async def scene(world: World) -> None:
         a, b, c = await hired(world, "abc")
-        half = "x" * (write_turns.MOST_BYTES // 2)
+        half = "x" * (writing.MOST_BYTES // 2)
         a.append(half)
         b.append("small")
         assert not a.answers
