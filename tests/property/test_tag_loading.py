@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.engine.builders import Store
 
-from topics.core import choosing
+from topics.core import deleting as core_deleting
 from topics.core import tags as tags_module
 from topics.core import topic as topic_module
 from topics.core.facts import Match
@@ -266,8 +266,8 @@ def test_a_delete_by_tag_removes_what_matches_at_one_moment_whatever_happened_ar
         mock.patch.object(tags_module, "ROW_TAGS", 2),
         mock.patch.object(tags_module, "FEW_DEAD", 3),
         mock.patch.object(topic_module, "MAX_DELETED_RUNS", 2),
-        mock.patch.object(choosing, "STEP_SEQS", 2),
-        mock.patch.object(choosing, "STEP_TAGS", 1),
+        mock.patch.object(core_deleting, "STEP_SEQS", 2),
+        mock.patch.object(core_deleting, "STEP_TAGS", 1),
         mock.patch.object(deleting, "STEP_TAGS", 1),
     ):
         world = World(chance)

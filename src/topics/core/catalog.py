@@ -13,6 +13,7 @@ from itertools import islice, takewhile
 import msgspec
 
 from topics.core.config import parse_json
+from topics.core.deleting import apply_deleted
 from topics.core.facts import (
     Appended,
     ConfigUpdated,
@@ -158,7 +159,7 @@ def _apply_to(topic: Topic, fact: Fact, generation: int) -> None:
         case Appended():
             topic.apply_appended(fact)
         case Deleted():
-            topic.apply_deleted(fact, generation=generation)
+            apply_deleted(topic, fact, generation=generation)
         case Evicted():
             topic.apply_evicted(fact)
         case HeadReserved():

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from topics.core.facts import Match
 
 if TYPE_CHECKING:
-    from topics.core.choosing import Chosen
+    from topics.core.deleting import TagSelection
 
 NARROW, WIDE = "I", "Q"
 NARROW_MAX = (1 << 32) - 1
@@ -41,7 +41,7 @@ class TagIndex:
 
     def __init__(self) -> None:
         self._holders = 0
-        self._choosing: tuple[Chosen, ...] = ()  # who wants to know what is written
+        self._choosing: tuple[TagSelection, ...] = ()  # they are told what is written
         self.clear()
 
     def clear(self) -> None:
@@ -141,7 +141,7 @@ class TagIndex:
             self._let_go_if_dead()
 
     @contextmanager
-    def telling(self, chosen: Chosen) -> Iterator[None]:
+    def telling(self, chosen: TagSelection) -> Iterator[None]:
         """From here on `chosen` is told of every record with a tag that is written."""
         self._choosing += (chosen,)
         try:

@@ -1,14 +1,9 @@
-"""One topic: its watermarks, what is live, and how facts change both.
+"""One topic: how facts change its watermarks and what is live.
 
-Theory of operation. A seq is *live* when it has a record, lies above the floor (`max(cap_hi,
-ttl_hi)`), was not deleted and is not inside a run of holes. Nothing here is stored per record
-except the tail's columns: deletes are runs of seqs, losses are two floors and a few runs, and
-records below the tail live in segments that the topic asks about through `History`.
-
-`plan_*` methods are pure. `apply_*` methods change memory, are given facts that are already
-durable as the class asks, and serve live writes and replay alike. They do not fail: what they need
-of segments, to tell the bytes and the time of what goes, is loaded before the fact is committed
-(`loading`), and so is the tag index for a delete by tag. What is live is always known in memory.
+`admit` and `expired_through` decide and change nothing. `apply_*` methods change memory, are given
+facts that are already durable as the class asks, and serve live writes and replay alike. They do
+not fail: what they need of segments, to tell the bytes and the time of what goes, is loaded before
+the fact is committed (`loading`). `live` has the questions, `deleting` the deletes.
 
 Invariant after every step: `1 <= evict_floor <= earliest <= head + 1`, and the ledger adds up:
 `head = count + deleted + lost_cap + lost_ttl + lost_crash + skipped + source_trim`.
@@ -16,29 +11,24 @@ Invariant after every step: `1 <= evict_floor <= earliest <= head + 1`, and the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-
 import msgspec
 
 from topics.core.ages import AHEAD_MS, Ages
-from topics.core.choosing import Chosen, chosen_at_once
 from topics.core.durability import CLASSES
-from topics.core.facts import Appended, CursorMoved, Deleted, Evicted, SeqSkipped
+from topics.core.facts import Appended, CursorMoved, Evicted, SeqSkipped
 from topics.core.keys import KeyWindow
 from topics.core.leases import LeaseBook
-from topics.core.runs import KindRuns, RunSet, runs_of
-from topics.core.seqset import CHUNK, CHUNK_BITS, LAST_BIT, SeqSet, bits_between, lowest
+from topics.core.live import SEQ_BASE, LiveSeqs
+from topics.core.runs import KindRuns, RunSet
+from topics.core.seqset import CHUNK_BITS, LAST_BIT, SeqSet
 from topics.core.tags import TagIndex
-from topics.core.tail import FRAME_OVERHEAD, History, NoHistory, Tail
-from topics.core.weights import Weights
+from topics.core.tail import FRAME_OVERHEAD, Tail
 from topics.errors import RecordTooLarge, TopicFull
 from topics.topic_settings import TopicConfig
 
-SEQ_BASE = 1
+__all__ = ["SEQ_BASE", "Ledger", "Topic"]
+
 MAX_DELETED_RUNS = 100_000
-STEP_TAGS = 1 << 20
-"""In replay nobody waits for the tag index to be pruned."""
-NO_HISTORY: History = NoHistory()
 
 
 class Ledger(msgspec.Struct):
@@ -63,35 +53,19 @@ class Ledger(msgspec.Struct):
         )
 
 
-class Gap(msgspec.Struct, frozen=True, gc=False):
-    """Involuntary loss a reader has to be told of."""
-
-    lo: int
-    hi: int
-    reason: str
-
-
-class Topic:
+class Topic(LiveSeqs):
     __slots__ = (
         "_first",
         "ages",
-        "bytes",
-        "cap_hi",
         "config",
-        "count",
         "cursors",
         "delete_below",
         "delete_version",
-        "deleted",
         "durability",
-        "earliest",
         "epoch",
         "evicts",
         "exact_from",
-        "floor_ts",
         "handed_out",
-        "head",
-        "history",
         "id",
         "keys",
         "last_consumed",
@@ -104,45 +78,33 @@ class Topic:
         "pending",
         "pending_bytes",
         "reserved",
-        "runs",
         "tags",
-        "tail",
-        "ttl_hi",
         "ttl_logged_hi",
         "unflipped",
         "volatile",
         "volatile_from",
-        "weights",
     )
 
     def __init__(
         self, topic_id: int, name: str, epoch: int, config: TopicConfig, *, max_keys: int
     ) -> None:
+        super().__init__()
         self.id = topic_id
         self.name = name
         self.epoch = epoch
         self.config = config
         self.durability = CLASSES[config.durability]
         self.evicts = _evicts(config)
-        self.head = SEQ_BASE - 1  # last published seq
         self.handed_out = SEQ_BASE - 1  # last seq given to a write, published or not
         self.pending = 0  # submissions on their way through the log
         self.pending_bytes = 0  # their bytes, as far as a cap or quota counts them
         self.reserved = 0  # durable ceiling of handed-out seqs
-        self.earliest = SEQ_BASE
         self._first = (0, 0)  # a seq and its time
-        self.cap_hi = 0
-        self.ttl_hi = 0
         self.ttl_logged_hi = 0  # what the log knows of ttl_hi; nothing above it is reclaimed
-        self.floor_ts = -1
         self.delete_below = 0
         self.last_ts = 0
         self.ages = Ages()  # while `last_ts` is far ahead of the clock
-        self.count = 0
-        self.bytes = 0
         self.ledger = Ledger()
-        self.runs = KindRuns()  # SeqSkipped kinds
-        self.deleted = SeqSet()
         self.exact_from = SEQ_BASE  # below it nobody knows what was deleted and what was lost
         self.unflipped = SeqSet()  # deleted seqs whose delete byte is not on disk yet
         self.delete_version = 0
@@ -150,230 +112,11 @@ class Topic:
         self.keys = KeyWindow(max_keys)
         self.tags = TagIndex()
         self.leases = LeaseBook() if config.is_queue else None
-        self.tail = Tail(SEQ_BASE)
-        self.history = NO_HISTORY
-        self.weights = Weights()
         self.volatile = RunSet()  # records of a past ephemeral life: readable until restart
         self.volatile_from = 0 if self.durability.survives_restart else SEQ_BASE
         self.last_write_ts: int | None = None
         self.last_read_ts: int | None = None
         self.last_consumed: int | None = None
-
-    # What is live
-
-    @property
-    def evict_floor(self) -> int:
-        """First seq not lost to a cap or TTL."""
-        return max(self.cap_hi, self.ttl_hi) + 1
-
-    def is_live(self, seq: int) -> bool:
-        if not self.earliest <= seq <= self.head or seq in self.deleted:
-            return False
-        return not len(self.runs) or self.runs.run_at(seq) is None
-
-    def is_all_live(self, lo: int, hi: int) -> bool:
-        """Whether every seq of `lo..hi` is known to be live."""
-        return (
-            self.earliest <= lo
-            and hi <= self.head
-            and not len(self.runs)
-            and self.deleted.has_none_of(lo, hi)
-        )
-
-    def extents(self, lo: int, hi: int) -> Iterator[tuple[int, int]]:
-        """Runs of live seqs in `lo..hi`, in order."""
-        cursor = max(lo, self.earliest)
-        hi = min(hi, self.head)
-        while cursor <= hi:
-            skipped = self.deleted.end_of(cursor)
-            hole = self.runs.run_at(cursor) if len(self.runs) else None
-            if hole is not None:
-                skipped = max(skipped, hole[1])
-            if skipped >= cursor:
-                cursor = skipped + 1
-                continue
-            stop = self.deleted.next_start(cursor, hi + 1)
-            following = self.runs.next_from(cursor) if len(self.runs) else None
-            if following is not None:
-                stop = min(stop, following[0])
-            stop = min(stop, hi + 1)
-            yield cursor, stop - 1
-            cursor = stop
-
-    def weigh(self, lo: int, hi: int) -> tuple[int, int]:
-        """Live records and their bytes in `lo..hi`; whole chunks of it are remembered."""
-        lo, hi = max(lo, self.earliest), min(hi, self.head)
-        last = hi + 1 >> CHUNK_BITS
-        # What lies below the first live record weighs nothing.
-        first = (lo if lo == self.earliest else lo + LAST_BIT) >> CHUNK_BITS
-        if last <= first or (hi - lo < 2 * CHUNK and lo != self.earliest):
-            return self._weigh_part(lo, hi)
-        count, nbytes = self._weigh_part(lo, (first << CHUNK_BITS) - 1)
-        for chunk in range(first, last):
-            n, size = self.weights.get(chunk) or self.weigh_chunk(chunk)
-            count, nbytes = count + n, nbytes + size
-        n, size = self._weigh_part(last << CHUNK_BITS, hi)
-        return count + n, nbytes + size
-
-    def weigh_chunk(self, chunk: int) -> tuple[int, int]:
-        """Live records and their bytes in a chunk that ends at or below `head`."""
-        lo = max(chunk << CHUNK_BITS, self.earliest)
-        weight = self._weigh_part(lo, chunk << CHUNK_BITS | LAST_BIT)
-        self.weights.put(chunk, weight)
-        return weight
-
-    def weigh_front(self, through: int) -> Iterator[None]:
-        """Weigh what `lose` and deletes by position have to know, a step for each chunk.
-
-        All of it is remembered but the last chunk: of that, sizes have to be at hand then, which
-        are those from the seq on that `rest_of` tells.
-        """
-        for chunk in range(self.earliest >> CHUNK_BITS, min(through, self.head) >> CHUNK_BITS):
-            if self.weights.get(chunk) is None:
-                self.weigh_chunk(chunk)
-                yield
-
-    def rest_of(self, through: int) -> int:
-        """The first seq whose size must be at hand before everything up to `through` goes."""
-        return max(self.earliest, min(through, self.head) >> CHUNK_BITS << CHUNK_BITS)
-
-    def _weigh_part(self, lo: int, hi: int) -> tuple[int, int]:
-        if lo > hi:
-            return 0, 0
-        if not len(self.runs) and self.deleted.has_none_of(lo, hi):
-            return self._weigh_extent(lo, hi)
-        return self.weigh_bits(lo, bits_between(0, hi - lo) & ~self.dead_bits(lo, hi))
-
-    def dead_bits(self, lo: int, hi: int) -> int:
-        """The seqs of a short range that are deleted or in holes: bit 0 is `lo`."""
-        bits = self.deleted.bits(lo, hi)
-        if len(self.runs):
-            for a, b, _ in self.runs.between(lo, hi):
-                bits |= bits_between(a - lo, b - lo)
-        return bits
-
-    def runs_in(self, chunk: int) -> int:
-        """The bits of a chunk that lie in holes."""
-        lo, bits = chunk << CHUNK_BITS, 0
-        for a, b, _ in self.runs.between(lo, lo | LAST_BIT):
-            bits |= bits_between(a - lo, b - lo)
-        return bits
-
-    def live_bits(self, chunk: int, bits: int, below: int) -> int:
-        """Those of some bits of a chunk whose seqs are live and below a seq."""
-        lo = max(chunk << CHUNK_BITS, self.earliest)
-        hi = min(chunk << CHUNK_BITS | LAST_BIT, below - 1, self.head)
-        if lo > hi:
-            return 0
-        bits &= bits_between(lo & LAST_BIT, hi & LAST_BIT) & ~self.deleted.chunk(chunk)
-        if len(self.runs):
-            for a, b, _ in self.runs.between(lo, hi):
-                bits &= ~bits_between(a & LAST_BIT, b & LAST_BIT)
-        return bits
-
-    def weigh_bits(self, lo: int, bits: int) -> tuple[int, int]:
-        """Records and bytes of `lo + i` for each bit `i`, none of them known dead."""
-        behind = self.history.last - lo + 1
-        if behind <= 0:
-            return self.tail.weigh_bits(lo, bits)
-        count, nbytes = self.history.weigh_bits(lo, bits & (1 << behind) - 1)
-        if bits >> behind:
-            more, size = self.tail.weigh_bits(lo + behind, bits >> behind)
-            count, nbytes = count + more, nbytes + size
-        return count, nbytes
-
-    def live_after(self, seq: int) -> int:
-        """How many live records come after a seq, from memory alone."""
-        lo, hi = max(seq + 1, self.earliest), self.head
-        if lo == self.earliest:
-            return self.count
-        dead = self.deleted.count_between(lo, hi)
-        for a, b, _ in self.runs.between(lo, hi):
-            dead += b - a + 1 - self.deleted.count_between(a, b)
-        return min(self.count, max(0, hi - lo + 1 - dead))
-
-    def sizes_of(self, chunk: int, bits: int) -> list[int]:
-        """The bytes of each of some live records of a chunk, in order."""
-        base = chunk << CHUNK_BITS
-        lo, hi = base + lowest(bits), base + bits.bit_length() - 1
-        return [nbytes for seq, nbytes in self.sizes(lo, hi) if bits >> (seq - base) & 1]
-
-    def _weigh_below(self, limit: int) -> tuple[int, int]:
-        """Live records and their bytes below a seq; looks at the shorter side.
-
-        Or at the front, if all of it was weighed before.
-        """
-        is_short = self.head - limit >= limit - self.earliest
-        if is_short or self.weights.has_all(self.earliest, limit):
-            return self.weigh(self.earliest, limit - 1)
-        count, nbytes = self.weigh(limit, self.head)
-        return self.count - count, self.bytes - nbytes
-
-    def _weigh_extent(self, lo: int, hi: int) -> tuple[int, int]:
-        border = self.history.last
-        if lo > border:
-            return self.tail.weigh(lo, hi)
-        count, nbytes = self.history.weigh(lo, min(hi, border))
-        if hi > border:
-            more, size = self.tail.weigh(border + 1, hi)
-            count, nbytes = count + more, nbytes + size
-        return count, nbytes
-
-    def sizes(self, lo: int, hi: int) -> Iterator[tuple[int, int]]:
-        """`(seq, nbytes)` of the live records in `lo..hi`."""
-        border = self.history.last
-        for a, b in self.extents(lo, hi):
-            if a <= border:
-                yield from self.history.sizes(a, min(b, border))
-            if b > border:
-                yield from self.tail.sizes(max(a, border + 1), b)
-
-    def time_of(self, seq: int) -> int:
-        if seq >= self.tail.first and seq < self.tail.end:
-            return self.tail.times[seq - self.tail.first]
-        return self.history.time_of(seq)
-
-    def last_before(self, ts: int) -> int:
-        """Highest seq with a slot whose time is below `ts`, 0 when there is none."""
-        if len(self.tail):
-            seq = self.tail.last_before(ts)
-            if seq:
-                return seq
-        return self.history.last_before(ts)
-
-    def first_after(self, cursor: int) -> tuple[int, int] | None:
-        """The first live record behind a cursor and its time; None when there is none."""
-        for seq, _ in self.extents(cursor + 1, self.head):
-            return seq, self.time_of(seq)
-        return None
-
-    def start_of(self, from_ts: int) -> int:
-        """Cursor from which every record with time >= `from_ts` is read or announced as lost."""
-        seq = self.last_before(from_ts)
-        if seq >= self.evict_floor:
-            return seq
-        return self.evict_floor - 1 if self.floor_ts < from_ts else SEQ_BASE - 1
-
-    def last_live_at_or_below(self, seq: int) -> int:
-        """Highest live seq not above `seq`, 0 when there is none."""
-        seq = min(seq, self.head)
-        while seq >= self.earliest:
-            hole = self.runs.run_at(seq) if len(self.runs) else None
-            below = min(self.deleted.start_of(seq) - 1, hole[0] - 1 if hole else seq)
-            if below >= seq:
-                return seq
-            seq = below
-        return 0
-
-    def find_earliest(self, start: int) -> None:
-        """Set `earliest`, known not to lie below `start`."""
-        self.earliest = self._find_earliest(max(start, self.evict_floor))
-
-    def _find_earliest(self, start: int) -> int:
-        if not len(self.runs):
-            return min(self.deleted.end_of(start), self.head) + 1
-        self.earliest = start  # what `extents` begins with
-        return next((lo for lo, _ in self.extents(start, self.head)), self.head + 1)
 
     # Writing
 
@@ -532,8 +275,8 @@ class Topic:
         through = max(ttl_hi, cap_hi)
         lowest, old_floor = self.earliest, self.evict_floor
         if through >= lowest:
-            count, nbytes = self._weigh_below(through + 1)
-            self._forget_weights_through(through)
+            count, nbytes = self.weigh_below(through + 1)
+            self.forget_weights_through(through)
             self.count -= count
             self.bytes -= nbytes
             if ttl_hi >= cap_hi:
@@ -541,7 +284,7 @@ class Topic:
             else:
                 self.ledger.lost_cap += count
             if count:
-                self._forget_leases(lowest, through)
+                self.forget_leases_between(lowest, through)
                 self.tags.note_dead(count)
         self.ttl_hi = max(self.ttl_hi, ttl_hi)
         self.cap_hi = max(self.cap_hi, cap_hi)
@@ -549,16 +292,16 @@ class Topic:
             return
         self.floor_ts = max(self.floor_ts, self._time_at_most(through))
         self.runs.discard_through(self.evict_floor - 1)
-        self._advance(lowest)
+        self.advance(lowest)
 
-    def _forget_weights_through(self, seq: int) -> None:
+    def forget_weights_through(self, seq: int) -> None:
         """All that is live up to a seq is about to go."""
         if not len(self.weights):
             return
         chunk = min(seq, self.head) >> CHUNK_BITS
         if self.weights.get(chunk) is not None:
             lo = max(self.earliest, chunk << CHUNK_BITS)
-            self.weights.take_off(chunk, *self._weigh_part(lo, min(seq, self.head)))
+            self.weights.take_off(chunk, *self.weigh_part(lo, min(seq, self.head)))
         self.weights.forget(self.earliest, (chunk << CHUNK_BITS) - 1)
 
     def _time_at_most(self, seq: int) -> int:
@@ -568,7 +311,7 @@ class Topic:
         except KeyError:
             return self.last_ts
 
-    def _advance(self, lowest: int) -> None:
+    def advance(self, lowest: int) -> None:
         """Move `earliest` after removals that may have reached the front."""
         self.find_earliest(lowest)
         if self.earliest > self.tail.first and len(self.tail):
@@ -576,6 +319,8 @@ class Topic:
             # Cutting columns moves what is left: wait until it is worth it.
             if dead >= 4096 and dead * 2 >= len(self.tail):
                 self.tail.drop_front(self.earliest)
+
+    # What a restart forgets
 
     def wipe(self, head: int) -> None:
         """Restart of an ephemeral topic: nothing at or below `head` is left."""
@@ -611,138 +356,6 @@ class Topic:
         self.leases = LeaseBook()
         return was_used
 
-    # Deleting
-
-    def selects_any(self, fact: Deleted, chosen: Chosen | None = None) -> bool:
-        """Whether a delete removes anything; finds out at the first record."""
-        limit = self.limit_of(fact)
-        if fact.match is None:
-            return self.earliest < limit and self.count > 0
-        chosen = chosen or chosen_at_once(self, fact.match, limit)
-        return next(chosen.live(limit), None) is not None
-
-    def limit_of(self, fact: Deleted) -> int:
-        """No seq from here on is reached by a delete."""
-        limit = self.head + 1 if fact.bound is None else min(fact.bound, self.head + 1)
-        return limit if fact.before is None else min(limit, fact.before)
-
-    def _live_among(self, seqs: tuple[int, ...]) -> Iterable[tuple[int, int]]:
-        """Runs of those of some seqs that are live, in order."""
-        run = _as_run(seqs)
-        if run is not None and self.is_all_live(*run):
-            return (run,)  # an ack of what one claim gave
-        return list(self._live_parts(runs_of(sorted(set(seqs)))))
-
-    def _live_parts(self, runs: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-        for lo, hi in runs:
-            if self.is_all_live(lo, hi):
-                yield lo, hi
-            else:
-                yield from self.extents(lo, hi)
-
-    def apply_deleted(self, fact: Deleted, *, generation: int, chosen: Chosen | None = None) -> int:
-        """Remove what the fact selects: silent, and no floor moves. Returns how many died.
-
-        `chosen` is what a fact with a tag removes, from a caller who has looked for it before and
-        prunes the tag index afterwards, both in steps.
-        """
-        lowest, limit = self.earliest, self.limit_of(fact)
-        if fact.seqs:
-            removed = self._remove_runs(self._live_among(fact.seqs))
-        elif fact.match is None:
-            removed = self._remove_below(limit)
-            self.delete_below = max(self.delete_below, self._marker_of(fact))
-        else:
-            found = chosen or chosen_at_once(self, fact.match, limit)
-            removed = self._remove_chosen(found, limit)
-        self.ledger.deleted += removed
-        with self.tags.held():
-            self.tags.note_dead(removed)
-            if fact.match is not None and fact.before is None and chosen is None:
-                for _ in self.tags.forget_matching(fact.match, below=limit, step=STEP_TAGS):
-                    pass
-        if self.delete_version >> 32 == generation:
-            self.delete_version += 1
-        else:
-            self.delete_version = generation << 32 | 1
-        if lowest in self.deleted:
-            self._advance(lowest)
-        if self.config.cap_records or self.config.cap_bytes:
-            self.enforce_caps()
-        return removed
-
-    def _marker_of(self, fact: Deleted) -> int:
-        """The new `delete_below` of a delete by position."""
-        bound = self.head + 1 if fact.bound is None else fact.bound
-        return 0 if fact.before is None else min(fact.before, bound)
-
-    def _remove_runs(self, runs: Iterable[tuple[int, int]]) -> int:
-        """Remove live records one run after the other."""
-        removed = 0
-        for lo, hi in runs:
-            count, nbytes = self._weigh_extent(lo, hi)
-            self.count -= count
-            self.bytes -= nbytes
-            removed += count
-            if len(self.weights):
-                self._take_off_weights(lo, hi)
-            self.deleted.add(lo, hi)
-            self.unflipped.add(lo, hi)
-            self._forget_leases(lo, hi)
-        return removed
-
-    def _take_off_weights(self, lo: int, hi: int) -> None:
-        """A run of live records is about to go."""
-        for chunk in range(lo >> CHUNK_BITS, (hi >> CHUNK_BITS) + 1):
-            if self.weights.get(chunk) is not None:
-                a, b = max(lo, chunk << CHUNK_BITS), min(hi, chunk << CHUNK_BITS | LAST_BIT)
-                self.weights.take_off(chunk, *self._weigh_extent(a, b))
-
-    def _remove_below(self, limit: int) -> int:
-        """Remove every record below a seq. What lies there was live, is deleted or in a hole, so
-        it becomes one run between holes, however many runs of it were deleted before."""
-        lo, hi = self.earliest, limit - 1
-        if lo > hi:
-            return 0
-        count, nbytes = self._weigh_below(limit)
-        self._forget_weights_through(hi)
-        self.count -= count
-        self.bytes -= nbytes
-        for a, b in self.runs.gaps_between(lo, hi):
-            self.deleted.add(a, b)
-            self.unflipped.add(a, b)
-        self._forget_leases(lo, hi)
-        return count
-
-    def _remove_chosen(self, chosen: Chosen, limit: int) -> int:
-        """Remove the live ones of some records, a step for each chunk."""
-        removed = 0
-        gone: dict[int, int] = {}
-        for chunk, bits, nbytes in chosen.live(limit):
-            count = bits.bit_count()
-            self.bytes -= nbytes
-            removed += count
-            gone[chunk] = bits
-            self.weights.take_off(chunk, count, nbytes)
-        self.count -= removed
-        self.deleted.update(gone)
-        self.unflipped.update(gone)
-        if self.leases is not None and self.leases.deliveries:
-            was = self.leases.deliveries
-            self.leases.forget(
-                [seq for seq in was if gone.get(seq >> CHUNK_BITS, 0) >> (seq & LAST_BIT) & 1]
-            )
-        return removed
-
-    def _forget_leases(self, lo: int, hi: int) -> None:
-        leases = self.leases
-        if leases is None or not leases.deliveries:
-            return
-        if hi - lo < len(leases.deliveries):
-            leases.forget(range(lo, hi + 1))
-        else:
-            leases.forget([seq for seq in leases.deliveries if lo <= seq <= hi])
-
     def exact_from_now_on(self) -> int:
         """From where on a snapshot names what was deleted: the newest runs. Below, delete bytes
         tell a restart, which are due with that snapshot; records of an ephemeral life have none."""
@@ -764,6 +377,16 @@ class Topic:
         if self.volatile_from and self.head >= self.volatile_from:
             spans.add(self.volatile_from, self.head)
         return spans
+
+    def forget_leases_between(self, lo: int, hi: int) -> None:
+        """The jobs of `lo..hi` are gone."""
+        leases = self.leases
+        if leases is None or not leases.deliveries:
+            return
+        if hi - lo < len(leases.deliveries):
+            leases.forget(range(lo, hi + 1))
+        else:
+            leases.forget([seq for seq in leases.deliveries if lo <= seq <= hi])
 
     # Cursors and configuration
 
@@ -787,40 +410,7 @@ class Topic:
             self.leases = LeaseBook()
         self.enforce_caps()
 
-    # Reading
-
-    def gap_below(self, cursor: int) -> Gap | None:
-        """Loss to a floor that a reader at `cursor` has to be told of."""
-        if cursor + 1 >= self.evict_floor:
-            return None
-        cap, ttl = self.cap_hi > cursor, self.ttl_hi > cursor
-        reason = "mixed" if cap and ttl else "cap" if cap else "ttl"
-        return Gap(cursor + 1, self.evict_floor - 1, reason)
-
-    def gap_at(self, seq: int) -> Gap | None:
-        """The rest of the announced run that holds `seq`."""
-        run = self.runs.run_at(seq) if len(self.runs) else None
-        if run is None or run[2] == SeqSkipped.UNASSIGNED:
-            return None
-        reason = "source_trim" if run[2] == SeqSkipped.SOURCE_TRIM else "cap"
-        return Gap(seq, run[1], reason)
-
-    def next_announced(self, seq: int) -> int:
-        """First seq at or after `seq` that lies in an announced run; beyond head when none."""
-        for lo, _, kind in self.runs.between(seq, self.head):
-            if kind != SeqSkipped.UNASSIGNED:
-                return lo
-        return self.head + 1
-
 
 def _evicts(config: TopicConfig) -> bool:
     """Whether records may go by themselves."""
     return bool(config.cap_records or config.cap_bytes or config.ttl_ms)
-
-
-def _as_run(seqs: tuple[int, ...]) -> tuple[int, int] | None:
-    """The first and last of seqs that follow each other without a gap."""
-    lo, hi = seqs[0], seqs[-1]
-    if hi - lo + 1 == len(seqs) and seqs == tuple(range(lo, hi + 1)):
-        return lo, hi
-    return None

@@ -23,6 +23,7 @@ from topics.engine.recovery import recover as recovery
 from topics.engine.upkeep import capture
 from topics.engine.upkeep.checkpoint import Checkpointer
 from topics.engine.upkeep.trimming import Trimmer
+from topics.engine.writes import deleting
 from topics.engine.writes.append import Appender, AppendSubmission
 from topics.storage.snapshots.lines import GroupPosition, TopicLine
 from topics.storage.wal.shard import Shard
@@ -193,7 +194,8 @@ def a_delete_moves_the_floor() -> Iterator[None]:
             topic.cap_hi = max(topic.cap_hi, topic.earliest - 1)
         return removed
 
-    return instead(Topic, "apply_deleted", delete)
+    with contextmanager(instead)(catalog, "apply_deleted", delete):
+        yield from instead(deleting, "apply_deleted", delete)
 
 
 @planted("configure", "delete")

@@ -7,12 +7,15 @@ from unittest import mock
 
 import pytest
 
+from topics.core import deleting
 from topics.core import topic as topic_module
 from topics.core.config import parse
+from topics.core.deleting import apply_deleted
 from topics.core.facts import Appended, Deleted, Evicted, LeaseChanged, Match, SeqSkipped
+from topics.core.live import AnnouncedLoss
 from topics.core.seqset import CHUNK, SeqSet
 from topics.core.tail import FRAME_OVERHEAD, NoHistory
-from topics.core.topic import Gap, Topic
+from topics.core.topic import Topic
 from topics.errors import RecordTooLarge, TopicFull
 
 
@@ -51,7 +54,7 @@ def check(target: Topic) -> None:
 
 def delete(target: Topic, **selector: object) -> int:
     bound = target.head + 1
-    removed = target.apply_deleted(Deleted(1, 0, bound=bound, **selector), generation=3)  # type: ignore[arg-type]
+    removed = apply_deleted(target, Deleted(1, 0, bound=bound, **selector), generation=3)  # type: ignore[arg-type]
     check(target)
     return removed
 
@@ -135,8 +138,8 @@ def test_floors_only_rise_and_the_gap_names_its_reason() -> None:
     check(t)
     t.apply_evicted(Evicted(1, 0, cap_hi=1, earliest=0, ttl_hi=1))
     check(t)
-    assert t.gap_below(0) == Gap(1, 4, "mixed")
-    assert t.gap_below(2) == Gap(3, 4, "ttl")
+    assert t.gap_below(0) == AnnouncedLoss(1, 4, "mixed")
+    assert t.gap_below(2) == AnnouncedLoss(3, 4, "ttl")
     assert t.gap_below(4) is None
     assert (t.ledger.lost_ttl, t.ledger.lost_cap) == (4, 0)
 
@@ -168,7 +171,7 @@ def test_a_delete_reaches_only_below_its_bound() -> None:
     put(t, 3)
     fact = Deleted(1, 0, before=99, bound=4)
     put(t, 2)
-    assert t.apply_deleted(fact, generation=1) == 3
+    assert apply_deleted(t, fact, generation=1) == 3
     assert t.count == 2
 
 
@@ -178,7 +181,7 @@ def test_delete_versions_count_up_and_begin_anew_in_each_generation() -> None:
     delete(t, seqs=(1,))
     delete(t, seqs=(2, 99))
     assert t.delete_version == (3 << 32) + 2
-    t.apply_deleted(Deleted(1, 0, seqs=(3,)), generation=5)
+    apply_deleted(t, Deleted(1, 0, seqs=(3,)), generation=5)
     assert t.delete_version == (5 << 32) + 1
 
 
@@ -191,9 +194,9 @@ def test_holes_take_seqs_and_only_loss_is_announced() -> None:
     put(t, 1)
     assert t.head == 8
     assert t.gap_at(3) is None
-    assert t.gap_at(5) == Gap(5, 6, "cap")
-    assert t.gap_at(6) == Gap(6, 6, "cap")
-    assert t.gap_at(7) == Gap(7, 7, "source_trim")
+    assert t.gap_at(5) == AnnouncedLoss(5, 6, "cap")
+    assert t.gap_at(6) == AnnouncedLoss(6, 6, "cap")
+    assert t.gap_at(7) == AnnouncedLoss(7, 7, "source_trim")
     assert t.next_announced(1) == 5
     assert list(t.extents(1, 8)) == [(1, 2), (8, 8)]
     assert (t.ledger.skipped, t.ledger.lost_crash, t.ledger.source_trim) == (2, 2, 1)
@@ -214,7 +217,7 @@ def test_a_floor_that_passes_a_run_absorbs_it() -> None:
     skip(t, 3, SeqSkipped.POWER_LOSS)
     put(t, 2)
     assert (t.cap_hi, len(t.runs)) == (4, 0)
-    assert t.gap_below(0) == Gap(1, 4, "cap")
+    assert t.gap_below(0) == AnnouncedLoss(1, 4, "cap")
 
 
 def test_a_start_by_time_is_never_past_a_record_that_is_new_enough() -> None:
@@ -236,7 +239,7 @@ def test_a_wiped_topic_goes_on_above_its_seqs_and_has_nothing_below() -> None:
     t.ledger.lost_crash, t.count = 9, 0
     t.wipe(9)
     check(t)
-    assert t.gap_below(0) == Gap(1, 9, "cap")
+    assert t.gap_below(0) == AnnouncedLoss(1, 9, "cap")
     put(t, 1)
     assert t.earliest == 10
 
@@ -300,8 +303,8 @@ def test_the_last_live_record_below_deletes_and_holes_is_found() -> None:
     delete(t, seqs=(1, 3, 4, 8))
     found = [t.last_live_at_or_below(seq) for seq in range(10)]
     assert found == [0, 0, 2, 2, 2, 2, 2, 7, 7, 9]
-    assert t.runs_in(0) == 0b1100000
-    assert t.runs_in(1) == 0
+    assert t.hole_bits(0, CHUNK - 1) == 0b1100000
+    assert t.hole_bits(CHUNK, 2 * CHUNK - 1) == 0
 
 
 def test_holes_below_a_floor_are_nobodys_concern() -> None:
@@ -319,7 +322,7 @@ def test_tags_of_which_all_is_deleted_are_forgotten_in_replay_too() -> None:
     for tag in ("xa", "xb", "xc"):
         put(t, 2, tag=tag)
     put(t, 1, tag="y")
-    with mock.patch.object(topic_module, "STEP_TAGS", 1):
+    with mock.patch.object(deleting, "ALL_TAGS", 1):
         assert delete(t, match=Match("x", is_prefix=True)) == 6
     assert t.tags.some(Match("", is_prefix=True), None, 9) == ["y"]
 
@@ -412,7 +415,7 @@ def test_a_queue_that_is_wiped_or_made_from_a_log_begins_without_leases() -> Non
 
 
 def test_a_delete_by_prefix_walks_over_its_tags_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topic_module, "STEP_TAGS", 1)
+    monkeypatch.setattr(deleting, "ALL_TAGS", 1)
     t = topic()
     t.tags.loaded = True
     for tag in ("a1", "a2", "b1"):

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.core.test_topic import put, skip, topic
 
+from topics.core.deleting import apply_deleted
 from topics.core.facts import Deleted, SeqSkipped
 from topics.core.topic import Topic
 from topics.engine.reads.piece import Piece
@@ -13,7 +14,7 @@ from topics.engine.reads.ranges import LONGEST, Stretch, next_stretch, without_d
 
 
 def delete(target: Topic, *seqs: int) -> None:
-    target.apply_deleted(Deleted(1, 0, seqs=seqs), generation=1)
+    apply_deleted(target, Deleted(1, 0, seqs=seqs), generation=1)
 
 
 def stretches(target: Topic, lo: int, hi: int, most: int) -> list[list[int]]:

@@ -21,10 +21,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from topics.core.live import AnnouncedLoss
 from topics.core.loading import NotLoaded
 from topics.core.runs import RunSet
 from topics.core.tail import FRAME_OVERHEAD, Tail
-from topics.core.topic import SEQ_BASE, Gap, Topic
+from topics.core.topic import SEQ_BASE, Topic
 from topics.engine.effects import PAUSE, Io, Op
 from topics.engine.kernel import Kernel
 from topics.engine.reads.history import Resident, SegmentHistory
@@ -61,7 +62,7 @@ class BulkPlan(msgspec.Struct):
     earliest: int
     first: int
     last: int
-    gap: Gap | None
+    gap: AnnouncedLoss | None
     damaged: bool  # it ends before a record that is known to be unreadable
     runs: list[tuple[int, int]]
     holes: list[Hole]
@@ -193,7 +194,7 @@ class _Sketch:
             self._seq = min(gap.hi, self._stop) + 1
         return False
 
-    def _rot_at(self, seq: int) -> Gap | None:
+    def _rot_at(self, seq: int) -> AnnouncedLoss | None:
         run = self._rotten.run_at(seq)
         if run is None or not self.topic.is_live(seq):
             return None
@@ -201,7 +202,7 @@ class _Sketch:
             self._damaged = True
         else:
             self._announced_rot.append((seq, min(run[1], self._stop), "crash"))
-        return Gap(seq, run[1], "cap")
+        return AnnouncedLoss(seq, run[1], "cap")
 
     def next_range(self) -> tuple[int, int]:
         seq = self._seq

@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from topics.core.facts import SeqSkipped
-from topics.core.topic import Gap, Topic
+from topics.core.live import AnnouncedLoss
+from topics.core.topic import Topic
 from topics.engine.effects import Op
 from topics.engine.kernel import Kernel
 from topics.engine.reads.reading import Query, Reader, begin, page_of
@@ -126,7 +127,7 @@ class _Moment:
         ]
 
 
-def tombstone_of(topic: Topic, gap: Gap | None, head: int) -> Tombstone | None:
+def tombstone_of(topic: Topic, gap: AnnouncedLoss | None, head: int) -> Tombstone | None:
     """A loss as readers are told of it."""
     if gap is None:
         return None

@@ -14,8 +14,9 @@ from functools import partial
 import msgspec
 
 from topics.core.facts import Match
+from topics.core.live import AnnouncedLoss
 from topics.core.runs import runs_of
-from topics.core.topic import Gap, Topic
+from topics.core.topic import Topic
 from topics.engine.effects import PAUSE, Op
 from topics.engine.kernel import Kernel
 from topics.engine.reads.history import SegmentHistory
@@ -69,7 +70,7 @@ class Progress:
 
     __slots__ = ("cold", "cursor", "damaged", "found", "full", "gap", "stop", "used")
 
-    def __init__(self, cursor: int, stop: int, gap: Gap | None) -> None:
+    def __init__(self, cursor: int, stop: int, gap: AnnouncedLoss | None) -> None:
         self.cursor = cursor
         self.stop = stop
         self.gap = gap
@@ -270,7 +271,7 @@ def begin(topic: Topic, start: int, to_seq: int | None = None) -> Progress:
     """Where a read from `start` begins: behind what was lost to a floor, if anything was."""
     head, gap, cursor = topic.head, topic.gap_below(start), start
     if start > head:
-        gap, cursor = Gap(1, head, "recreated"), topic.earliest - 1
+        gap, cursor = AnnouncedLoss(1, head, "recreated"), topic.earliest - 1
     elif gap is not None:
         cursor = gap.hi
     if to_seq is None:
@@ -279,13 +280,13 @@ def begin(topic: Topic, start: int, to_seq: int | None = None) -> Progress:
     return Progress(min(cursor, stop), stop, gap)
 
 
-def _lost_meanwhile(topic: Topic, progress: Progress) -> Gap | None:
+def _lost_meanwhile(topic: Topic, progress: Progress) -> AnnouncedLoss | None:
     """What a floor took of the rest of a page while the read waited."""
     gap = topic.gap_below(progress.cursor)
-    return None if gap is None else Gap(gap.lo, min(gap.hi, progress.stop), gap.reason)
+    return None if gap is None else AnnouncedLoss(gap.lo, min(gap.hi, progress.stop), gap.reason)
 
 
-def _announce(progress: Progress, gap: Gap) -> bool:
+def _announce(progress: Progress, gap: AnnouncedLoss) -> bool:
     """Report loss at the cursor, unless something else has to be delivered first."""
     if progress.gap is not None or len(progress.found):
         return False
@@ -337,14 +338,14 @@ def _take(
     progress.cursor = max(progress.cursor, piece.through)
 
 
-def _rotten(piece: Piece, at: int) -> Gap:
+def _rotten(piece: Piece, at: int) -> AnnouncedLoss:
     """The run of unreadable neighbours that begins here."""
     end = at
     while end + 1 < len(piece.offsets) and piece.offsets[end + 1] is None:
         if piece.seqs[end + 1] != piece.seqs[end] + 1:
             break
         end += 1
-    return Gap(piece.seqs[at], piece.seqs[end], "cap")
+    return AnnouncedLoss(piece.seqs[at], piece.seqs[end], "cap")
 
 
 def page_of(topic: Topic, progress: Progress, *, scanned: int) -> Page:

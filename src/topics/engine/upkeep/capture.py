@@ -18,7 +18,7 @@ from topics.core.keys import KeyEntry, Slot, slots_of
 from topics.core.leases import Lease, LeaseBook
 from topics.core.routers import Router
 from topics.core.runs import KindRuns, RunSet
-from topics.core.seqset import SeqSet
+from topics.core.seqset import CHUNK_BITS, LAST_BIT, SeqSet
 from topics.core.tail import Tail
 from topics.core.topic import SEQ_BASE, Ledger, Topic
 from topics.engine.reads.history import Resident, SegmentHistory
@@ -268,7 +268,8 @@ def restore(topic: Topic, line: TopicLine, active: ActiveSegment | None, *, sinc
         topic.keys.restore(key, KeyEntry(first, count, head, ts))
     topic.runs = KindRuns(line.runs)
     for chunk, absent in history.absent(line.earliest, line.exact_from - 1):
-        if deleted := absent & ~topic.runs_in(chunk):
+        lo = chunk << CHUNK_BITS
+        if deleted := absent & ~topic.hole_bits(lo, lo | LAST_BIT):
             topic.deleted.update({chunk: deleted})
     topic.tail = Tail(line.head + 1)
     topic.volatile_from = 0 if topic.durability.survives_restart else line.head + 1

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
-from topics.core.choosing import STEP_TAGS, Chosen
 from topics.core.config import check_topic_name
+from topics.core.deleting import STEP_TAGS, TagSelection, apply_deleted, limit_of, selects_any
 from topics.core.facts import CursorMoved, Deleted, Match
 from topics.core.loading import NotLoaded
 from topics.core.runs import runs_of
@@ -40,7 +40,7 @@ class DeleteSubmission(Submission):
 
     topic: Topic
     fact: Deleted
-    chosen: Chosen | None
+    chosen: TagSelection | None
     """What a delete by tag removes, found and weighed before it was logged."""
     removed: int
     held: object
@@ -82,7 +82,7 @@ class Deleter:
         """
         with self._reading_tags(topic):
             yield from self._tags.load(topic)
-        chosen = Chosen(topic, match)
+        chosen = TagSelection(topic, match)
         with topic.tags.telling(chosen):
             with self._reading_tags(topic):
                 yield from self._in_steps(topic, chosen.find(topic.head + 1))
@@ -98,7 +98,7 @@ class Deleter:
             message = f"tags of topic {topic.name!r} could not be read: {error}"
             raise Internal(message) from error
 
-    def _weigh(self, topic: Topic, chosen: Chosen) -> Op[None]:
+    def _weigh(self, topic: Topic, chosen: TagSelection) -> Op[None]:
         """Weigh what was chosen and is not weighed yet, in steps."""
         kernel = self._kernel
         held: list[object] = []
@@ -126,7 +126,7 @@ class Deleter:
         topic: Topic,
         before: int | None,
         match: Match | None = None,
-        chosen: Chosen | None = None,
+        chosen: TagSelection | None = None,
     ) -> Op[DeleteResult | None]:
         """Remove what is live once the topic takes writes; None when it was dropped by then."""
         held = yield from self._begin(topic, before, chosen)
@@ -135,7 +135,7 @@ class Deleter:
         ts = max(self._kernel.clock.now_ms(), topic.last_ts)
         fact = Deleted(topic.id, ts, before, match, bound=topic.head + 1)
         removed = 0
-        if topic.selects_any(fact, chosen):
+        if selects_any(topic, fact, chosen):
             submission = self._submit(topic, fact, chosen, held=held)
             if not submission.done:
                 yield submission
@@ -144,12 +144,12 @@ class Deleter:
             topic.name, removed, topic.earliest, topic.head, topic.count, topic.bytes
         )
         if removed and match is not None and before is None:
-            below = topic.limit_of(fact)
+            below = limit_of(topic, fact)
             steps = topic.tags.forget_matching(match, below=below, step=STEP_TAGS)
             yield from self._in_steps(topic, steps)
         return result
 
-    def _begin(self, topic: Topic, before: int | None, chosen: Chosen | None) -> Op[object]:
+    def _begin(self, topic: Topic, before: int | None, chosen: TagSelection | None) -> Op[object]:
         """Wait until the topic takes writes and memory has what it takes to apply a delete, which
         is to be held until then."""
         kernel = self._kernel
@@ -167,7 +167,7 @@ class Deleter:
             held = yield from kernel.gates.closed_during(topic.id, preparing)
         return held
 
-    def _prepare(self, topic: Topic, before: int | None, chosen: Chosen | None) -> Op[object]:
+    def _prepare(self, topic: Topic, before: int | None, chosen: TagSelection | None) -> Op[object]:
         """Have in memory what it takes to apply a delete, in steps; see `_at_hand`."""
         if chosen is not None:
             yield from self._weigh(topic, chosen)
@@ -216,7 +216,7 @@ class Deleter:
         return self._submit(topic, Deleted(topic.id, ts, seqs=seqs), held=held)
 
     def _submit(
-        self, topic: Topic, fact: Deleted, chosen: Chosen | None = None, *, held: object = ()
+        self, topic: Topic, fact: Deleted, chosen: TagSelection | None = None, *, held: object = ()
     ) -> DeleteSubmission:
         kernel = self._kernel
         durable = topic.durability.needs_sync
@@ -251,15 +251,15 @@ class Deleter:
             is_live = topic.is_live
             submission.gone = {seq for seq in submission.fact.seqs if not is_live(seq)}
         before = topic.bytes
-        submission.removed = topic.apply_deleted(
-            submission.fact, generation=kernel.generation, chosen=submission.chosen
+        submission.removed = apply_deleted(
+            topic, submission.fact, generation=kernel.generation, chosen=submission.chosen
         )
         kernel.catalog.bytes += topic.bytes - before
         kernel.dirty.add(topic.id)
         kernel.give_memory_back(topic)
 
 
-def _at_hand(topic: Topic, before: int | None, chosen: Chosen | None) -> object:
+def _at_hand(topic: Topic, before: int | None, chosen: TagSelection | None) -> object:
     """What it takes to apply a delete by tag or position, to be held until then; or `NotLoaded`."""
     if chosen is not None:
         for _ in chosen.weigh(topic.head + 1):

@@ -6,9 +6,9 @@ from unittest import mock
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.core import choosing
-from topics.core.choosing import Chosen
+from topics.core import deleting
 from topics.core.config import parse
+from topics.core.deleting import TagSelection, apply_deleted, selects_any
 from topics.core.facts import Appended, Deleted, LeaseChanged, Match
 from topics.core.seqset import CHUNK
 from topics.core.tail import FRAME_OVERHEAD
@@ -50,12 +50,12 @@ def check(target: Topic) -> None:
 
 
 def steps(*, seqs: int, tags: int) -> mock._patch_dict:
-    return mock.patch.dict(choosing.__dict__, STEP_SEQS=seqs, STEP_TAGS=tags)
+    return mock.patch.dict(deleting.__dict__, STEP_SEQS=seqs, STEP_TAGS=tags)
 
 
 def delete(target: Topic, **selector: object) -> int:
     fact = Deleted(1, 0, bound=target.head + 1, **selector)  # type: ignore[arg-type]
-    return target.apply_deleted(fact, generation=1)
+    return apply_deleted(target, fact, generation=1)
 
 
 CHANGES = st.lists(
@@ -91,14 +91,14 @@ def test_what_is_chosen_is_what_lives_and_matches_when_it_is_removed_whatever_ca
             tags.extend(what)
         elif how == "delete":
             assert isinstance(what, set)
-            t.apply_deleted(Deleted(1, 0, seqs=tuple(sorted(what))), generation=1)
+            apply_deleted(t, Deleted(1, 0, seqs=tuple(sorted(what))), generation=1)
         elif how == "before":
             delete(t, before=what)
         elif how == "tag":
             delete(t, match=what)
 
     change("put", tagged)
-    chosen = Chosen(t, match)
+    chosen = TagSelection(t, match)
     left = iter(changes)
     with steps(seqs=2, tags=1), t.tags.held(), t.tags.telling(chosen):
         for _ in chosen.find(t.head + 1):
@@ -111,11 +111,11 @@ def test_what_is_chosen_is_what_lives_and_matches_when_it_is_removed_whatever_ca
             for seq, tag in enumerate(tags, 1)
             if t.is_live(seq) and match.accepts(tag) and (before is None or seq < before)
         ]
-        assert t.selects_any(fact, chosen) == bool(expected)
+        assert selects_any(t, fact, chosen) == bool(expected)
         for each in left:
             change(*each)
         expected = [seq for seq in expected if t.is_live(seq)]
-        assert t.apply_deleted(fact, generation=1, chosen=chosen) == len(expected)
+        assert apply_deleted(t, fact, generation=1, chosen=chosen) == len(expected)
         assert not any(map(t.is_live, expected))
     check(t)
 
@@ -123,7 +123,7 @@ def test_what_is_chosen_is_what_lives_and_matches_when_it_is_removed_whatever_ca
 def test_a_tag_on_very_many_records_is_looked_at_a_few_records_at_a_time() -> None:
     t = topic()
     put(t, ["a"] * 10)
-    chosen = Chosen(t, Match("a"))
+    chosen = TagSelection(t, Match("a"))
     with steps(seqs=4, tags=9):
         assert len(list(chosen.find(t.head + 1))) == 2
     assert chosen.chunks == {0: 0b11111111110}
@@ -133,25 +133,25 @@ def test_very_many_tags_are_looked_at_a_few_at_a_time() -> None:
     t = topic()
     put(t, [f"t{at}" for at in range(10)])
     with steps(seqs=99, tags=3):
-        assert len(list(Chosen(t, Match("t", is_prefix=True)).find(t.head + 1))) == 3
-    assert not list(Chosen(t, Match("t", is_prefix=True)).find(t.head + 1)), "all in one step"
+        assert len(list(TagSelection(t, Match("t", is_prefix=True)).find(t.head + 1))) == 3
+    assert not list(TagSelection(t, Match("t", is_prefix=True)).find(t.head + 1)), "all in one step"
 
 
 def test_removing_many_records_asks_only_for_the_weight_of_chunks_that_changed() -> None:
     t = topic()
     put(t, ["a", "b"] * (2 * CHUNK))
-    chosen = Chosen(t, Match("a"))
+    chosen = TagSelection(t, Match("a"))
     for _ in chosen.find(t.head + 1):
         pass
     with steps(seqs=9, tags=9):
         assert len(list(chosen.weigh(t.head + 1))) == 4, "one step for each chunk"
-    t.apply_deleted(Deleted(1, 0, seqs=(1, 3)), generation=1)
+    apply_deleted(t, Deleted(1, 0, seqs=(1, 3)), generation=1)
     t.weigh(1, t.head)
     with mock.patch.object(
         Topic, "weigh_bits", autospec=True, side_effect=Topic.weigh_bits
     ) as asked:
         fact = Deleted(1, 0, match=Match("a"), bound=t.head + 1)
-        assert t.apply_deleted(fact, generation=1, chosen=chosen) == 2 * CHUNK - 2
+        assert apply_deleted(t, fact, generation=1, chosen=chosen) == 2 * CHUNK - 2
     assert asked.call_count == 1
     check(t)
     assert t.weigh(1, t.head) == (t.count, t.bytes)
@@ -172,23 +172,23 @@ def test_what_was_weighed_in_segments_needs_no_index_whatever_dies_before_it_goe
     t = topic()
     put(t, ["a", "b"] * CHUNK)
     history = in_segments(t)
-    chosen = Chosen(t, Match("a"))
+    chosen = TagSelection(t, Match("a"))
     assert not list(chosen.find(t.head + 1))[2:]
     assert len(list(chosen.weigh(t.head + 1))) == 2
     assert not list(chosen.weigh(t.head + 1)), "nothing is weighed twice"
     sizes = dict(history.sizes(1, t.head))
     history.weigh = mock.Mock(side_effect=lambda lo, hi: (hi - lo + 1, sizes[lo]))
-    t.apply_deleted(Deleted(1, 0, seqs=(3, CHUNK + 5)), generation=1)
+    apply_deleted(t, Deleted(1, 0, seqs=(3, CHUNK + 5)), generation=1)
     history.mock_add_spec(["last"])
     fact = Deleted(1, 0, match=Match("a"), bound=t.head + 1)
-    assert t.apply_deleted(fact, generation=1, chosen=chosen) == CHUNK - 2
+    assert apply_deleted(t, fact, generation=1, chosen=chosen) == CHUNK - 2
     assert t.bytes == sum(size for seq, size in sizes.items() if seq % 2 == 0)
 
 
 def test_what_was_weighed_in_the_tail_is_weighed_again_once_it_is_in_a_segment() -> None:
     t = topic()
     put(t, ["a"] * 5)
-    chosen = Chosen(t, Match("a"))
+    chosen = TagSelection(t, Match("a"))
     assert not list(chosen.find(t.head + 1))
     assert len(list(chosen.weigh(t.head + 1))) == 1
     assert not list(chosen.weigh(t.head + 1))

@@ -1,7 +1,7 @@
 """What whole chunks weigh is remembered, and stays true when records go."""
 
+from topics.core.live import Weights
 from topics.core.seqset import CHUNK
-from topics.core.weights import Weights
 
 
 def known() -> Weights:
