@@ -67,6 +67,15 @@ def test_inspect_shows_topics_the_log_and_what_opening_would_do(store: Path) -> 
     assert tree(store) == before
 
 
+def test_inspect_shows_sizes_in_units(tmp_path: Path) -> None:
+    directory = tmp_path / "data"
+    with topics.open(directory) as log:
+        log.create("t", durability="fsync", cap_records=2)
+        log.append("t", [{"data": "x" * 2000}] * 3)
+        log.checkpoint()
+    assert "3.9 KiB" in run("inspect", directory).stdout
+
+
 def test_inspect_shows_one_topic(store: Path) -> None:
     assert "segment" not in run("inspect", store, "nothing").stdout
     facts = json.loads(run("inspect", store, "orders", "--json").stdout)

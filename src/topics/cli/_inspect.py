@@ -52,7 +52,7 @@ def _print_store(facts: Facts) -> None:
     print()
     if facts["topics"]:
         out.print_table(
-            ["topic", "class", "head", "earliest", "evict floor", "live", "bytes", "segments"],
+            ["topic", "class", "head", "earliest", "evict floor", "live", "size", "segments"],
             [_row(topic) for topic in facts["topics"]],
         )
     else:
@@ -65,15 +65,15 @@ def _print_store(facts: Facts) -> None:
                 group["group"],
                 len(group["files"]),
                 group["shards"],
-                f"{group['bytes_to_replay']} B",
-                f"{group['torn_bytes']} B",
+                out.size(group["bytes_to_replay"]),
+                out.size(group["torn_bytes"]),
                 f"{group['end']['file']} at {group['end']['offset']}",
             )
             for group in facts["log"]
         ],
     )
     print()
-    _print_recovery(facts["recovery"])
+    print_recovery(facts["recovery"])
 
 
 def _row(topic: Facts) -> Sequence[object]:
@@ -87,20 +87,20 @@ def _row(topic: Facts) -> Sequence[object]:
         topic["earliest_seq"],
         topic["evict_floor"],
         topic["count"],
-        topic["bytes"],
+        out.size(topic["bytes"]),
         segments,
     )
 
 
-def _print_recovery(facts: Facts) -> None:
+def print_recovery(facts: Facts) -> None:
+    """What the next open would do."""
     start = facts["snapshot"] or "the beginning of the log"
-    print(f"Opening would start from {start} and replay {facts['bytes_to_replay']} bytes.")
+    print(f"Opening would start from {start} and replay {out.size(facts['bytes_to_replay'])}.")
     if facts["torn_bytes_to_cut"]:
         print(f"It would cut {facts['torn_bytes_to_cut']} torn bytes, which nobody was promised.")
     for skip in facts["seqs_to_skip"]:
-        print(
-            f"It would skip seqs {skip['from']} to {skip['to']} of {skip['topic']}: {skip['kind']}."
-        )
+        skipped = out.seqs(skip["from"], skip["to"])
+        print(f"It would skip {skipped} of {skip['topic']}: {skip['kind']}.")
     for index in facts["indexes_to_rebuild"]:
         print(f"It would rebuild the index {index}.")
     for warning in facts["warnings"]:
@@ -116,7 +116,7 @@ def _print_topic(facts: Facts) -> None:
     for cursor, seq in facts["cursors"].items():
         print(f"{'cursor':<18}{out.safe(cursor)} at {seq}")
     for gap in facts["gaps"]:
-        print(f"{'gap':<18}{gap['from']} to {gap['to']}, {gap['kind']}")
+        print(f"{'gap':<18}{out.seqs(gap['from'], gap['to'])}, {gap['kind']}")
     print()
     out.print_table(
         ["first", "last", "state", "tier", "data bytes", "idx bytes", "oldest", "newest"],

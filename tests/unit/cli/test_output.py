@@ -10,6 +10,8 @@ import pytest
 from tests.unit.cli.runner import topics
 
 from topics.cli import _output as out
+from topics.cli._facts import Facts
+from topics.cli._inspect import print_recovery
 from topics.cli._records import Lines, cause_of_cap, tombstone_line, why
 from topics.embedded import open_log
 from topics.events import CaughtUp, Resumed, TopicDropped
@@ -104,6 +106,21 @@ def test_what_happens_to_the_reading_itself_is_told(capsys: pytest.CaptureFixtur
     ]
     kinds = [json.loads(line)["event"] for line in shown[2:]]
     assert kinds == ["caught_up", "resumed", "topic_dropped"]
+
+
+def test_inspect_names_a_single_seq_once(capsys: pytest.CaptureFixture[str]) -> None:
+    skip = {"from": 5, "to": 5, "topic": "t", "kind": "never handed out"}
+    facts: Facts = {
+        "snapshot": None,
+        "bytes_to_replay": 2048,
+        "torn_bytes_to_cut": 0,
+        "warnings": [],
+    }
+    print_recovery(facts | {"seqs_to_skip": [skip], "indexes_to_rebuild": []})
+    assert capsys.readouterr().out.splitlines() == [
+        "Opening would start from the beginning of the log and replay 2.0 KiB.",
+        "It would skip seq 5 of t: never handed out.",
+    ]
 
 
 def test_a_loss_is_told_with_its_range_and_its_reason() -> None:
