@@ -113,7 +113,11 @@ class LoadWorld:
         self.engine = memory_engine(EngineSettings(max_topics=0), self.machine)
         schedule = self.machine.soon.append
         self.delivery = Delivery(
-            self.engine, _InlineRunner(), timers=self.machine, schedule=schedule
+            self.engine,
+            _InlineRunner(),
+            timers=self.machine,
+            schedule=schedule,
+            now_ns=lambda: self.machine.us * 1000,
         )
         self.pump = Pump(
             self.delivery,
@@ -163,7 +167,7 @@ class LoadWorld:
 
     def wake(self, name: str) -> None:
         """A topic may have news; its watcher gets a turn."""
-        self.delivery.changes.turns.add(partial(self._push, name))
+        self.delivery.changes.budget.add(partial(self._push, name))
 
     def _push(self, name: str) -> None:
         topic = self.engine.kernel.topic(name)

@@ -1,8 +1,8 @@
-"""Who waits for which topic, and how they are woken.
+"""Which waiters wait for which topic, and how they are woken.
 
-Writers only signal: a publish notes the topic's name, and whoever waits for it is woken on the
-next turn of the loop, once, however many publishes came together. Waiters stand under the name and
-not under the topic, so that a topic dropped and made again finds the same ones.
+Writers only signal: a publish notes the topic's name, and the waiters are woken later in the tick
+or in the next one, once, however many publishes came together. Waiters are kept by the name and
+not by the topic, so that a topic dropped and made again has the same waiters.
 """
 
 from __future__ import annotations
@@ -11,34 +11,35 @@ from collections.abc import Callable
 from typing import Protocol
 
 from topics.core.topic import Topic
-from topics.delivery.turns import STEPS, Schedule, Timer, Timers, Turns
-
-POLL_TURNS = 16
-"""Callbacks that the answer to a long poll counts for: it reads and renders a page of its own."""
+from topics.delivery.loop_budget import LoopBudget, Schedule, TimerHandle, Timers
 
 
-class Listener(Protocol):
+class Waiter(Protocol):
     def wake(self, name: str) -> None:
-        """Something may have happened to the topic; only take note of it here."""
+        """Something may have happened to the topic; only queue the work here."""
 
 
 class Changes:
     """Call it with a topic that got records, got a hole, changed its rules or is gone.
 
-    Whoever watches the load hears of changes instead and calls `wake` in the order it sees fit.
-    `withheld` names topics whose records are not to be pushed for now; who sets it also wakes
-    what it lets go again.
+    Where the load is watched (`server.pump`), the pump hears of changes instead and calls `wake` by
+    priority. `withheld` says which topics' records must not be pushed for now; the pump wakes their
+    waiters again later.
     """
 
     def __init__(
-        self, find: Callable[[str], Topic | None], schedule: Schedule, timers: Timers
+        self,
+        find: Callable[[str], Topic | None],
+        schedule: Schedule,
+        timers: Timers,
+        budget: LoopBudget,
     ) -> None:
-        self.turns = Turns(schedule)
-        self.withheld: Callable[[Topic], bool] = _none
+        self.budget = budget
+        self.withheld: Callable[[Topic], bool] = nothing_withheld
         self._find = find
         self._schedule = schedule
         self._timers = timers
-        self._listeners: dict[str, dict[Listener, None]] = {}
+        self._waiters: dict[str, dict[Waiter, None]] = {}
         self._changed: dict[str, None] = {}
         self._polls: dict[Poll, None] = {}
         self._closed = False
@@ -48,36 +49,36 @@ class Changes:
             self.touch(topic.name)
 
     def is_awaited(self, topic: Topic) -> bool:
-        """Whether anybody waits for it."""
-        return topic.name in self._listeners
+        """Whether the topic has waiters."""
+        return topic.name in self._waiters
 
     def touch(self, name: str) -> None:
-        """Wake whoever waits for the name, on the next turn of the loop."""
+        """Wake the waiters of the name in the next tick."""
         if not self._changed:
             self._schedule(self._flush)
         self._changed[name] = None
 
     def wake(self, name: str) -> None:
-        """Wake them now. Whatever they have to do is left to `turns`, which the caller runs."""
-        for listener in tuple(self._listeners.get(name, ())):
-            listener.wake(name)
+        """Wake them now. Their work is queued in the budget, which the caller runs."""
+        for waiter in tuple(self._waiters.get(name, ())):
+            waiter.wake(name)
 
-    def listen(self, name: str, listener: Listener) -> None:
-        self._listeners.setdefault(name, {})[listener] = None
+    def listen(self, name: str, waiter: Waiter) -> None:
+        self._waiters.setdefault(name, {})[waiter] = None
 
-    def unlisten(self, name: str, listener: Listener) -> None:
-        waiting = self._listeners.get(name)
+    def unlisten(self, name: str, waiter: Waiter) -> None:
+        waiting = self._waiters.get(name)
         if waiting is not None:
-            waiting.pop(listener, None)
+            waiting.pop(waiter, None)
             if not waiting:
-                del self._listeners[name]
+                del self._waiters[name]
 
     def _flush(self) -> None:
         # Forgotten before anybody looks: what changes from here on is news again.
         changed, self._changed = self._changed, {}
         for name in changed:
             self.wake(name)
-        self.turns.run()
+        self.budget.run()
 
     # Long polls
 
@@ -112,7 +113,7 @@ class Poll:
 
     def __init__(self, changes: Changes, name: str, mark: tuple[int, int]) -> None:
         self.name = name
-        self.timer: Timer | None = None
+        self.timer: TimerHandle | None = None
         self._changes = changes
         self._mark = mark
         self._woken: bool | None = None
@@ -149,12 +150,11 @@ class Poll:
         if self.timer is not None:
             self.timer.cancel()
         if self._callback is not None and not self._cancelled:
-            self._changes.turns.add(self._answer)
+            self._changes.budget.add(self._answer)
 
     def _answer(self) -> None:
         assert self._callback is not None
         assert self._woken is not None
-        self._changes.turns.take(STEPS * POLL_TURNS)
         self._callback(self._woken)
 
 
@@ -162,6 +162,6 @@ def _mark(topic: Topic | None) -> tuple[int, int]:
     return (0, 0) if topic is None else (topic.epoch, topic.head)
 
 
-def _none(topic: Topic) -> bool:
-    """No topic is withheld."""
+def nothing_withheld(topic: Topic) -> bool:
+    """The records of every topic may be pushed."""
     return False

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from topics.delivery.feed import Feed, Live
+from topics.delivery.loop_budget import TimerHandle
 from topics.delivery.pages import Frames, Rendered
 from topics.delivery.sessions import Session
 from topics.delivery.subscriptions import Place, Subscription
-from topics.delivery.turns import Timer
 from topics.wire import sse
 from topics.wire.sse import GoneReason, ThrottleReason
 
@@ -107,7 +107,7 @@ class StreamSink:
     # What the feed says
 
     def show(self, sub: Subscription, page: Rendered, *, caught_up: bool) -> bool:
-        frames = self.spell(sub, page, caught_up=caught_up)
+        frames = self.frames_of(sub, page, caught_up=caught_up)
         return self._put(frames.pieces[0], frames.total, sub.place)
 
     def repeat(self, frames: Frames, now: float) -> bool:
@@ -118,18 +118,18 @@ class StreamSink:
             self._behind = True
         return True
 
-    def spell(self, sub: Subscription, page: Rendered, *, caught_up: bool) -> Frames:
+    def frames_of(self, sub: Subscription, page: Rendered, *, caught_up: bool) -> Frames:
         first_read = sub.first_read and page.tombstone is not None
         others = () if self._is_single else self._session.others(sub.name)
         fits = (first_read, caught_up, sub.place.cursor, others)
-        known = page.spelled.get(self.kind)
+        known = page.frames.get(self.kind)
         if known is not None and known[0] == fits:
             return known[1]
-        frames = self._spell(sub, page, first_read=first_read, caught_up=caught_up)
-        page.spelled[self.kind] = (fits, frames)
+        frames = self._frame(sub, page, first_read=first_read, caught_up=caught_up)
+        page.frames[self.kind] = (fits, frames)
         return frames
 
-    def _spell(
+    def _frame(
         self, sub: Subscription, page: Rendered, *, first_read: bool, caught_up: bool
     ) -> Frames:
         name, stream_id = sub.name, self._session.stream_id
@@ -244,7 +244,7 @@ class EventStream:
         self._sink = StreamSink(stream, session, live.monotonic, bounds)
         self._feed = Feed(live, self._sink, on_lagged=on_lagged, on_empty=self._lose_last_topic)
         self._over = False
-        self._heartbeat: Timer | None = None
+        self._heartbeat: TimerHandle | None = None
         stream.on_close = self._end
 
     def start(self) -> None:

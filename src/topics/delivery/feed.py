@@ -1,18 +1,18 @@
 """What one connection is sent, and when: the rules shared by event streams and WebSockets.
 
-Theory of operation. A feed follows topics, each from its own place. Being woken for a topic only
-marks it; the feed then gets a turn, takes the marked topics in the order of their names and drains
-each up to the head it had when its turn began, one read at a time. Marks set meanwhile make the
-next round. A mark is cleared before the topic is read, and the feed listens before it first reads,
-so no publish falls between.
+Theory of operation. A feed follows topics, each from its own place. Waking a feed for a topic only
+marks the topic and queues a slice of work. The slice takes the marked topics in the order of their
+names and drains each up to the head it had when its drain began, one read at a time. Marks set
+meanwhile make the next round. A mark is cleared before the topic is read, and the feed waits for
+changes before it first reads, so no publish is missed.
 
-A feed of a single topic is woken together with those like it (`crowds`). Where it stands and rests
-as they do it is sent what they are sent, without a turn of its own; else it is served as above.
+A feed of a single topic is a member of a group of feeds like it (`groups`). While it is idle at the
+same place as others, the group sends it the same bytes; otherwise it is served as above.
 
 A read gives at most a tombstone, one batch of records and the news of having caught up. They are
-framed by the sink and queued there whole, or not at all: a sink without room leaves the feed where
-it is, holding nothing, until the peer has taken what is queued. The place of a topic moves with the
-frames that were queued; the sink takes it back for those that never reached the transport.
+framed by the sink and queued there whole, or not at all: if the sink has no room, the feed keeps
+its place and waits until the peer has taken what is queued. The place of a topic moves with the
+frames that were queued; the sink moves it back for frames that never reached the transport.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from typing import Protocol
 
 from topics.core.topic import Topic
 from topics.delivery.changes import Changes
-from topics.delivery.crowds import Crowds, Seat
-from topics.delivery.pages import Ask, Rendered, SharedPages
+from topics.delivery.groups import Member, SubscriberGroups
+from topics.delivery.loop_budget import Timers
+from topics.delivery.pages import Ask, PageCache, Rendered
 from topics.delivery.subscriptions import Sink, Subscription
 from topics.delivery.synced import SyncedHeads
-from topics.delivery.turns import Timers
 from topics.engine.engine import Engine
 from topics.errors import TopicsError
 from topics.topic_settings import U64_MAX
@@ -36,7 +36,7 @@ from topics.wire.sse import ThrottleReason
 
 _log = logging.getLogger("topics.delivery")
 
-PAGES_PER_TURN = 4
+PAGES_PER_SLICE = 4
 ADVICE_EVERY_S = 5.0
 RETRY_READ_MS = 1000
 UNKNOWN = -1
@@ -47,8 +47,8 @@ class Live(Protocol):
 
     engine: Engine
     changes: Changes
-    crowds: Crowds
-    pages: SharedPages
+    groups: SubscriberGroups
+    pages: PageCache
     synced: SyncedHeads
     timers: Timers
     monotonic: Callable[[], float]
@@ -75,12 +75,12 @@ class Feed:
         self._round: list[str] = []  # names still to be drained, the next one last
         self._current: str | None = None  # being drained
         self._target = UNKNOWN  # the head it had when that began
-        self._has_turn = False
-        self._in_turn = False
+        self._is_queued = False  # a slice of work is
+        self._is_working = False
         self._reading = False
         self._lagged = False
         self._closed = False
-        self._seat: Seat | None = None  # in a crowd, while it follows one topic only
+        self._member: Member | None = None  # of a group, while it follows one topic only
         self._advised_at: float | None = None
         sink.on_drained = self._drained
 
@@ -92,32 +92,32 @@ class Feed:
         """Deliver this topic from its place on, instead of an earlier subscription to it."""
         self.unfollow(sub.name)
         if self._subs:
-            self._leave_crowd()
+            self._leave_group()
             self._live.changes.listen(sub.name, self)
         else:
-            self._seat = Seat(self, sub, self._sink)
-            self._live.crowds.enter(self._seat)
+            self._member = Member(self, sub, self._sink)
+            self._live.groups.enter(self._member)
         self._subs[sub.name] = sub
         if sub.options.strong:
             self._live.synced.follow(sub.name, self)
         self.wake(sub.name)
 
-    def _leave_crowd(self) -> None:
-        """Topics go in the order of their names, which a crowd knows nothing of."""
-        seat, self._seat = self._seat, None
-        if seat is not None:
-            name = seat.sub.name
-            self._live.crowds.leave(seat)
+    def _leave_group(self) -> None:
+        """Several topics are served in the order of their names; a group knows one topic only."""
+        member, self._member = self._member, None
+        if member is not None:
+            name = member.sub.name
+            self._live.groups.leave(member)
             self._live.changes.listen(name, self)
-            self.wake(name)  # the crowd may have been about to come here
+            self.wake(name)  # a walk of the group may have been about to come here
 
     def unfollow(self, name: str) -> None:
         """Nothing more of this topic, not even of a read under way."""
         if self._subs.pop(name, None) is None:
             return
-        seat, self._seat = self._seat, None
-        if seat is not None:
-            self._live.crowds.leave(seat)
+        member, self._member = self._member, None
+        if member is not None:
+            self._live.groups.leave(member)
         else:
             self._live.changes.unlisten(name, self)
         self._live.synced.unfollow(name, self)
@@ -126,18 +126,18 @@ class Feed:
     def wake(self, name: str) -> None:
         if name in self._subs:
             self._mark(name)
-            self._ask_turn()
+            self._queue_slice()
 
     def serve(self, sub: Subscription) -> None:
         if self._subs.get(sub.name) is sub:
             self._mark(sub.name)
-            if not self._has_turn and self._is_free():
-                self._turn()
+            if not self._is_queued and self._is_free():
+                self._work()
 
     def _mark(self, name: str) -> None:
         self._marked.add(name)
-        if self._seat is not None:
-            self._seat.rests = False
+        if self._member is not None:
+            self._member.is_idle = False
 
     def close(self) -> None:
         """The connection is gone or about to go."""
@@ -145,61 +145,39 @@ class Feed:
         for name in self.names:
             self.unfollow(name)
 
-    # Turns
+    # Slices of work
 
     def _is_free(self) -> bool:
         """Whether it could go on right now."""
-        return not (self._in_turn or self._reading or self._lagged or self._closed)
+        return not (self._is_working or self._reading or self._lagged or self._closed)
 
-    def _ask_turn(self) -> None:
-        if not self._has_turn and self._is_free():
-            self._has_turn = True
-            self._live.changes.turns.add(self._turn)
+    def _queue_slice(self) -> None:
+        if not self._is_queued and self._is_free():
+            self._is_queued = True
+            self._live.changes.budget.add(self._work)
 
-    def _turn(self) -> None:
-        self._has_turn = False
-        if not self._pass_on():
-            self._in_turn = True
-            try:
-                self._take_steps()
-            finally:
-                self._in_turn = False
+    def _work(self) -> None:
+        self._is_queued = False
+        self._is_working = True
+        try:
+            self._take_steps()
+        finally:
+            self._is_working = False
         if not self._is_free():
             return
         if self._current is not None or self._round or self._marked:
-            self._ask_turn()
-        elif self._seat is not None:
-            self._seat.rests = self._seat.sub.announced
+            self._queue_slice()
+        elif self._member is not None:
+            self._member.is_idle = self._member.sub.announced
 
     def _take_steps(self) -> None:
-        for _ in range(PAGES_PER_TURN):
+        for _ in range(PAGES_PER_SLICE):
             if self._closed or self._reading or self._lagged:
                 return
             name = self._next()
             if name is None:
                 return
             self._step(self._subs[name])
-
-    def _pass_on(self) -> bool:
-        """The common case by far, in few steps: one topic has news, and another feed that stood
-        at the same place was sent them a moment ago. False when there is more to it."""
-        if len(self._marked) != 1 or self._round or self._current is not None:
-            return False
-        if not self._is_free():
-            return False
-        (name,) = self._marked
-        sub, topic = self._subs.get(name), self._topics.get(name)
-        if sub is None or topic is None or sub.first_read:
-            return False
-        found, place = self._live.pages.passing(topic, sub.options), sub.place
-        if found is None or found.after != place.cursor or found.epoch != place.epoch:
-            return False
-        if not self._sink.show(sub, found.page, caught_up=True):
-            return False
-        self._marked.clear()
-        sub.announced = True
-        place.cursor = found.page.next
-        return True
 
     def _next(self) -> str | None:
         """The topic to go on with."""
@@ -236,7 +214,7 @@ class Feed:
         if self._lagged and not self._closed:
             self._lagged = False
             self._advise("slow_consumer", None)
-            self._ask_turn()
+            self._queue_slice()
 
     def _advise(self, reason: ThrottleReason, topic: str | None) -> None:
         now = self._live.monotonic()
@@ -308,11 +286,9 @@ class Feed:
             else:
                 self._deliver(sub, topic, page)
         # Otherwise the topic, the subscription or the shared place moved on: look again.
-        self._ask_turn()
+        self._queue_slice()
 
     def _deliver(self, sub: Subscription, topic: Topic, page: Rendered) -> None:
-        if sub.place.epoch == topic.epoch:
-            self._live.pages.pass_on(topic, sub.place.cursor, sub.options, page)
         caught_up = page.caught_up and not (sub.announced and page.is_silent)
         if caught_up or not page.is_silent:
             if not self._sink.show(sub, page, caught_up=caught_up):

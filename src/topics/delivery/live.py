@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from typing import Protocol
 
 from topics.core.topic import Topic
 from topics.delivery.changes import Changes
-from topics.delivery.crowds import Crowds
-from topics.delivery.pages import Runner, SharedPages
+from topics.delivery.groups import SubscriberGroups
+from topics.delivery.loop_budget import LoopBudget, Schedule, Timers
+from topics.delivery.pages import PageCache, Runner
 from topics.delivery.sessions import Sessions
 from topics.delivery.synced import SyncedHeads
-from topics.delivery.turns import Schedule, Timers
 from topics.engine.engine import Engine
 
 
@@ -33,17 +34,20 @@ class Delivery:
         schedule: Schedule,
         max_sessions: int = 10_000,
         entropy: Callable[[int], bytes] = os.urandom,
+        now_ns: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
         kernel = engine.kernel
         self.engine = engine
         self.runner = runner
         self.timers = timers
         self.monotonic = kernel.clock.monotonic
-        self.changes = Changes(kernel.catalog.by_name.get, schedule, timers)
-        self.pages = SharedPages(engine, runner)
-        self.changes.turns.on_slice = self.pages.stop_passing
-        self.crowds = Crowds(kernel.catalog.by_name, self.changes, self.pages, self.monotonic)
-        self.synced = SyncedHeads(kernel, timers, self.changes.turns)
+        budget = LoopBudget(schedule, now_ns)
+        self.changes = Changes(kernel.catalog.by_name.get, schedule, timers, budget)
+        self.pages = PageCache(engine, runner)
+        self.groups = SubscriberGroups(
+            kernel.catalog.by_name, self.changes, self.pages, self.monotonic
+        )
+        self.synced = SyncedHeads(kernel, timers, budget)
         self.sessions = Sessions(kernel.clock, entropy, max_sessions=max_sessions)
         self.connections: dict[Connection, None] = {}
         self.lagged_total = 0

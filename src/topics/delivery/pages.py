@@ -1,8 +1,8 @@
-"""Pages read and rendered once for every stream that stands at the same place.
+"""The page cache: a page is read and rendered once for all readers at the same place.
 
-Streams of one topic mostly stand at its head and ask for the same. The first of them reads and
-renders, the others take what it got: while the read is still under way, or from a small cache as
-long as nothing changed in the topic. So a publish to five hundred watchers costs one read.
+Readers of one topic ask for the same pages: streams for the newest records, readers of history one
+page after the other. The first of them reads and renders; the others take its page, while the read
+is still under way or from the cache. So a publish to five hundred watchers costs one read.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ from topics.wire.rendering import DEFAULT, Include, render_records, rows_of
 
 T = TypeVar("T")
 
-CACHE_BYTES = 16 << 20
-CACHE_PAGES = 512
+CACHE_BYTES = 32 << 20
+CACHE_PAGES = 1024
+ENTRY_BYTES = 512
+"""What a page takes beside its records."""
 
 
 class Runner(Protocol):
@@ -86,30 +88,34 @@ class Frames(NamedTuple):
 
 
 class Rendered:
-    """What one read gave, ready to be framed."""
+    """What one read gave, ready to be framed or put into an answer."""
 
     __slots__ = (
         "caught_up",
         "count",
+        "frames",
         "head",
+        "is_full",
         "is_silent",
         "next",
         "records",
-        "spelled",
+        "scanned",
         "tombstone",
     )
 
-    def __init__(self, page: Page, include: Include) -> None:
+    def __init__(self, page: Page, include: Include, limit: int) -> None:
         self.tombstone = page.tombstone
         self.count = len(page.records)
         self.records = render_records(rows_of(page.records), include) if self.count else b"[]"
         self.next = page.next_from_seq
         self.head = page.head_seq
         self.caught_up = page.caught_up
+        self.scanned = page.records_scanned
+        self.is_full = self.count == limit and self.tombstone is None
         self.is_silent = self.tombstone is None and not self.count
         """Whether the read only passed over records the reader does not want."""
-        self.spelled: dict[str, tuple[object, Frames]] = {}
-        """Per kind of sink the last frames made of it, and for whom they fit."""
+        self.frames: dict[str, tuple[object, Frames]] = {}
+        """Per kind of sink the last frames made of it, and for which readers they fit."""
 
     @property
     def resume(self) -> int:
@@ -125,94 +131,95 @@ Done: TypeAlias = Callable[[Rendered | None, TopicsError | None], None]
 
 
 class _Entry:
-    """One page, there or under way."""
+    """One page, there or being read, and the state of the topic when the read began."""
 
-    __slots__ = ("page", "size", "stamp", "waiting")
+    __slots__ = ("head", "page", "size", "stamp", "waiting")
 
-    def __init__(self, stamp: tuple[object, ...], *waiting: Done) -> None:
-        self.stamp = stamp
+    def __init__(self, topic: Topic, *waiting: Done) -> None:
+        self.stamp = _stamp(topic)
+        self.head = topic.head
         self.waiting = list(waiting)
         self.page: Rendered | None = None
         self.size = 0
 
+    def fits(self, topic: Topic) -> bool:
+        """Whether a read of the topic would give the same page now."""
+        return self.stamp == _stamp(topic) and (self.head == topic.head or self._grow(topic.head))
 
-class Passing(NamedTuple):
-    """The page that goes from feed to feed, and where they have to stand for it."""
+    def _grow(self, head: int) -> bool:
+        """A full page stays right while its topic grows; only the head it tells is another one."""
+        page = self.page
+        if page is None or not page.is_full:
+            return False
+        self.head = page.head = head
+        page.caught_up = page.next == head
+        page.frames.clear()
+        return True
 
-    topic: Topic
-    epoch: int
-    after: int
-    options: Options
-    stamp: tuple[object, ...]
-    page: Rendered
 
+class PageCache:
+    """Rendered pages by topic, place and options, within a bound of bytes and of pages.
 
-class SharedPages:
+    Readers of one topic walk through the same pages, streams at its head most of all. Records
+    never change, so a full page stays right while the topic grows. What can take records out of a
+    page (floors, deletes), or change which of them a reader gets, is in its stamp; so is the head,
+    for a page that was not full. A page found with another stamp is read again.
+    """
+
     def __init__(self, engine: Engine, runner: Runner, max_bytes: int = CACHE_BYTES) -> None:
         self._engine = engine
         self._runner = runner
         self._max_bytes = max_bytes
         self._entries: OrderedDict[object, _Entry] = OrderedDict()
         self._bytes = 0
-        self._passing: Passing | None = None
         self.reads = 0
 
     def find(
         self, topic: Topic, after: int, options: Options, synced_head: int | None
     ) -> Rendered | None:
-        """A page that need not be waited for: it is there and still right, or read in no time."""
-        key, stamp = (topic.id, after, options, synced_head), _stamp(topic)
+        """A page that need not be waited for: it is known, or all of it is in memory."""
+        key = (topic.id, after, options, synced_head)
         entry = self._entries.get(key)
-        if entry is not None and entry.stamp == stamp:
-            return None if self._loss_is_due(topic) else entry.page
+        if entry is not None and entry.fits(topic):
+            return None if self._engine.kernel.may_have_expired(topic) else entry.page
         if synced_head is not None:
             return None
         page = self._engine.newest(topic, _query(after, options))
         if page is None:
             return None
         self.reads += 1
-        self._forget(key)
-        entry = self._entries[key] = _Entry(stamp)
-        shown = Rendered(page, options.include)
-        self._keep(key, entry, shown)
+        shown = Rendered(page, options.include, options.limit)
+        self._put(key, _Entry(topic), shown)
         return shown
 
-    def pass_on(self, topic: Topic, after: int, options: Options, page: Rendered) -> None:
-        """Let feeds at the same place have this page too, in the same slice of turns."""
-        if page.caught_up and not page.is_silent and not options.strong:
-            self._passing = Passing(topic, topic.epoch, after, options, _stamp(topic), page)
-
-    def stop_passing(self) -> None:
-        """The slice is over: who comes later has to look again whether anything holds it up."""
-        self._passing = None
-
-    def passing(self, topic: Topic, options: Options) -> Passing | None:
-        """The page that was just given to another feed, if it is still what one would get."""
-        found = self._passing
-        if (
-            found is None
-            or found.topic is not topic
-            or (found.options is not options and found.options != options)
-            or found.stamp != _stamp(topic)
-        ):
+    def known(self, topic: Topic, after: int, options: Options) -> Rendered | None:
+        """A page that is known and announces no loss; nothing is read for it."""
+        entry = self._entries.get((topic.id, after, options, None))
+        if entry is None or not entry.fits(topic):
             return None
-        return found
+        page = entry.page
+        if page is None or page.tombstone is not None:
+            return None
+        return None if self._engine.kernel.may_have_expired(topic) else page
+
+    def keep(self, topic: Topic, after: int, options: Options, page: Rendered) -> None:
+        """Remember a page that was just read."""
+        self._put((topic.id, after, options, None), _Entry(topic), page)
 
     def read(self, ask: Ask, done: Done) -> None:
-        """One page of a topic that exists; `done` is called once, perhaps before this returns."""
+        """One page of a topic that exists; `done` is called once, perhaps before this returns.
+
+        Readers that ask for a page while it is being read wait for the same read.
+        """
         topic = ask.topic
         key = (topic.id, ask.after, ask.options, ask.synced_head)
-        stamp = _stamp(topic)
         entry = self._entries.get(key)
-        if entry is not None and entry.page is None and entry.stamp == stamp:
+        if entry is not None and entry.page is None and entry.fits(topic):
             entry.waiting.append(done)
             return
         self._forget(key)
-        entry = self._entries[key] = _Entry(stamp, done)
+        entry = self._entries[key] = _Entry(topic, done)
         self._start(ask, key, entry)
-
-    def _loss_is_due(self, topic: Topic) -> bool:
-        return self._engine.kernel.may_have_expired(topic)
 
     def _start(self, ask: Ask, key: object, entry: _Entry) -> None:
         options = ask.options
@@ -220,8 +227,14 @@ class SharedPages:
         def finish(page: Page | None, error: TopicsError | None) -> None:
             if page is not None and ask.synced_head is not None:
                 page = cut(page, ask.synced_head)
-            shown = None if page is None else Rendered(page, options.include)
-            self._keep(key, entry, shown)
+            shown = None
+            if page is not None:
+                shown = Rendered(page, options.include, options.limit)
+                shown.is_full &= ask.synced_head is None  # else it tells the synced head
+            if self._entries.get(key) is entry:  # else a newer read of the same place began
+                del self._entries[key]
+                if shown is not None:
+                    self._put(key, entry, shown)
             waiting, entry.waiting = entry.waiting, []
             for done in waiting:
                 done(shown, error)
@@ -230,14 +243,13 @@ class SharedPages:
         query = _query(ask.after, options)
         self._runner.start(self._engine.read(ask.topic.name, query), finish)
 
-    def _keep(self, key: object, entry: _Entry, page: Rendered | None) -> None:
-        if self._entries.get(key) is not entry:
-            return  # replaced by a newer read of the same place
-        if page is None or 2 * len(page.records) > self._max_bytes // 4:
-            del self._entries[key]
-            return
+    def _put(self, key: object, entry: _Entry, page: Rendered) -> None:
+        self._forget(key)
         entry.page = page
-        entry.size = 2 * len(page.records)  # rendered, and once more inside a frame
+        entry.size = 2 * len(page.records) + ENTRY_BYTES  # rendered, and once more inside a frame
+        if entry.size > self._max_bytes // 4:
+            return
+        self._entries[key] = entry
         self._bytes += entry.size
         while self._bytes > self._max_bytes or len(self._entries) > CACHE_PAGES:
             self._forget(next(iter(self._entries)))
@@ -253,10 +265,9 @@ def _query(after: int, options: Options) -> Query:
 
 
 def _stamp(topic: Topic) -> tuple[object, ...]:
-    """Changes whenever a read of the topic could give something else."""
+    """What can take a record out of a page, or change which records a reader gets."""
     return (
-        topic.head,
-        topic.count,
+        topic.epoch,
         topic.cap_hi,
         topic.ttl_hi,
         topic.delete_version,

@@ -61,17 +61,17 @@ class SocketSink:
     def show(self, sub: Subscription, page: Rendered, *, caught_up: bool) -> bool:
         if not self.has_room:
             return False
-        self._send_all(self.spell(sub, page, caught_up=caught_up))
+        self._send_all(self.frames_of(sub, page, caught_up=caught_up))
         return True
 
-    def spell(self, sub: Subscription, page: Rendered, *, caught_up: bool) -> Frames:
+    def frames_of(self, sub: Subscription, page: Rendered, *, caught_up: bool) -> Frames:
         fits = (caught_up, sub.place.cursor)
-        known = page.spelled.get(self.kind)
+        known = page.frames.get(self.kind)
         if known is not None and known[0] == fits:
             return known[1]
-        messages = _spell(sub, page, caught_up=caught_up)
+        messages = _frame(sub, page, caught_up=caught_up)
         frames = Frames(tuple(messages), len(messages))
-        page.spelled[self.kind] = (fits, frames)
+        page.frames[self.kind] = (fits, frames)
         return frames
 
     def repeat(self, frames: Frames, now: float) -> bool:
@@ -98,7 +98,7 @@ class SocketSink:
         self._on_change()
 
 
-def _spell(sub: Subscription, page: Rendered, *, caught_up: bool) -> list[bytes]:
+def _frame(sub: Subscription, page: Rendered, *, caught_up: bool) -> list[bytes]:
     name = sub.name
     messages = []
     if page.tombstone is not None:

@@ -73,7 +73,7 @@ class Sink(Protocol):
         """Queue the frames of a read; False when they do not fit, and then nothing is queued."""
         ...
 
-    def spell(self, sub: Subscription, page: Rendered, *, caught_up: bool) -> Frames:
+    def frames_of(self, sub: Subscription, page: Rendered, *, caught_up: bool) -> Frames:
         """The frames of a read; made once for those who get the same."""
         ...
 

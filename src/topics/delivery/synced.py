@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Mapping
 
 from topics.core.topic import Topic
-from topics.delivery.changes import Listener
-from topics.delivery.turns import Timers, Turns
+from topics.delivery.changes import Waiter
+from topics.delivery.loop_budget import LoopBudget, Timers
 from topics.engine.kernel import Kernel
 
 Marks = Mapping[int, int]
@@ -25,32 +25,32 @@ MAX_WAITING = 1024
 class _Followed:
     """One topic somebody follows."""
 
-    __slots__ = ("epoch", "head", "listeners", "waiting")
+    __slots__ = ("epoch", "head", "waiters", "waiting")
 
     def __init__(self) -> None:
         self.epoch = 0
         self.head = 0
         self.waiting: deque[tuple[Marks, int]] = deque()
-        self.listeners: dict[Listener, None] = {}
+        self.waiters: dict[Waiter, None] = {}
 
 
 class SyncedHeads:
-    def __init__(self, kernel: Kernel, timers: Timers, turns: Turns) -> None:
+    def __init__(self, kernel: Kernel, timers: Timers, budget: LoopBudget) -> None:
         self._kernel = kernel
         self._timers = timers
-        self._turns = turns
+        self._budget = budget
         self._followed: dict[str, _Followed] = {}
         self._looking = False
 
-    def follow(self, name: str, listener: Listener) -> None:
-        """Keep count for this topic, and wake the listener when a sync moves its head."""
-        self._followed.setdefault(name, _Followed()).listeners[listener] = None
+    def follow(self, name: str, waiter: Waiter) -> None:
+        """Keep count for this topic, and wake the waiter when a sync moves its head."""
+        self._followed.setdefault(name, _Followed()).waiters[waiter] = None
 
-    def unfollow(self, name: str, listener: Listener) -> None:
+    def unfollow(self, name: str, waiter: Waiter) -> None:
         followed = self._followed.get(name)
         if followed is not None:
-            followed.listeners.pop(listener, None)
-            if not followed.listeners:
+            followed.waiters.pop(waiter, None)
+            if not followed.waiters:
                 del self._followed[name]
 
     def note(self, topic: Topic) -> None:
@@ -101,8 +101,8 @@ class SyncedHeads:
         self._looking = False
         for name, followed in tuple(self._followed.items()):
             if followed.waiting and self._settle(followed):
-                for listener in tuple(followed.listeners):
-                    listener.wake(name)
+                for waiter in tuple(followed.waiters):
+                    waiter.wake(name)
         if any(followed.waiting for followed in self._followed.values()):
             self._look_later()
-        self._turns.run()
+        self._budget.run()

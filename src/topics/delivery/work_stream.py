@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 from topics.core.topic import Topic
 from topics.delivery.event_stream import ByteStream
 from topics.delivery.live import Delivery
-from topics.delivery.turns import Timer
+from topics.delivery.loop_budget import TimerHandle
 from topics.engine.effects import Op
 from topics.engine.upkeep.leasing import Presence, queue_counts
 from topics.errors import TopicsError
@@ -127,8 +127,8 @@ class WorkStream:
         self._has_turn = False
         self._behind = False
         self._over = False
-        self._refill: Timer | None = None
-        self._heartbeat: Timer | None = None
+        self._refill: TimerHandle | None = None
+        self._heartbeat: TimerHandle | None = None
         self._last_output = 0.0
         stream.on_drain = self._drained
         stream.on_close = self._end
@@ -144,7 +144,7 @@ class WorkStream:
         """Look, soon, whether there is something to claim, or no queue any more."""
         if not self._has_turn and not self._over:
             self._has_turn = True
-            self._live.changes.turns.add(self._turn)
+            self._live.changes.budget.add(self._turn)
 
     def shut_down(self) -> None:
         """The server stops."""

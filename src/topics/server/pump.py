@@ -1,8 +1,9 @@
 """Serves topics that changed, as the scheduler orders and as hard as the governor allows.
 
-A change makes a topic ready; the next turn of the loop serves it. On an idle server that is all
-there is to it. A turn is bounded in time, and while streams have something left to send it serves
-one round and no more, so that an urgent topic never finds more than that ahead of it.
+A change makes a topic ready, and the topic is served in the tick that published the change. If it
+is the only ready topic, there is nothing to order and it is served directly; otherwise the
+scheduler orders the topics. Serving is bounded in time, and while streams have something left to
+send one round is served and no more, so that an urgent topic never waits for more than that.
 
 While there is work, and not longer, a tick takes samples and turns the governor's verdict into
 deeds: pushes gather, topics of low priority are withheld, writes to them are paced. Changes gather
@@ -17,12 +18,12 @@ from typing import Protocol
 
 from topics.core.priority import base_priority
 from topics.core.topic import Topic
+from topics.delivery.changes import nothing_withheld
 from topics.delivery.live import Delivery
-from topics.delivery.turns import Schedule, Timer, Timers
+from topics.delivery.loop_budget import BUDGET_NS, Schedule, TimerHandle, Timers
 from topics.server.governor import TICK_MS, UNKNOWN_RETRY_MS, DrainRate, Governor
-from topics.server.scheduler import PUSH, ROUTE, Scheduler
+from topics.server.scheduler import PUSH, ROUTE, WEIGHTS, Scheduler
 
-TURN_S = 0.002
 HALF_FULL = 0.5
 
 
@@ -82,18 +83,19 @@ class Pump:
         self._timers = timers
         self._schedule = schedule
         self._rates = [DrainRate() for _ in self._shards]
-        self._has_turn = False
-        self._left = 0  # topics the last turn left waiting
+        self._is_scheduled = False
+        self._fresh: dict[int, tuple[Topic, int]] = {}  # changed in this tick, with their work
+        self._fresh_ms = 0  # when the first of them changed
+        self._left = 0  # topics that the last tick left waiting
         self._gather_ms = 0
         self._idle = True
         self._gathering: dict[int, Topic] = {}
         self._unsaid: dict[str, None] = {}  # withheld topics whose readers have not been told
-        self._tick: Timer | None = None
+        self._tick: TimerHandle | None = None
         self._ticked_s = 0.0
         self._stopped = False
         self._kernel.changed = self._changed
         self._kernel.door.retry_after_ms = self.retry_after_ms
-        self._changes.withheld = self._withholds
         work.on_wait = self._wake
 
     def stop(self) -> None:
@@ -118,7 +120,7 @@ class Pump:
             return UNKNOWN_RETRY_MS  # it is not the queue that is in the way
         return self._rates[fullest].retry_after_ms(self._log.queued(fullest))
 
-    # Turns
+    # Serving
 
     def advance(self, source: Topic) -> None:
         """A router has more to copy from this topic."""
@@ -141,9 +143,13 @@ class Pump:
             self._add(topic, work)
 
     def _add(self, topic: Topic, work: int) -> None:
-        self.scheduler.add(topic, work, self._kernel.clock.now_ms())
-        self._wake()
-        self._ask_turn()
+        if not self._fresh:
+            self._fresh_ms = self._kernel.clock.now_ms()
+            if not (self._is_scheduled or self._stopped):
+                self._is_scheduled = True
+                self._schedule(self._serve)
+        _, known = self._fresh.get(topic.id, (topic, 0))
+        self._fresh[topic.id] = topic, known | work
 
     def _gather(self, topic: Topic) -> None:
         if not self._gathering:
@@ -158,34 +164,64 @@ class Pump:
             if self.scheduler.withholds(topic, now_ms):
                 self._unsaid[topic.name] = None
         self._wake()
-        self._ask_turn()
+        self._want_tick()
 
-    def _ask_turn(self) -> None:
-        if self.scheduler.ready and not (self._has_turn or self._stopped):
-            self._has_turn = True
-            self._schedule(self._turn)
+    def _want_tick(self) -> None:
+        if self.scheduler.ready and not (self._is_scheduled or self._stopped):
+            self._is_scheduled = True
+            self._schedule(self._serve)
 
-    def _turn(self) -> None:
-        self._has_turn = False
-        clock, turns = self._kernel.clock, self._changes.turns
-        end_s = clock.monotonic() + TURN_S
-        while self.scheduler.ready and not self._stopped:
+    def _serve(self) -> None:
+        self._is_scheduled = False
+        fresh, self._fresh = self._fresh, {}
+        if self._stopped:
+            return
+        if len(fresh) == 1 and self.scheduler.is_empty:
+            # Nothing to order, and nothing waited: the load need not be sampled for it either.
+            ((topic, work),) = fresh.values()
+            if self._tick is not None:
+                self._idle = False
+                self.governor.note_delay(0)
+            self._changes.budget.hold()
+            self._serve_topic(topic, work)
+            if work & ROUTE and self.passes is not None:
+                self.passes.run()
+            self._changes.budget.run()
+            return
+        self._order(fresh)
+        self._serve_rounds()
+
+    def _order(self, fresh: dict[int, tuple[Topic, int]]) -> None:
+        """Hand topics to the scheduler, and watch the load: some of them have to wait."""
+        for topic, work in fresh.values():
+            self.scheduler.add(topic, work, self._fresh_ms)
+        self._wake()
+
+    def _serve_rounds(self) -> None:
+        clock, budget = self._kernel.clock, self._changes.budget
+        end_s = clock.monotonic() + BUDGET_NS / 1e9
+        # Work queued in the budget has lost its order by urgency, so little is queued there.
+        while self.scheduler.ready and not self._stopped and len(budget) < sum(WEIGHTS):
+            budget.hold()
             self._serve_round(clock.now_ms())
-            turns.run()
-            if turns.is_behind or clock.monotonic() >= end_s:
+            budget.run()
+            if len(budget) or clock.monotonic() >= end_s:
                 break
         self._left = self.scheduler.ready
-        self._ask_turn()
+        self._want_tick()
+
+    def _serve_topic(self, topic: Topic, work: int) -> None:
+        if work & PUSH:
+            self._changes.wake(topic.name)
+        if work & ROUTE and self.passes is not None:
+            self.passes.serve(topic)
 
     def _serve_round(self, now_ms: int) -> None:
         deferred = self.scheduler.deferred
         for topic, work, waited_ms in self.scheduler.serve_round(now_ms):
             if not deferred or work & PUSH:  # a deferred pass waits because it was told to
                 self.governor.note_delay(waited_ms)
-            if work & PUSH:
-                self._changes.wake(topic.name)
-            if work & ROUTE and self.passes is not None:
-                self.passes.serve(topic)
+            self._serve_topic(topic, work)
         if self.passes is not None:
             self.passes.run()
 
@@ -219,7 +255,7 @@ class Pump:
     def _is_idle(self) -> bool:
         """Whether nothing happened since the last tick, nothing waits and no brake is on."""
         return self._idle and not (
-            self._work.in_flight or self.scheduler.ready or not self.governor.is_calm
+            self._work.in_flight or self._fresh or self.scheduler.ready or not self.governor.is_calm
         )
 
     def _sample_rates(self) -> None:
@@ -234,8 +270,12 @@ class Pump:
     def _brake(self, *, deferred: bool) -> None:
         self._gather_ms = math.ceil(self.governor.gather_ms)
         entered = deferred and not self.scheduler.deferred
+        if entered:
+            fresh, self._fresh = self._fresh, {}
+            self._order(fresh)
         self.scheduler.defer(deferred, self._kernel.clock.now_ms())
         self._kernel.pace_ms = self._pace_ms if deferred else None
+        self._changes.withheld = self._withholds if deferred else nothing_withheld
         if entered:
             self._unsaid = {topic.name: None for topic in self.scheduler.withheld()}
         elif deferred:
@@ -244,7 +284,7 @@ class Pump:
         unsaid, self._unsaid = self._unsaid, {}
         for name in unsaid:
             self._changes.touch(name)
-        self._ask_turn()
+        self._want_tick()
 
     def _pace_ms(self, topic: Topic) -> float:
         is_paced = base_priority(topic, self._kernel.clock.now_ms()) < 0

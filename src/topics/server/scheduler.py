@@ -94,6 +94,11 @@ class Scheduler:
         return len(self._units) - self._counts[_WITHHELD]
 
     @property
+    def is_empty(self) -> bool:
+        """Whether a topic that becomes ready now has nothing to be ordered with."""
+        return not (self._units or self._deferred)
+
+    @property
     def deferred(self) -> bool:
         return self._deferred
 

@@ -24,7 +24,7 @@ from typing import Any
 import msgspec
 
 from topics.delivery.live import Delivery
-from topics.delivery.turns import LoopTimers
+from topics.delivery.loop_budget import LoopTimers
 from topics.engine.clock import Clock, SystemClock
 from topics.engine.engine import Engine
 from topics.engine.recovery import directory

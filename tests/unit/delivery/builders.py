@@ -13,6 +13,7 @@ from topics.core.topic import Topic
 from topics.delivery.event_stream import BOUNDS, Bounds, EventStream
 from topics.delivery.feed import Feed
 from topics.delivery.live import Delivery
+from topics.delivery.loop_budget import BUDGET_NS
 from topics.delivery.pages import Options
 from topics.delivery.sessions import Session
 from topics.delivery.socket import MAX_MESSAGES, SocketSink
@@ -148,6 +149,7 @@ class World:
         self.clock = clock
         self.runner = InlineRunner()
         self._soon: list[Callable[[], None]] = []
+        self._now_ns = 0
         self.ended = 0
         newest = engine.newest
         engine.newest = lambda topic, query: None if self.runner.held else newest(topic, query)
@@ -157,7 +159,13 @@ class World:
             timers=clock,
             schedule=self._soon.append,
             max_sessions=max_sessions,
+            now_ns=self._pass_half_a_budget,
         )
+
+    def _pass_half_a_budget(self) -> int:
+        """Each look at the clock finds that half a budget has passed."""
+        self._now_ns += BUDGET_NS // 2
+        return self._now_ns
 
     def settle(self) -> None:
         """Let the loop turn until nothing is left to do."""

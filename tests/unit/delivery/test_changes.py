@@ -1,12 +1,15 @@
 """Long polls: woken by appends and drops, by nothing else, and never late."""
 
 from collections.abc import Callable
+from itertools import count
 
 import pytest
 from tests.unit.delivery.builders import World
 
 from topics.delivery.changes import Poll
-from topics.delivery.turns import SLICE, Turns
+from topics.delivery.loop_budget import BUDGET_NS, LoopBudget
+
+MANY = 64
 
 
 class Answers:
@@ -80,39 +83,52 @@ def test_a_server_that_stops_lets_polls_go_and_parks_no_more(world: World) -> No
 
 def test_polls_that_end_together_are_answered_a_few_at_a_time(world: World) -> None:
     changes = world.delivery.changes
-    polls = [changes.poll("orders", 30_000) for _ in range(SLICE)]
+    polls = [changes.poll("orders", 30_000) for _ in range(MANY)]
     answers = [Answers(poll) for poll in polls]
     for poll in polls:
         poll.give_up()
-    changes.turns.run()
-    assert 0 < sum(len(answer.seen) for answer in answers) < SLICE // 8
+    changes.budget.run()
+    assert 0 < sum(len(answer.seen) for answer in answers) < MANY // 8
     world.settle()
-    assert [answer.seen for answer in answers] == [[False]] * SLICE
+    assert [answer.seen for answer in answers] == [[False]] * MANY
 
 
-# Turns
+# The loop budget
 
 
-def test_work_is_done_in_slices() -> None:
+def test_work_beyond_the_budget_of_a_tick_waits_for_the_next_one() -> None:
     soon: list[Callable[[], None]] = []
-    turns = Turns(soon.append)
+    clock = count(step=BUDGET_NS // 4)
+    budget = LoopBudget(soon.append, lambda: next(clock))
     done: list[int] = []
-    for n in range(SLICE + 1):
-        turns.add(lambda n=n: done.append(n))  # type: ignore[misc]
+    for n in range(6):
+        budget.add(lambda n=n: done.append(n))  # type: ignore[misc]
     assert len(soon) == 1
     soon.pop()()
-    assert len(done) == SLICE
+    assert done == [0, 1, 2, 3]
+    assert len(budget) == 2
     soon.pop()()
-    assert done == list(range(SLICE + 1))
+    assert done == list(range(6))
     assert not soon
 
 
+def test_work_that_is_queued_while_the_budget_is_held_needs_no_tick() -> None:
+    soon: list[Callable[[], None]] = []
+    budget, done = LoopBudget(soon.append), []
+    budget.hold()
+    budget.add(lambda: done.append(1))
+    budget.run()
+    assert done == [1]
+    budget.add(lambda: done.append(2))
+    assert len(soon) == 1
+
+
 def test_a_failing_stream_does_not_silence_the_others(caplog: pytest.LogCaptureFixture) -> None:
-    turns = Turns(lambda callback: None)
+    budget = LoopBudget(lambda callback: None)
     done: list[str] = []
-    turns.add(_fail)
-    turns.add(lambda: done.append("other"))
-    turns.run()
+    budget.add(_fail)
+    budget.add(lambda: done.append("other"))
+    budget.run()
     assert done == ["other"]
     assert "failed" in caplog.text
 

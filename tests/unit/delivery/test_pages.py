@@ -3,9 +3,8 @@
 from tests.unit.delivery.builders import World
 
 from topics.core.facts import Match
-from topics.delivery.pages import Options, Rendered, SharedPages, cut
+from topics.delivery.pages import Options, PageCache, Rendered, cut
 from topics.engine.effects import run
-from topics.engine.reads.reading import Query
 from topics.values import Page, Record, Tombstone
 
 
@@ -68,7 +67,7 @@ def test_an_expired_record_is_not_delivered_from_the_cache(world: World) -> None
 
 
 def test_the_cache_is_bounded_in_bytes(world: World) -> None:
-    pages = SharedPages(world.engine, world.runner, max_bytes=10_000)
+    pages = PageCache(world.engine, world.runner, max_bytes=10_000)
     world.delivery.pages = pages
     world.append("orders", *["x" * 500] * 40)
     world.watch("orders", options=Options(limit=1))
@@ -116,44 +115,26 @@ def test_a_recreated_topic_is_told_with_the_synced_head() -> None:
     shown = cut(page(1, 2, 3, head=3, lost=(1, 3), reason="recreated"), 1)
     assert shown is not None
     assert shown.tombstone == Tombstone(1, 1, "recreated", 1, 1)
-    assert Rendered(shown, Options().include).resume == 0
+    assert Rendered(shown, Options().include, 3).resume == 0
 
 
-def test_a_page_goes_on_only_to_those_who_would_get_the_same_now(world: World) -> None:
-    world.append("orders", 1)
-    world.watch("orders")
-    pages, options = world.delivery.pages, Options()
-    topic = world.engine.kernel.catalog.by_name["orders"]
-    shown = pages.find(topic, 0, options, None) or rendered(world)
-    pages.pass_on(topic, 0, options, shown)
-    found = pages.passing(topic, Options())
-    assert found is not None, "equal options are as good as the same"
-    assert (found.page, found.after, found.epoch) == (shown, 0, topic.epoch)
-    assert pages.passing(topic, Options(limit=1)) is None
-    run(world.engine.delete("orders", before=2, match=None))
-    assert pages.passing(topic, options) is None, "it holds a record that is gone"
-
-
-def test_a_page_is_not_passed_on_beyond_its_slice_of_turns(world: World) -> None:
-    world.append("orders", 1)
-    topic = world.engine.kernel.catalog.by_name["orders"]
-    pages = world.delivery.pages
-    pages.pass_on(topic, 0, Options(), rendered(world))
-    world.delivery.changes.turns.run()
-    assert pages.passing(topic, Options()) is None
-
-
-def test_pages_for_strong_readers_and_unfinished_ones_are_not_passed_on(world: World) -> None:
+def test_a_full_page_stays_right_while_its_topic_grows(world: World) -> None:
     world.append("orders", 1, 2)
-    topic = world.engine.kernel.catalog.by_name["orders"]
-    pages = world.delivery.pages
-    strong = Options(strong=True)
-    pages.pass_on(topic, 0, strong, rendered(world))
-    assert pages.passing(topic, strong) is None
-    half = Rendered(run(world.engine.read("orders", Query(limit=1))), Options().include)
-    pages.pass_on(topic, 0, Options(), half)
-    assert pages.passing(topic, Options()) is None
+    first = world.watch("orders", options=Options(limit=1))
+    reads = world.delivery.pages.reads
+    world.append("orders", 3)
+    late = world.watch("orders", options=Options(limit=1))
+    records = [event.data for event in late.events() if event.event == "record"]
+    assert [record["head_seq"] for record in records] == [3, 3, 3], "the head is the present one"
+    assert len([e for e in first.events() if e.event == "record"]) == 3
+    assert world.delivery.pages.reads == reads + 1, "only the new record was read"
 
 
-def rendered(world: World) -> Rendered:
-    return Rendered(run(world.engine.read("orders", Query())), Options().include)
+def test_a_page_for_strong_readers_does_not_grow(world: World) -> None:
+    world.append("orders", 1)
+    strong = Options(limit=1, strong=True)
+    world.watch("orders", options=strong)
+    world.append("orders", 2)
+    late = world.watch("orders", options=strong)
+    heads = [e.data["head_seq"] for e in late.events() if e.event == "record"]
+    assert heads == [2, 2]

@@ -98,9 +98,13 @@ def test_an_idle_server_has_no_timer_armed(world: Loaded) -> None:
     assert world.clock.pending() == 0
     world.watch("orders", heartbeat_ms=10**9)
     world.append("orders", 2)
-    assert world.clock.pending() == 2
+    assert world.clock.pending() == 1, "a topic that is served alone does not wait for another"
+    world.watch("urgent", heartbeat_ms=10**9)
+    world.append("orders", 3, settle=False)
+    world.append("urgent", 3)
+    assert world.clock.pending() == 3
     world.advance(200)
-    assert world.clock.pending() == 1
+    assert world.clock.pending() == 2
 
 
 def test_a_write_while_a_topic_is_served_is_pushed_too(world: Loaded) -> None:

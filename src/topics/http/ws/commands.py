@@ -14,11 +14,11 @@ from typing import TypeVar
 from msgspec import UNSET
 
 from topics.delivery.feed import Feed
+from topics.delivery.loop_budget import TimerHandle
 from topics.delivery.pages import Options
 from topics.delivery.socket import SocketSink
 from topics.delivery.starting import Started, resolve
 from topics.delivery.subscriptions import Subscription
-from topics.delivery.turns import Timer
 from topics.engine.effects import Op
 from topics.engine.writes.append import Timing
 from topics.errors import (
@@ -81,7 +81,7 @@ class Socket:
         self._upgrade = upgrade
         self._sink = SocketSink(upgrade, on_change=self._balance)
         self._feed = Feed(self._live, self._sink)
-        self._goodbye: Timer | None = None
+        self._goodbye: TimerHandle | None = None
         self._in_line = b""  # a long command that waits for its turn to be read
         upgrade.on_text = self._receive
         upgrade.on_binary = self._refuse_binary

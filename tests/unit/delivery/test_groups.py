@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 
 import pytest
 from tests.unit.delivery.builders import Client, Peer, World, memory_world
 
 from topics.delivery.event_stream import Bounds
+from topics.delivery.groups import CHUNK
 from topics.delivery.pages import Options
-from topics.delivery.turns import SLICE, STEPS, Turns
 from topics.wire.requests import Start
 
-WALK = SLICE * STEPS
-"""As many as one slice of turns serves."""
+WALK = 2 * CHUNK
+"""As many as one budget of this world's clock serves."""
 
 MANY = WALK + 10
 
@@ -36,7 +35,7 @@ class Fateful(Peer):
 
 @pytest.fixture
 def world() -> World:
-    """Room for a crowd, and one topic to watch."""
+    """Room for a group, and one topic to watch."""
     made = memory_world(max_sessions=0)
     made.put("orders")
     return made
@@ -49,7 +48,7 @@ def _quiet(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     assert caplog.get_records("call") == []
 
 
-def crowd(world: World, size: int, options: Options | None = None) -> list[Peer]:
+def group(world: World, size: int, options: Options | None = None) -> list[Peer]:
     """Caught-up watchers of the topic."""
     peers = [world.watch("orders", options=options) for _ in range(size)]
     for peer in peers:
@@ -78,7 +77,7 @@ def fail() -> None:
 
 
 def test_a_publish_is_read_and_framed_once_for_everybody(world: World) -> None:
-    peers = crowd(world, MANY)
+    peers = group(world, MANY)
     reads = world.delivery.pages.reads
     world.append("orders", 1)
     assert world.delivery.pages.reads == reads + 1
@@ -90,7 +89,7 @@ def test_a_publish_is_read_and_framed_once_for_everybody(world: World) -> None:
 
 
 def test_one_turn_of_the_loop_serves_one_slice(world: World) -> None:
-    peers = crowd(world, MANY)
+    peers = group(world, MANY)
     world.append("orders", 1, settle=False)
     world.turn()
     assert [bool(seqs(peer)) for peer in peers] == [True] * WALK + [False] * (MANY - WALK)
@@ -98,23 +97,9 @@ def test_one_turn_of_the_loop_serves_one_slice(world: World) -> None:
     assert [bool(seqs(peer)) for peer in peers] == [False] * WALK + [True] * (MANY - WALK)
 
 
-def test_a_walk_takes_its_share_of_a_slice_and_leaves_the_rest() -> None:
-    turns, taken = Turns(lambda callback: None), []
-
-    def walk(most: int) -> None:
-        taken.append(turns.take(most))
-
-    for most in (1, 3, 10 * WALK, 1):
-        turns.add(partial(walk, most))
-    turns.run()
-    assert taken == [1, 3, WALK - STEPS - 2 * STEPS]
-    turns.run()
-    assert taken[3:] == [1]
-
-
 def test_two_busy_topics_share_the_slices(world: World) -> None:
     world.put("audit")
-    crowd(world, MANY)
+    group(world, MANY)
     others = [world.watch("audit") for _ in range(MANY)]
     for peer in others:
         peer.events()
@@ -128,7 +113,7 @@ def test_two_busy_topics_share_the_slices(world: World) -> None:
 
 
 def test_records_published_during_a_walk_reach_everybody_once_and_in_order(world: World) -> None:
-    peers = crowd(world, 3 * WALK)
+    peers = group(world, 3 * WALK)
     for n in range(7):
         world.append("orders", n, settle=False)
         world.turn()
@@ -138,7 +123,7 @@ def test_records_published_during_a_walk_reach_everybody_once_and_in_order(world
 
 
 def test_news_during_a_walk_reach_those_it_has_passed_already(world: World) -> None:
-    peers = crowd(world, 3 * WALK)
+    peers = group(world, 3 * WALK)
     world.append("orders", 1, settle=False)
     world.turn()
     world.append("orders", 2)
@@ -147,16 +132,16 @@ def test_news_during_a_walk_reach_those_it_has_passed_already(world: World) -> N
 
 
 def test_news_before_a_walk_has_begun_make_no_second_one(world: World) -> None:
-    crowd(world, 2)
+    group(world, 2)
     changes = world.delivery.changes
     changes.wake("orders")
     changes.wake("orders")
-    changes.turns.run()
-    assert not changes.turns.is_behind
+    changes.budget.run()
+    assert not len(changes.budget)
 
 
 def test_a_watcher_that_joins_during_a_walk_misses_nothing(world: World) -> None:
-    crowd(world, MANY)
+    group(world, MANY)
     world.append("orders", 1, settle=False)
     world.turn()
     late = Peer()
@@ -182,7 +167,7 @@ def test_a_watcher_whose_first_read_is_under_way_is_told_what_a_first_read_is_to
     world: World,
 ) -> None:
     world.put("orders", cap_records=1)
-    peers = crowd(world, 2)
+    peers = group(world, 2)
     world.append("orders", 1)
     world.runner.held = True
     peers.append(world.watch("orders", after=1))
@@ -197,7 +182,7 @@ def test_a_watcher_whose_first_read_is_under_way_is_told_what_a_first_read_is_to
 def test_a_watcher_left_in_the_old_instance_of_a_topic_is_told_of_the_new_one(
     world: World,
 ) -> None:
-    here = crowd(world, 2)
+    here = group(world, 2)
     session = world.session({"orders": Start()})
     there = world.open(session)
     there.events()
@@ -208,7 +193,7 @@ def test_a_watcher_left_in_the_old_instance_of_a_topic_is_told_of_the_new_one(
 
 
 def test_watchers_that_want_it_otherwise_get_it_so(world: World) -> None:
-    plain, mine = crowd(world, 2), crowd(world, 2, Options(nodes=frozenset({"me"})))
+    plain, mine = group(world, 2), group(world, 2, Options(nodes=frozenset({"me"})))
     world.append("orders", 1, node="me")
     assert [seqs(peer) for peer in plain + mine] == [[1], [1], [], []]
     world.append("orders", 2)
@@ -216,7 +201,7 @@ def test_watchers_that_want_it_otherwise_get_it_so(world: World) -> None:
 
 
 def test_streams_of_one_session_split_the_records(world: World) -> None:
-    first = crowd(world, 1)[0]
+    first = group(world, 1)[0]
     session = world.session({"orders": Start()})
     one, other = world.open(session), world.open(session)
     for n in range(4):
@@ -228,12 +213,12 @@ def test_streams_of_one_session_split_the_records(world: World) -> None:
 # Slow readers
 
 
-def test_a_slow_watcher_in_a_crowd_queues_within_its_bounds_and_loses_nothing(
+def test_a_slow_watcher_in_a_group_queues_within_its_bounds_and_loses_nothing(
     world: World,
 ) -> None:
-    quick = crowd(world, 2)
+    quick = group(world, 2)
     slow = join(world, Peer(), bounds=Bounds(frames=4, bytes=1 << 20))
-    quick += crowd(world, 2)
+    quick += group(world, 2)
     slow.stalled = True
     for n in range(10):
         world.append("orders", n)
@@ -246,13 +231,13 @@ def test_a_slow_watcher_in_a_crowd_queues_within_its_bounds_and_loses_nothing(
     kinds = [event.event for event in slow.events()]
     assert kinds == ["record", "caught-up"] * 3 + ["error", "record", "caught-up"]
     world.append("orders", 10)
-    assert seqs(slow) == [11], "and it is one of the crowd again"
+    assert seqs(slow) == [11], "and it is one of the group again"
 
 
-def test_frames_queued_for_a_watcher_in_a_crowd_are_taken_back_when_it_leaves(
+def test_frames_queued_for_a_watcher_in_a_group_are_taken_back_when_it_leaves(
     world: World,
 ) -> None:
-    crowd(world, 1)
+    group(world, 1)
     session = world.session({"orders": Start()})
     peer = world.open(session)
     peer.stalled = True
@@ -263,8 +248,8 @@ def test_frames_queued_for_a_watcher_in_a_crowd_are_taken_back_when_it_leaves(
     assert seqs(world.open(session)) == [2, 3, 4]
 
 
-def test_a_withheld_topic_is_withheld_from_the_whole_crowd(world: World) -> None:
-    peers = crowd(world, 3)
+def test_a_withheld_topic_is_withheld_from_the_whole_group(world: World) -> None:
+    peers = group(world, 3)
     world.delivery.changes.withheld = lambda topic: True
     world.append("orders", 1)
     for peer in peers:
@@ -276,7 +261,7 @@ def test_a_withheld_topic_is_withheld_from_the_whole_crowd(world: World) -> None
         assert seqs(peer) == [1, 2]
 
 
-def test_records_sent_to_a_crowd_put_heartbeats_off(world: World) -> None:
+def test_records_sent_to_a_group_put_heartbeats_off(world: World) -> None:
     peers = [world.watch("orders", heartbeat_ms=1000) for _ in range(2)]
     for peer in peers:
         peer.events()
@@ -294,9 +279,9 @@ def test_records_sent_to_a_crowd_put_heartbeats_off(world: World) -> None:
 
 
 def test_a_watcher_that_ends_during_the_walk_ends_alone(world: World) -> None:
-    before, leaving, after = crowd(world, 2), Fateful(), None
+    before, leaving, after = group(world, 2), Fateful(), None
     join(world, leaving)
-    after = crowd(world, 2)
+    after = group(world, 2)
     leaving.fate.append(leaving.leave)
     world.append("orders", 1)
     world.append("orders", 2)
@@ -307,18 +292,18 @@ def test_a_watcher_that_ends_during_the_walk_ends_alone(world: World) -> None:
 
 
 def test_a_watcher_that_another_one_ends_during_the_walk_gets_nothing(world: World) -> None:
-    crowd(world, 1)
+    group(world, 1)
     ending, ended = Fateful(), Peer()
     join(world, ending)
     join(world, ended)
-    last = crowd(world, 1)[0]
+    last = group(world, 1)[0]
     ending.fate.append(ended.leave)
     world.append("orders", 1)
     assert (seqs(ending), seqs(ended), seqs(last)) == ([1], [], [1])
 
 
 def test_a_watcher_that_leaves_between_two_slices_gets_nothing(world: World) -> None:
-    peers = crowd(world, MANY)
+    peers = group(world, MANY)
     world.append("orders", 1, settle=False)
     world.turn()
     peers[-2].leave()
@@ -329,10 +314,10 @@ def test_a_watcher_that_leaves_between_two_slices_gets_nothing(world: World) -> 
 def test_a_failing_watcher_silences_nobody_else(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    before = crowd(world, 2)
+    before = group(world, 2)
     failing = Fateful()
     join(world, failing)
-    after = crowd(world, 2)
+    after = group(world, 2)
     failing.fate.append(fail)
     world.append("orders", 1)
     assert "failed" in caplog.text
@@ -344,7 +329,7 @@ def test_a_failing_watcher_silences_nobody_else(
 
 
 def test_a_topic_dropped_during_a_walk_is_told_to_everybody(world: World) -> None:
-    peers = crowd(world, MANY)
+    peers = group(world, MANY)
     world.append("orders", 1, settle=False)
     world.turn()
     world.drop("orders")
@@ -355,7 +340,7 @@ def test_a_topic_dropped_during_a_walk_is_told_to_everybody(world: World) -> Non
 
 
 def test_a_topic_made_anew_during_a_walk_is_read_from_its_start(world: World) -> None:
-    peers = crowd(world, MANY)
+    peers = group(world, MANY)
     world.append("orders", "old", settle=False)
     world.turn()
     world.recreate("orders", 2)
@@ -365,8 +350,8 @@ def test_a_topic_made_anew_during_a_walk_is_read_from_its_start(world: World) ->
         assert [record["$seq"] for record in shown[-1].data["records"]] == [1, 2]
 
 
-def test_nobody_waits_for_a_topic_whose_crowd_has_gone(world: World) -> None:
-    peers = crowd(world, 3)
+def test_nobody_waits_for_a_topic_whose_group_has_gone(world: World) -> None:
+    peers = group(world, 3)
     assert world.delivery.changes.is_awaited(world.topic("orders"))
     for peer in peers:
         peer.leave()
@@ -377,7 +362,7 @@ def test_nobody_waits_for_a_topic_whose_crowd_has_gone(world: World) -> None:
 
 
 def test_sockets_and_event_streams_of_a_topic_get_their_own_frames(world: World) -> None:
-    peers, clients = crowd(world, 2), [Client(world), Client(world)]
+    peers, clients = group(world, 2), [Client(world), Client(world)]
     for client in clients:
         client.subscribe("orders")
         client.wire.messages()
@@ -402,9 +387,9 @@ def test_a_second_topic_brings_back_the_order_of_names(world: World) -> None:
     assert shown == ["audit", "audit", "orders", "orders"]
 
 
-def test_a_socket_that_leaves_its_crowd_during_a_walk_misses_nothing(world: World) -> None:
+def test_a_socket_that_leaves_its_group_during_a_walk_misses_nothing(world: World) -> None:
     world.put("audit")
-    crowd(world, 1)
+    group(world, 1)
     clients = [Client(world) for _ in range(MANY)]
     for client in clients:
         client.subscribe("orders")
@@ -421,7 +406,7 @@ def test_a_socket_that_leaves_its_crowd_during_a_walk_misses_nothing(world: Worl
     ]
 
 
-def test_a_socket_that_leaves_its_crowd_takes_the_news_of_the_next_walk_along(
+def test_a_socket_that_leaves_its_group_takes_the_news_of_the_next_walk_along(
     world: World,
 ) -> None:
     world.put("audit")
