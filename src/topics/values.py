@@ -221,6 +221,22 @@ class Ack(Value, frozen=True, gc=False):
         }
 
 
+class BackPage(Value, frozen=True):
+    """One read that goes back: records from the highest seq down, and the losses between them.
+
+    `next_before_seq` is where the next page goes on, None at the beginning of the topic. A reader
+    that wants what comes after the page goes on from `next_from_seq`.
+    """
+
+    topic: str
+    records: list[Record]
+    next_from_seq: int
+    head_seq: int
+    earliest_seq: int
+    gaps: list[Tombstone]
+    next_before_seq: int | None = None
+
+
 class Page(Value, frozen=True):
     """One read: records after a cursor, and the cursor to go on with.
 

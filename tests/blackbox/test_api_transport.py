@@ -31,6 +31,8 @@ METHODS: dict[str, set[str]] = {
     "/v0/ready": {"GET"},
     "/readyz": {"GET"},
     "/v0/metrics": {"GET"},
+    "/v0/history": {"GET"},
+    "/v0/key": {"GET"},
     "/v0/openapi.json": {"GET"},
     "/v0/topics/there/records": {"GET"},
     "/v0/topics/there/audit": {"GET"},
@@ -73,7 +75,7 @@ def test_a_trailing_slash_is_another_path(api: Api, path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/v0", "/v1/topics", "/v0/nothing", "/v0/topics/a/b/c", "/console/", "/metrics"]
+    "path", ["/", "/v0", "/v1/topics", "/v0/nothing", "/v0/topics/a/b/c", "/console", "/metrics"]
 )
 @pytest.mark.parametrize("method", ["GET", "POST", "OPTIONS"])
 def test_an_unknown_path_is_not_found(api: Api, path: str, method: str) -> None:

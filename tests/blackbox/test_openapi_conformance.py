@@ -209,7 +209,7 @@ def test_every_example_of_the_document_is_what_a_server_answers(
         address = f"{path}?{example.query}"
         answer = api.call(endpoint.method, address, example.body, headers=wanted)
         assert answer.status_code == example.status, (name, answer.text)
-        if name == "metrics":
+        if name in ("metrics", "history"):  # what they say depends on the time
             assert answer.json().keys() == example.answer.keys()
         else:
             assert settled(answer.json()) == settled(example.answer), name

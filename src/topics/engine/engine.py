@@ -14,6 +14,7 @@ from topics.engine.arenas import Arenas
 from topics.engine.clock import Clock, SystemClock
 from topics.engine.effects import run
 from topics.engine.kernel import Kernel
+from topics.engine.reads.backwards import BackReader
 from topics.engine.reads.history import SegmentHistory
 from topics.engine.reads.paging import Pages
 from topics.engine.reads.planning import Planner
@@ -97,6 +98,7 @@ class Engine:
         self.submit_delete = self._deleter.submit_seqs
         self.read = self._reader.read
         self.newest = self._reader.newest
+        self.read_back = BackReader(kernel, self._reader).read
         self.staging = Staging(kernel, self.lifecycle, arenas, shelf or MemoryShelf())
         self.stage = self.staging.stage
         self.commit = self.staging.commit

@@ -114,6 +114,8 @@ class Server:
         )
         self._tls: ssl.SSLContext | None = None
         self._upkeep: asyncio.TimerHandle | None = None
+        self._upkeep_due = 0.0
+        self._sampling = False
         self._maintaining = False
         self._maintenance_over = asyncio.Event()
         self._collector = Collector(time.monotonic)
@@ -295,12 +297,16 @@ class Server:
 
     def _schedule_upkeep(self) -> None:
         self._upkeep = self._loop.call_later(UPKEEP_SECONDS, self._maintain)
+        self._upkeep_due = self._loop.time() + UPKEEP_SECONDS
 
     def _maintain(self) -> None:
         engine = self.service.engine
         assert engine is not None
         assert engine.upkeep is not None
+        is_due = self.service.history.tick(late_s=self._loop.time() - self._upkeep_due)
         self._schedule_upkeep()
+        if is_due and not self._sampling:
+            self._sample(engine)
         self._collector.tick(len(engine.kernel.catalog.by_id), is_busy=self._maintaining)
         if self._maintaining or not engine.upkeep.is_due:
             return
@@ -309,6 +315,23 @@ class Server:
             self._maintaining = True
             self._maintenance_over.clear()
             self._driver.start(work, self._maintained, pool=self._lane)
+
+    def _sample(self, engine: Engine) -> None:
+        """Add a step to the history that consoles draw."""
+
+        def sampled(answer: None, error: TopicsError | None) -> None:
+            self._sampling = False
+            if error is not None:
+                _log.error("no sample for the history: %s", error)
+
+        self._sampling = True
+        sample = self.service.history.sample(
+            engine,
+            shards=self._shards,
+            pressure=self._pressure(),
+            streams=self.service.streams,
+        )
+        self._driver.start(sample, sampled)
 
     def _maintained(self, answer: None, error: TopicsError | None) -> None:
         self._maintaining = False

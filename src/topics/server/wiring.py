@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from topics.http.api import console as console_api
 from topics.http.api import cursors as cursors_api
 from topics.http.api import pages as pages_api
 from topics.http.api import probes as probes_api
@@ -35,4 +36,5 @@ def build_app(service: Service) -> App:
     for module in modules:
         handlers |= module.HANDLERS
     routes = routes_of(handlers, stages_api.ADMITS, probe_auth=service.probe_auth)
+    routes.add_below(console_api.PLACE, console_api.FILES)
     return App(service, routes)

@@ -135,6 +135,10 @@ _RECORDS = (
             u64("to_seq", "The last seq wanted."),
             u32("limit", "Records at most.", 256),
             u64("from_ts", "Begin at the first record of this time (ms) or later."),
+            text("order", "asc, or desc for newest first; desc goes with before_seq only."),
+            u64(
+                "before_seq", "With order=desc: only seqs below this; absent to begin at the head."
+            ),
             text("match", "An exact tag, or a prefix followed by *."),
             Parameter(
                 "node",
@@ -491,6 +495,26 @@ _PROBES = (
                 media=(METRICS_TEXT,),
             )
         },
+        is_always=True,
+    ),
+    Endpoint(
+        method="GET",
+        path="/v0/history",
+        name="history",
+        summary="Read rates and lag over the last hours, for plots",
+        group="server",
+        scopes=("read",),
+        query=(text("topic", "Only this topic, with its cursors, as far back as is known."),),
+        replies={200: Reply("Numbers in equal steps.", shapes.HistoryBody)},
+    ),
+    Endpoint(
+        method="GET",
+        path="/v0/key",
+        name="keyRights",
+        summary="Read what the key of this request may do",
+        group="server",
+        scopes=(),
+        replies={200: Reply("Scopes and prefixes.", shapes.KeyRights)},
         is_always=True,
     ),
     _open(

@@ -449,6 +449,31 @@ EXAMPLES: Mapping[str, Example] = {
     "healthz": Example(answer={"status": "ok", "version": "0.1.0.dev0", "uptime_ms": 788}),
     "ready": Example(answer={"status": "ready", "wal_replay_complete": True, "topics": 3}),
     "readyz": Example(answer={"status": "ready", "wal_replay_complete": True, "topics": 3}),
+    "keyRights": Example(
+        answer={
+            "auth": False,
+            "scopes": ["read", "write", "delete", "admin"],
+            "prefixes": [],
+            "performance": {"server_total_ms": 0.02},
+        }
+    ),
+    "history": Example(
+        query="topic=orders",
+        answer={
+            "step_ms": 10000,
+            "times": [1795020482277, 1795020492279],
+            "server": {
+                "records_in": [0.0, 12.4],
+                "pressure": [0.0, 0.0],
+                "loop_lag_ms": [1.0, 0.4],
+                "sync_ms": [None, 0.31],
+                "streams": [0.0, 2.0],
+            },
+            "topics": {"orders": [None, 12.4]},
+            "cursors": {"billing": [None, 3.0]},
+            "performance": {"server_total_ms": 0.05},
+        },
+    ),
     "metrics": Example(
         answer={
             "topics": 3,

@@ -13,7 +13,7 @@ from functools import lru_cache
 import msgspec
 
 from topics.errors import Internal, TopicsError
-from topics.values import Ack, Created, Holes, JobRow, Page, Tombstone, TopicState, Value
+from topics.values import Ack, BackPage, Created, Holes, JobRow, Page, Tombstone, TopicState, Value
 from topics.wire.shapes import Health, Ready
 from topics.wire.tokens import LEASE_TOKEN
 
@@ -222,6 +222,19 @@ def records_page(page: Page, rendered: bytes) -> bytes:
         page.next_from_seq,
         _encode(page.caught_up),
         _tombstone(page.tombstone),
+    )
+
+
+def back_page(page: BackPage, rendered: bytes) -> bytes:
+    """A read that goes back."""
+    before = page.next_before_seq
+    return b'{"topic":%b,"records":%b,"next_from_seq":%d,"caught_up":%b,"tombstone":null%b%b}' % (
+        _encode(page.topic),
+        rendered,
+        page.next_from_seq,
+        _encode(page.next_from_seq >= page.head_seq),
+        b',"gaps":%b' % _encode([gap.to_dict() for gap in page.gaps]),
+        b"" if before is None else b',"next_before_seq":%d' % before,
     )
 
 

@@ -139,13 +139,19 @@ class DiffPage(Struct):
 
 
 class RecordsPage(Struct):
-    """A read that can be cached: only what changes when the page does."""
+    """A read that can be cached: only what changes when the page does.
+
+    With `order=desc` the losses between the records are in `gaps`, and `next_before_seq` is where
+    the next page goes on; it is absent at the beginning of the topic.
+    """
 
     topic: str
     records: list[RecordShape]
     next_from_seq: U64
     caught_up: bool
     tombstone: TombstoneShape | None
+    gaps: list[TombstoneShape] | UnsetType = UNSET
+    next_before_seq: U64 | UnsetType = UNSET
 
 
 class CursorList(Struct):
@@ -402,3 +408,35 @@ class Metrics(Struct):
     throttled_total: U64
     streams_lagged_total: U64
     wal: WalMetrics
+
+
+class KeyRights(Struct):
+    """What the key of this request may do. Without keys, everybody may do everything."""
+
+    auth: bool
+    scopes: list[Literal["read", "write", "delete", "admin"]]
+    prefixes: list[str]
+
+
+Points = list[float | None]
+
+
+class ServerHistory(Struct):
+    """Numbers of the whole server, one per step; null where nothing was measured."""
+
+    records_in: Points
+    pressure: Points
+    loop_lag_ms: Points
+    sync_ms: Points
+    streams: Points
+
+
+class HistoryBody(Struct):
+    """What the server measured lately. `topics` has records written per second, `cursors` the
+    records that a consumer is behind; both only of what moved."""
+
+    step_ms: U64
+    times: list[U64]
+    server: ServerHistory
+    topics: dict[str, Points]
+    cursors: dict[str, Points]

@@ -39,6 +39,8 @@ SCOPES: dict[tuple[str, str], list[str] | None] = {
     ("get", "/v0/ready"): None,
     ("get", "/readyz"): None,
     ("get", "/v0/metrics"): ["read"],
+    ("get", "/v0/history"): ["read"],
+    ("get", "/v0/key"): [],
     ("get", "/v0/openapi.json"): None,
     ("get", "/v0/topics/{topic}/records"): ["read"],
     ("get", "/v0/topics/{topic}/audit"): ["read"],

@@ -27,6 +27,7 @@ from topics.http.api.auth import (
     stream_token,
 )
 from topics.http.api.call import Call
+from topics.http.api.console import TO_CONSOLE, is_browser_at_root
 from topics.http.api.errors import internal, refusal
 from topics.http.api.routing import Resource, Route, Routes
 from topics.http.api.service import Service
@@ -209,6 +210,8 @@ class App:
         if verdict.is_listed and is_preflight(request):
             # Browsers ask this without a key, and cannot go on without an answer.
             return _Standing(_ON_PREFLIGHT, ANYONE, (), keyring, headers=headers, is_always=True)
+        if is_browser_at_root(request):
+            return _Standing(_ON_ROOT, ANYONE, (), keyring, headers=headers, is_always=True)
         principal = self._authenticate(request, resource)
         endpoint: Route | TopicsError
         try:
@@ -227,8 +230,6 @@ class App:
     def _authenticate(self, request: Request, resource: Resource | None) -> Principal:
         service = self._service
         if not service.keyring.enabled or (resource is not None and resource.open):
-            return ANYONE
-        if resource is None and request.path.startswith(_CONSOLE) and _method(request) == "GET":
             return ANYONE
         endpoint = resource.methods.get(_method(request)) if resource is not None else None
         header = request.headers.get(b"authorization")
@@ -261,6 +262,7 @@ class App:
 
 
 _ON_PREFLIGHT = Route(lambda call: call.reply(PREFLIGHT))
+_ON_ROOT = Route(lambda call: call.reply(TO_CONSOLE))
 
 
 NOBODY = Principal(key_id=0, scopes=Scope(0))
@@ -268,8 +270,6 @@ NOBODY = Principal(key_id=0, scopes=Scope(0))
 
 
 _THROTTLED = 429
-_CONSOLE = b"/console/"
-"""Where a page for browsers will be. They fetch it before there is a key, and find nothing yet."""
 
 
 def _method(request: Request) -> str:

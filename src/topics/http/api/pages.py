@@ -25,6 +25,7 @@ from topics.http.api.routing import Handler
 from topics.http.coding import accepts_gzip
 from topics.http.limits import Limits
 from topics.http.messages import Headers, Response
+from topics.values import BackPage
 from topics.wire import requests, responses
 from topics.wire.predicates import parse_match
 from topics.wire.rendering import Include, render_records, rows_of
@@ -40,7 +41,12 @@ _COMPRESSED_FROM: Final = Limits().gzip_min_bytes
 
 
 def records(call: Call) -> None:
-    if ARROW_STREAM in call.header(b"accept"):
+    order = call.query.text("order")
+    if order == "desc":
+        _back(call)
+    elif order not in (None, "asc"):
+        raise InvalidRequest("order is asc or desc")
+    elif ARROW_STREAM in call.header(b"accept"):
         _arrow(call)
     else:
         _json(call)
@@ -56,9 +62,7 @@ def _json(call: Call) -> None:
         limit=_clamped(sent.u32("limit"), DEFAULT_LIMIT, call.engine.kernel.settings.max_limit),
         budget=_clamped(sent.u64("max_batch_bytes"), DEFAULT_BUDGET, MAX_BUDGET),
     )
-    include = Include(
-        tags=sent.flag("include_tags", default=False), meta=sent.flag("include_meta", default=True)
-    )
+    include = _include(call, tags=False)
     known = _Known(call, "sz" if _gzip(call) else "sj")
 
     def answer(found: VersionedPage | Unchanged) -> None:
@@ -77,6 +81,36 @@ def _json(call: Call) -> None:
 
     key, pages = b"json%d%d" % (include.tags, include.meta), call.engine.pages
     call.ration(lambda: call.run(pages.read(call.names[0], query, key, known.versions), answer))
+
+
+def _back(call: Call) -> None:
+    """Newest first. What comes next is where this page ends, so it is not for caches."""
+    sent = call.query
+    for name in ("from_seq", "from_ts", "to_seq"):
+        if name in sent:
+            raise InvalidRequest(f"{name} does not go with order=desc; use before_seq")
+    query = _query(
+        call,
+        limit=_clamped(sent.u32("limit"), DEFAULT_LIMIT, call.engine.kernel.settings.max_limit),
+        budget=_clamped(sent.u64("max_batch_bytes"), DEFAULT_BUDGET, MAX_BUDGET),
+    )
+    include = _include(call, tags=False)
+
+    def answer(found: BackPage) -> None:
+        rendered = render_records(rows_of(found.records), include)
+        call.answer(
+            responses.back_page(found, rendered), headers=((b"cache-control", b"no-store"),)
+        )
+
+    op = call.engine.read_back(call.names[0], query, before=sent.u64("before_seq"))
+    call.ration(lambda: call.run(op, answer))
+
+
+def _include(call: Call, *, tags: bool) -> Include:
+    sent = call.query
+    return Include(
+        tags=sent.flag("include_tags", default=tags), meta=sent.flag("include_meta", default=True)
+    )
 
 
 def _gzip(call: Call) -> bool:
@@ -112,9 +146,7 @@ def _arrow_page(call: Call) -> None:
         limit=_clamped(sent.u32("limit"), DEFAULT_LIMIT, ARROW_MAX_LIMIT),
         budget=_clamped(sent.u64("max_batch_bytes"), ARROW_BUDGET, ARROW_MAX_BUDGET),
     )
-    include = Include(
-        tags=sent.flag("include_tags", default=True), meta=sent.flag("include_meta", default=True)
-    )
+    include = _include(call, tags=True)
     known = _Known(call, "a")
 
     def answer(found: VersionedBulk | Unchanged) -> None:

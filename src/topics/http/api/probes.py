@@ -1,14 +1,17 @@
-"""Health, readiness, metrics and the description of the API."""
+"""Health, readiness, metrics, history, the rights of a key, and the description of the API."""
 
 from __future__ import annotations
 
 from topics.engine.effects import Io, Op
+from topics.errors import Forbidden
+from topics.http.api.auth import Scope
 from topics.http.api.call import Call
 from topics.http.api.metrics import Numbers, as_json, as_text, collect
 from topics.http.api.routing import Handler
 from topics.http.api.service import Service
 from topics.http.messages import Response
 from topics.wire import responses
+from topics.wire.shapes import KeyRights
 
 _TEXT = b"text/plain; version=0.0.4"
 
@@ -32,6 +35,21 @@ def metrics(call: Call) -> None:
             call.reply(Response(200, as_text(numbers), content_type=_TEXT))
 
     call.run(collect(call.service, call.principal), answer)
+
+
+def history(call: Call) -> None:
+    topic, kept = call.query.text("topic"), call.service.history
+    if topic and not call.principal.allows(topic):
+        raise Forbidden(topic=topic)
+    body = kept.of_topic(topic) if topic else kept.everything(call.principal)
+    call.answer(responses.closed(body, call.spent()))
+
+
+def key_rights(call: Call) -> None:
+    granted, prefixes = call.principal.scopes, [*call.principal.prefixes]
+    scopes = [scope.name.lower() for scope in Scope if scope in granted and scope.name]
+    rights = KeyRights(call.service.keyring.enabled, scopes, prefixes)  # type: ignore[arg-type]
+    call.answer(responses.present(rights, call.spent()))
 
 
 def openapi(call: Call) -> None:
@@ -61,5 +79,7 @@ HANDLERS: dict[str, Handler] = {
     "ready": ready,
     "readyz": ready,
     "metrics": metrics,
+    "history": history,
+    "keyRights": key_rights,
     "openapi": openapi,
 }

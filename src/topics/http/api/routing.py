@@ -67,22 +67,32 @@ class Routes:
 
     _fixed: dict[tuple[str, ...], Resource] = field(default_factory=dict)
     _by_shape: dict[tuple[str, ...], Resource] = field(default_factory=dict)
+    _below: dict[bytes, Resource] = field(default_factory=dict)
+    """Resources of every path that begins with something; asked last."""
     _recent: dict[bytes, tuple[Resource | None, tuple[str, ...]]] = field(default_factory=dict)
 
     def add(self, path: str, resource: Resource) -> None:
         shape = tuple(path.strip("/").split("/"))
         (self._by_shape if "*" in shape else self._fixed)[shape] = resource
 
+    def add_below(self, prefix: bytes, resource: Resource) -> None:
+        """Take every path that begins with `prefix` and has no resource of its own."""
+        self._below[prefix] = resource
+
     def find_path(self, path: bytes) -> tuple[Resource | None, tuple[str, ...]]:
         """The resource of a path as it came; clients ask for the same few over and over."""
         found = self._recent.get(path)
         if found is None:
-            found = self.find(segments_of(path)) or (None, ())
+            found = self.find(segments_of(path)) or (self._find_below(path), ())
             if len(path) <= RECENT_BYTES:
                 if len(self._recent) >= RECENT_PATHS:
                     self._recent.clear()
                 self._recent[path] = found
         return found
+
+    def _find_below(self, path: bytes) -> Resource | None:
+        found = (resource for prefix, resource in self._below.items() if path.startswith(prefix))
+        return next(found, None)
 
     def find(self, segments: tuple[str, ...]) -> tuple[Resource, tuple[str, ...]] | None:
         """The resource of a path and its variable parts; None when there is no such path."""

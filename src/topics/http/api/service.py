@@ -16,6 +16,7 @@ from topics.errors import NotReady, ShuttingDown, Throttled, TopicsError
 from topics.http.access_log import AccessLog
 from topics.http.api.auth import KeyId, Keyring
 from topics.http.api.errors import internal
+from topics.http.api.history import History
 from topics.http.api.known_pages import KnownPages
 from topics.http.api.lane import Lane
 from topics.http.api.strangers import Strangers
@@ -89,6 +90,7 @@ class Service:
         )
         """What was made of long bodies and waits to be written; the bodies count elsewhere."""
         self.strangers = Strangers()
+        self.history = History(self.clock)
 
     @property
     def ready_engine(self) -> Engine:
