@@ -26,6 +26,16 @@ class LogSettings(EngineKeywords, total=False):
     clock: Clock | None
 
 
+def _refuse_an_address(path: str) -> None:
+    """`localhost:4000` is meant as a server: a directory of that name would be an empty log."""
+    host, _, port = path.rpartition(":")
+    if host and "/" not in host and port.isdecimal() and not os.path.exists(path):
+        raise InvalidRequest(
+            f'{path!r} looks like the address of a server: write topics.open("http://{path}"), '
+            f"or './{path}' for a directory"
+        )
+
+
 def open_log(
     path: str | os.PathLike[str] | None = None,
     *,
@@ -47,6 +57,8 @@ def open_log(
         if fs is not None:
             raise InvalidRequest("a log in memory has no files: give a path on that file system")
         return Log(memory_engine(chosen, clock), background=background)
+    if fs is None and isinstance(path, str):
+        _refuse_an_address(path)
     # Files are the slow part of the import; a log in memory does without.
     from topics.engine.recovery.opening import Opening, open_engine  # noqa: PLC0415
     from topics.storage.fs import RealFs  # noqa: PLC0415

@@ -43,6 +43,17 @@ def test_a_misspelt_address_is_not_taken_for_a_directory(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_address_without_its_scheme_makes_no_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidRequest, match=r'open\("http://localhost:4000"\)'):
+        topics.open("localhost:4000")
+    assert list(tmp_path.iterdir()) == []
+    topics.open("./localhost:4000").close()
+    topics.open("localhost:4000").close()  # a directory that exists is what was meant
+
+
 @pytest.mark.parametrize(
     "address",
     ["http://[::1", "http://a..b:4000", f"http://{'a' * 64}:4000", "http://h:0", "http://h:x"],
