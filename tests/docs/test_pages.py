@@ -159,6 +159,17 @@ def test_the_map_of_the_code_names_files_that_exist() -> None:
     assert [name for name in named if not any((root / name).exists() for root in roots)] == []
 
 
+@pytest.mark.parametrize(
+    "page",
+    [DOCS / "performance.md", *sorted((DOCS / "adr").glob("0*.md"))],
+    ids=lambda page: page.name,
+)
+def test_measurements_and_decisions_name_files_that_exist(page: Path) -> None:
+    named = re.findall(r"`([a-z]+/[\w/]*\.py)`", page.read_text())
+    roots = (DOCS.parent / "src" / "topics", DOCS.parent)
+    assert [name for name in named if not any((root / name).exists() for root in roots)] == []
+
+
 def test_the_overview_for_language_models_names_pages_that_exist() -> None:
     named = re.findall(r"\]\(([^)]+)\)", (DOCS / "llms.txt").read_text())
     assert named
