@@ -98,6 +98,7 @@ FULL = [
             Tier("browser", ("--timeout=300", *LIGHT)),
             Tier("docs", ("--timeout=300", *LIGHT)),
             Tier("examples", ("--timeout=900", *LIGHT)),
+            Tier("instructions", ("--timeout=600", *LIGHT)),
         ],
     ),
     Lane("spark", [Tier("spark", ("--timeout=900", *LIGHT))]),
