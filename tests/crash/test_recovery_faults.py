@@ -27,7 +27,7 @@ from topics.engine.effects import run
 from topics.engine.recovery import replay
 from topics.errors import RefusedToOpen
 from topics.storage import crashpoints
-from topics.storage.frames.buffer import encode_append
+from topics.storage.frames.append import encode_append
 from topics.storage.wal.submission import Submission
 from topics.testing import CrashMode, FaultFs, Op, Rule, SimDisk, stop_at
 

@@ -18,7 +18,8 @@ from tests.crash.stores import DATA_DIR, Contents, contents, opened, viewed
 from topics.core.facts import Beacon
 from topics.embedded import Log
 from topics.errors import RefusedToOpen
-from topics.storage.frames.buffer import Frame, FrameType
+from topics.storage.frames.buffer import Frame
+from topics.storage.frames.payloads import FrameType
 from topics.storage.wal.files import HEADER_SIZE
 from topics.storage.wal.salvage import intact_frames
 from topics.testing import FaultFs, PowerOff, SimDisk

@@ -27,7 +27,8 @@ from topics.core.batch import RecordBatch
 from topics.core.facts import Beacon, HeadReserved
 from topics.errors import RefusedToOpen
 from topics.storage.checksum import h64
-from topics.storage.frames.buffer import encode, encode_append
+from topics.storage.frames.append import encode_append
+from topics.storage.frames.buffer import encode
 from topics.storage.handles import Handles
 from topics.storage.identity import store_mark
 from topics.storage.sources import Sources

@@ -41,7 +41,10 @@ from topics.core.facts import (
 )
 from topics.storage import identity
 from topics.storage.frames import buffer as frames
+from topics.storage.frames.append import appended_run, encode_append
 from topics.storage.frames.buffer import CleanEnd, Frame, Unreadable
+from topics.storage.frames.header import HEADER
+from topics.storage.frames.payloads import FrameType
 from topics.storage.fs import RealFs
 from topics.storage.segments import codec, tagfile
 from topics.storage.segments.segment import Segment
@@ -116,9 +119,7 @@ FACTS: Mapping[str, Fact] = {
 
 
 def append_frames() -> tuple[bytes, Appended]:
-    return frames.encode_append(
-        10, 1, TS, RecordBatch([b'{"a":1}'], None, ["t"], ["n1"]), durable=True
-    )
+    return encode_append(10, 1, TS, RecordBatch([b'{"a":1}'], None, ["t"], ["n1"]), durable=True)
 
 
 def run_of_frames() -> tuple[bytes, Appended]:
@@ -128,14 +129,14 @@ def run_of_frames() -> tuple[bytes, Appended]:
         ["x", None, "", "y/z"],
         [None, "node", None, None],
     )
-    return frames.encode_append(10, 5, TS, batch, durable=False, hops=2)
+    return encode_append(10, 5, TS, batch, durable=False, hops=2)
 
 
 def data_file() -> bytes:
     """Records 5 to 8, record 6 deleted, and record 10: seq 9 was dead before it came here."""
     run, fact = run_of_frames()
     pieces = [run[at : at + size] for at, size in zip(fact.offsets, fact.lengths, strict=True)]
-    last, _ = frames.encode_append(10, 10, TS + 5, RecordBatch([b"{}"]), durable=True)
+    last, _ = encode_append(10, 10, TS + 5, RecordBatch([b"{}"]), durable=True)
     data = bytearray(codec.pack_records([*pieces, b"", last]))
     data[fact.offsets[2] + 1] = codec.DEAD  # behind record 6; record 5 has such a byte too
     return bytes(data)
@@ -264,7 +265,7 @@ GOLDEN_FRAMES = ["frame-01-append.bin", *(f"frame-{name}.bin" for name in FACTS)
 
 def test_every_frame_type_has_a_golden_file() -> None:
     types = {int(name.split("-")[1]) for name in GOLDEN_FRAMES}
-    assert types == set(frames.FrameType)
+    assert types == set(FrameType)
     assert {path.name for path in GOLDEN.glob("frame-*")} == {*GOLDEN_FRAMES, "frame-01-run.bin"}
 
 
@@ -299,8 +300,8 @@ def test_a_write_of_many_records_is_still_written_as_it_always_was() -> None:
     data, fact = run_of_frames()
     assert data == golden("frame-01-run.bin")
     offsets = frames.walk(data, 0, len(data)).offsets
-    headers = [frames.HEADER.unpack_from(data, at) for at in offsets]
-    assert frames.appended_run(data, offsets, headers) == fact
+    headers = [HEADER.unpack_from(data, at) for at in offsets]
+    assert appended_run(data, offsets, headers) == fact
 
 
 @pytest.mark.parametrize("name", GOLDEN_FRAMES)

@@ -38,7 +38,9 @@ from topics.errors import RefusedToOpen
 from topics.storage import identity
 from topics.storage.checksum import h64
 from topics.storage.frames import buffer as frames
-from topics.storage.frames.buffer import CleanEnd, ForeignFrame, Frame, Unreadable
+from topics.storage.frames.append import appended_run, encode_append, record_at, verify
+from topics.storage.frames.buffer import CleanEnd, Frame, Unreadable
+from topics.storage.frames.header import HEADER, ForeignFrame
 from topics.storage.segments import codec, tagfile
 from topics.storage.segments.codec import BadSegmentData
 from topics.storage.segments.tagfile import BadTagFile
@@ -183,19 +185,19 @@ def test_one_other_payload_byte_is_another_fact_or_foreign(fact: Fact, data: st.
 def test_every_write_comes_back_from_its_frames(
     batch: RecordBatch, *, topic_id: int, seq: int, ts: int, durable: bool, hops: int
 ) -> None:
-    data, fact = frames.encode_append(topic_id, seq, ts, batch, durable=durable, hops=hops)
+    data, fact = encode_append(topic_id, seq, ts, batch, durable=durable, hops=hops)
     walk = frames.walk(data, 0, len(data))
     assert walk.end == CleanEnd(len(data))
-    headers = [frames.HEADER.unpack_from(data, at) for at in walk.offsets]
-    again = frames.appended_run(data, walk.offsets, headers)
+    headers = [HEADER.unpack_from(data, at) for at in walk.offsets]
+    again = appended_run(data, walk.offsets, headers)
     tags = batch.tags or [None] * len(batch)
     assert again.tags == (batch.tags if any(tag is not None for tag in tags) else None)
     again.tags = fact.tags
     assert again == fact
     nodes, metas = batch.nodes or [None] * len(batch), batch.metas or [b""] * len(batch)
     for i, offset in enumerate(fact.offsets):
-        assert frames.verify(data, offset, fact.lengths[i], topic_id=topic_id, seq=seq + i)
-        assert frames.record_at(data, offset) == (nodes[i], tags[i], batch.datas[i], metas[i])
+        assert verify(data, offset, fact.lengths[i], topic_id=topic_id, seq=seq + i)
+        assert record_at(data, offset) == (nodes[i], tags[i], batch.datas[i], metas[i])
 
 
 @given(facts=st.lists(FACTS, max_size=5), rest=st.binary(max_size=80))
@@ -205,7 +207,7 @@ def test_a_walk_and_single_steps_see_the_same_frames(facts: list[Fact], rest: by
     position = 0
     for offset in walk.offsets:
         frame = frames.decode_at(data, position, len(data))
-        assert frame == frames.frame_of(offset, frames.HEADER.unpack_from(data, offset))
+        assert frame == frames.frame_of(offset, HEADER.unpack_from(data, offset))
         assert isinstance(frame, Frame)
         position = frame.end
     assert walk.stop == position
@@ -218,7 +220,7 @@ def test_any_bytes_are_a_frame_unreadable_or_an_end(data: bytes, offset: int, li
     found = frames.decode_at(data, offset, limit)
     assert isinstance(found, Frame | Unreadable | CleanEnd)
     assert frames.walk(data, offset, limit).stop >= offset
-    frames.verify(data, offset, limit)
+    verify(data, offset, limit)
 
 
 @given(
@@ -254,9 +256,7 @@ def test_an_index_rebuilt_is_the_index_built(
 ) -> None:
     first, last = seqs[0], seqs[-1]
     records = [
-        frames.encode_append(9, seq, seq * 10, RecordBatch([b"1" * sizes[seq - 1]]), durable=True)[
-            0
-        ]
+        encode_append(9, seq, seq * 10, RecordBatch([b"1" * sizes[seq - 1]]), durable=True)[0]
         if seq in seqs
         else b""
         for seq in range(first, last + 1)
@@ -288,7 +288,7 @@ def test_an_index_rebuilt_is_the_index_built(
     noise=st.binary(min_size=1, max_size=30),
 )
 def test_an_index_of_damaged_data_never_misleads(count: int, at: int, noise: bytes) -> None:
-    whole, fact = frames.encode_append(9, 1, 5, RecordBatch([b"123"] * count), durable=True)
+    whole, fact = encode_append(9, 1, 5, RecordBatch([b"123"] * count), durable=True)
     starts = fact.offsets
     records = [whole[a : a + n] for a, n in zip(starts, fact.lengths, strict=True)]
     data = codec.pack_records(records)
@@ -297,7 +297,7 @@ def test_an_index_of_damaged_data_never_misleads(count: int, at: int, noise: byt
     idx = codec.rebuild_idx(damaged, topic_id=9, first_seq=1, count=count)
     assert idx.count == count
     for i, (offset, length, _, _, dead, _) in enumerate(idx.entries(0, count)):
-        if frames.verify(damaged, offset, length, topic_id=9, seq=i + 1):
+        if verify(damaged, offset, length, topic_id=9, seq=i + 1):
             assert damaged[offset : offset + length] == records[i]
         else:
             assert dead != codec.DEAD

@@ -16,8 +16,8 @@ import msgspec
 from topics.topic_settings import Durability
 
 
-class DurabilityClass(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What one class promises, as the questions that the engine asks."""
+class DurabilityClass(msgspec.Struct, frozen=True, gc=False):
+    """What one class promises: the columns of the table, as the questions that the engine asks."""
 
     is_logged: bool
     """Records, deletes and cursors pass through the log."""
@@ -42,34 +42,8 @@ EPHEMERAL_BLOCK: Final = 65_536
 """How many seqs a reservation of an ephemeral topic adds to those of the write that asks for it."""
 
 CLASSES: Final[dict[Durability, DurabilityClass]] = {
-    "ephemeral": DurabilityClass(
-        is_logged=False,
-        needs_sync=False,
-        reserves_seqs=True,
-        survives_restart=False,
-        announces_lost_tail=True,
-        first_block=EPHEMERAL_BLOCK,
-    ),
-    "memory": DurabilityClass(
-        is_logged=True,
-        needs_sync=False,
-        reserves_seqs=False,
-        survives_restart=True,
-        announces_lost_tail=False,
-    ),
-    "disk": DurabilityClass(
-        is_logged=True,
-        needs_sync=False,
-        reserves_seqs=True,
-        survives_restart=True,
-        announces_lost_tail=True,
-        first_block=256,
-    ),
-    "fsync": DurabilityClass(
-        is_logged=True,
-        needs_sync=True,
-        reserves_seqs=False,
-        survives_restart=True,
-        announces_lost_tail=False,
-    ),
+    "ephemeral": DurabilityClass(False, False, True, False, True, EPHEMERAL_BLOCK),
+    "memory": DurabilityClass(True, False, False, True, False),
+    "disk": DurabilityClass(True, False, True, True, True, 256),
+    "fsync": DurabilityClass(True, True, False, True, False),
 }

@@ -57,7 +57,7 @@ class Appended(msgspec.Struct, gc=False):
         return self.first_seq + len(self.lengths) - 1
 
 
-class TopicCreated(msgspec.Struct, frozen=True, gc=False):
+class _Configured(msgspec.Struct, frozen=True, gc=False):
     topic_id: int
     ts: int
     name: str
@@ -66,13 +66,10 @@ class TopicCreated(msgspec.Struct, frozen=True, gc=False):
     seq_base: int
 
 
-class ConfigUpdated(msgspec.Struct, frozen=True, gc=False):
-    topic_id: int
-    ts: int
-    name: str
-    config: bytes  # JSON
-    epoch: int
-    seq_base: int
+class TopicCreated(_Configured, frozen=True, gc=False): ...
+
+
+class ConfigUpdated(_Configured, frozen=True, gc=False): ...
 
 
 class TopicDropped(msgspec.Struct, frozen=True, gc=False):

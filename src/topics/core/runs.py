@@ -11,7 +11,30 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 
 
-class RunSet:
+class Runs:
+    """What every ordered set of runs can tell."""
+
+    __slots__ = ()
+
+    def between(self, lo: int, hi: int) -> Iterator[tuple[int, ...]]:
+        """Runs cut to `lo..hi`, in order."""
+        raise NotImplementedError
+
+    def gaps_between(self, lo: int, hi: int) -> Iterator[tuple[int, int]]:
+        """The parts of `lo..hi` that are in no run, in order."""
+        for run in self.between(lo, hi):
+            if lo < run[0]:
+                yield lo, run[0] - 1
+            lo = run[1] + 1
+        if lo <= hi:
+            yield lo, hi
+
+    def count_between(self, lo: int, hi: int) -> int:
+        """How many seqs of `lo..hi` are in runs."""
+        return sum([run[1] - run[0] + 1 for run in self.between(lo, hi)])
+
+
+class RunSet(Runs):
     """A set of integers as sorted runs; two columns, no object per run."""
 
     __slots__ = ("_hi", "_lo", "size")
@@ -78,23 +101,10 @@ class RunSet:
         return max(seq, self._lo[at]) if at < len(self._lo) else default
 
     def between(self, lo: int, hi: int) -> Iterator[tuple[int, int]]:
-        """Runs cut to `lo..hi`, in order."""
         at = bisect_left(self._hi, lo)
         while lo <= hi and at < len(self._lo) and self._lo[at] <= hi:
             yield max(lo, self._lo[at]), min(hi, self._hi[at])
             at += 1
-
-    def gaps_between(self, lo: int, hi: int) -> Iterator[tuple[int, int]]:
-        """The parts of `lo..hi` that are not in the set, in order."""
-        for run_lo, run_hi in self.between(lo, hi):
-            if lo < run_lo:
-                yield lo, run_lo - 1
-            lo = run_hi + 1
-        if lo <= hi:
-            yield lo, hi
-
-    def count_between(self, lo: int, hi: int) -> int:
-        return sum(b - a + 1 for a, b in self.between(lo, hi))
 
     def discard_through(self, seq: int) -> None:
         """Forget every seq up to and including `seq`."""
@@ -108,7 +118,7 @@ class RunSet:
             self._lo[0] = seq + 1
 
 
-class KindRuns:
+class KindRuns(Runs):
     """Sorted runs, each with a kind. Short in practice: one entry per accident."""
 
     __slots__ = ("_runs",)
@@ -137,10 +147,8 @@ class KindRuns:
         self._runs.insert(at, (lo, hi, kind))
 
     def run_at(self, seq: int) -> tuple[int, int, int] | None:
-        at = bisect_right(self._runs, (seq, 1 << 64, 0)) - 1
-        if at >= 0 and self._runs[at][1] >= seq:
-            return self._runs[at]
-        return None
+        run = self.next_from(seq)
+        return run if run is not None and run[0] <= seq else None
 
     def next_from(self, seq: int) -> tuple[int, int, int] | None:
         """The first run that ends at or after `seq`."""
@@ -154,18 +162,6 @@ class KindRuns:
         while run is not None and run[0] <= hi:
             yield max(lo, run[0]), min(hi, run[1]), run[2]
             run = self.next_from(run[1] + 1)
-
-    def gaps_between(self, lo: int, hi: int) -> Iterator[tuple[int, int]]:
-        """The parts of `lo..hi` that are in no run, in order."""
-        for run_lo, run_hi, _ in self.between(lo, hi):
-            if lo < run_lo:
-                yield lo, run_lo - 1
-            lo = run_hi + 1
-        if lo <= hi:
-            yield lo, hi
-
-    def count_between(self, lo: int, hi: int) -> int:
-        return sum(b - a + 1 for a, b, _ in self.between(lo, hi))
 
     def discard_through(self, seq: int) -> None:
         """Forget what lies at or below `seq`; a run that straddles it keeps its upper part."""

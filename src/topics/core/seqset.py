@@ -15,7 +15,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 
-from topics.core.runs import RunSet
+from topics.core.runs import Runs, RunSet
 
 CHUNK_BITS = 10
 CHUNK = 1 << CHUNK_BITS
@@ -28,7 +28,7 @@ _NONE = RunSet()
 """What sets without a whole chunk share: there may be very many of them."""
 
 
-class SeqSet:
+class SeqSet(Runs):
     __slots__ = ("_bits", "_full", "_order")
 
     def __init__(self, runs: Iterable[tuple[int, int]] = ()) -> None:
@@ -264,7 +264,6 @@ class SeqSet:
         return (following << CHUNK_BITS) + lowest(self._bits[following])
 
     def between(self, lo: int, hi: int) -> Iterator[tuple[int, int]]:
-        """Runs cut to `lo..hi`, in order."""
         if lo > hi:
             return
         for a, b in _joined(self._pieces(lo >> CHUNK_BITS, hi >> CHUNK_BITS)):
@@ -272,15 +271,6 @@ class SeqSet:
                 return
             if b >= lo:
                 yield max(lo, a), min(hi, b)
-
-    def gaps_between(self, lo: int, hi: int) -> Iterator[tuple[int, int]]:
-        """The parts of `lo..hi` that are not in the set, in order."""
-        for run_lo, run_hi in self.between(lo, hi):
-            if lo < run_lo:
-                yield lo, run_lo - 1
-            lo = run_hi + 1
-        if lo <= hi:
-            yield lo, hi
 
     def count_between(self, lo: int, hi: int) -> int:
         """How many seqs of `lo..hi` are in the set; a step for each chunk."""

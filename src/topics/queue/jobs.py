@@ -10,7 +10,7 @@ from typing import NamedTuple, overload
 
 from topics.core.leases import Lease
 from topics.engine.reads.pages import PLAIN_JOB, PLAIN_JOB_START, job_fields
-from topics.storage.frames.buffer import FLAG_TAG
+from topics.storage.frames.header import FLAG_TAG
 from topics.values import Job, JobRow
 from topics.wire.responses import JOB_TEXT, job_members, job_middle
 

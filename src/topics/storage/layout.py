@@ -58,14 +58,19 @@ def _number(digits: str, *, width: int, base: int = 10) -> int | None:
     return value if padded == digits and value <= _MAX_U64 else None
 
 
+def _only_number(pattern: re.Pattern[str], name: str, *, width: int, base: int = 10) -> int | None:
+    found = pattern.fullmatch(name)
+    return _number(found[1], width=width, base=base) if found else None
+
+
 # Topics and their segments
 
-_TOPIC = re.compile(r"([0-9A-F]{8,16})(\.deleted)?")
+_TOPIC = re.compile(r"([0-9A-F]{8,16})")
+_DELETED_TOPIC = re.compile(r"([0-9A-F]{8,16})\.deleted")
 _SEGMENT = re.compile(r"seg-([0-9]{16,20})\.(data|idx|tag)")
 
 
 def topic_name(topic_id: int) -> str:
-    """Name of a topic's directory."""
     return f"{topic_id:08X}"
 
 
@@ -76,18 +81,14 @@ def deleted_topic_name(topic_id: int) -> str:
 
 def parse_topic(name: str) -> int | None:
     """The topic whose directory this is; None also for a dropped one's."""
-    found = _TOPIC.fullmatch(name)
-    return _number(found[1], width=8, base=16) if found and not found[2] else None
+    return _only_number(_TOPIC, name, width=8, base=16)
 
 
 def parse_deleted_topic(name: str) -> int | None:
-    """The dropped topic whose directory this is."""
-    found = _TOPIC.fullmatch(name)
-    return _number(found[1], width=8, base=16) if found and found[2] else None
+    return _only_number(_DELETED_TOPIC, name, width=8, base=16)
 
 
 def segment_name(first_seq: int, part: SegmentPart) -> str:
-    """Name of one of the files of the segment that begins at `first_seq`."""
     return f"seg-{first_seq:016d}.{part}"
 
 
@@ -103,23 +104,11 @@ def parse_segment(name: str) -> tuple[int, SegmentPart] | None:
 
 def topic_dir(root: str, topic_id: int) -> str:
     """A topic's directory; `root` is the data or the cold directory."""
-    return f"{root}/{TOPICS}/{topic_id:08X}"
+    return f"{root}/{TOPICS}/{topic_name(topic_id)}"
 
 
 def deleted_topic_dir(root: str, topic_id: int) -> str:
-    """Where a dropped topic's directory is renamed to."""
     return f"{root}/{TOPICS}/{deleted_topic_name(topic_id)}"
-
-
-def segment_path(root: str, topic_id: int, first_seq: int, part: SegmentPart) -> str:
-    """One file of a segment; `root` is the data or the cold directory."""
-    return f"{topic_dir(root, topic_id)}/{segment_name(first_seq, part)}"
-
-
-def segment_files(directory: str, first_seq: int) -> tuple[str, str, str]:
-    """The `.data`, `.idx` and `.tag` of a segment in its topic's directory."""
-    stem = f"{directory}/seg-{first_seq:016d}"
-    return f"{stem}.data", f"{stem}.idx", f"{stem}.tag"
 
 
 # The log
@@ -140,13 +129,10 @@ def group_key(shard: int, shards: int) -> str:
 
 
 def parse_group(name: str) -> int | None:
-    """The shard whose directory under `wal/` this is."""
-    found = _GROUP.fullmatch(name)
-    return _number(found[1], width=2) if found else None
+    return _only_number(_GROUP, name, width=2)
 
 
 def group_dir(data_dir: str, key: str) -> str:
-    """Directory of a group."""
     return f"{data_dir}/{WAL}/{key}" if key else f"{data_dir}/{WAL}"
 
 
@@ -156,9 +142,7 @@ def wal_name(first_lfn: int) -> str:
 
 
 def parse_wal(name: str) -> int | None:
-    """The first ordinal of a log file."""
-    found = _WAL.fullmatch(name)
-    return _number(found[1], width=16) if found else None
+    return _only_number(_WAL, name, width=16)
 
 
 def wal_path(directory: str, first_lfn: int) -> str:
@@ -174,18 +158,14 @@ _STAGE = re.compile(r"([0-9]{1,20})-([0-9]{1,20})\.stage")
 
 
 def snapshot_name(number: int) -> str:
-    """Name of a snapshot."""
     return f"snapshot.{number:04d}.bin"
 
 
 def parse_snapshot(name: str) -> int | None:
-    """The number of a snapshot."""
-    found = _SNAPSHOT.fullmatch(name)
-    return _number(found[1], width=4) if found else None
+    return _only_number(_SNAPSHOT, name, width=4)
 
 
 def snapshot_path(data_dir: str, number: int) -> str:
-    """A snapshot."""
     return f"{data_dir}/{META}/{snapshot_name(number)}"
 
 
@@ -202,7 +182,6 @@ def parse_stage_dir(name: str) -> tuple[int, int] | None:
 
 
 def stage_name(part: int, attempt: int) -> str:
-    """Name of one staged file."""
     return f"{part}-{attempt}.stage"
 
 
@@ -216,7 +195,6 @@ def parse_stage(name: str) -> tuple[int, int] | None:
 
 
 def stage_path(data_dir: str, *, app: str, epoch: int, part: int, attempt: int) -> str:
-    """One staged file."""
     return f"{data_dir}/{STAGES}/{stage_dir_name(app, epoch)}/{stage_name(part, attempt)}"
 
 

@@ -13,7 +13,9 @@ from topics.engine.effects import Op, run
 from topics.engine.reads.reading import Query
 from topics.engine.writes.append import RESERVE_BLOCK, Timing
 from topics.errors import LogFull
-from topics.storage.frames.buffer import FLAG_CONT, HEADER, OVERHEAD, FrameType, walk
+from topics.storage.frames.buffer import walk
+from topics.storage.frames.header import FLAG_CONT, HEADER, OVERHEAD
+from topics.storage.frames.payloads import FrameType
 from topics.values import Ack
 
 TOPIC = "t"

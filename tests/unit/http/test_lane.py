@@ -11,7 +11,7 @@ from topics.engine.effects import PAUSE, Gate, Op, Wait, run
 from topics.engine.settings import EngineSettings
 from topics.errors import BatchTooLarge, InvalidRequest, ShuttingDown
 from topics.http.api.lane import SLICE_S, Lane
-from topics.storage.frames.buffer import encode_append
+from topics.storage.frames.append import encode_append
 from topics.testing import ManualClock
 
 

@@ -10,7 +10,7 @@ from topics.engine.effects import Io, Op, resumed, run
 from topics.errors import Internal
 from topics.queue import Jobs
 from topics.queue.jobs import NO_JOBS
-from topics.storage.frames.buffer import encode_append
+from topics.storage.frames.append import encode_append
 from topics.values import Job
 from topics.wire.responses import job_members
 

@@ -24,18 +24,20 @@ from topics.core.facts import (
 )
 from topics.storage.checksum import h64
 from topics.storage.frames import buffer as frames
-from topics.storage.frames.buffer import (
+from topics.storage.frames.append import appended_run, encode_append, record_at, verify
+from topics.storage.frames.buffer import CleanEnd, Frame, Unreadable
+from topics.storage.frames.header import (
     FLAG_CONT,
     FLAG_DURABLE,
     FLAG_NODE,
     FLAG_TAG,
-    CleanEnd,
+    HEADER,
+    MAX_FRAME,
+    MAX_NAME,
+    OVERHEAD,
     ForeignFrame,
-    Frame,
-    FrameType,
-    Unreadable,
 )
-from topics.storage.frames.payloads import content_of
+from topics.storage.frames.payloads import FrameType, content_of
 
 TS = 1_700_000_000_000
 DATAS = [b'{"a":1}', b"2", b'"three"']
@@ -83,7 +85,7 @@ def why_foreign(data: bytes) -> str:
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_a_write_reads_back_record_by_record(count: int) -> None:
-    data, fact = frames.encode_append(10, 5, TS, RecordBatch(DATAS[:count]), durable=False)
+    data, fact = encode_append(10, 5, TS, RecordBatch(DATAS[:count]), durable=False)
     assert fact.count == count
     assert fact.last_seq == 5 + count - 1
     assert sum(fact.lengths) == len(data)
@@ -91,13 +93,13 @@ def test_a_write_reads_back_record_by_record(count: int) -> None:
         frame = found(data, offset)
         assert (frame.topic_id, frame.seq, frame.ts) == (10, 5 + i, TS)
         assert frame.length == fact.lengths[i]
-        assert frames.record_at(data, offset) == (None, None, DATAS[i], b"")
+        assert record_at(data, offset) == (None, None, DATAS[i], b"")
 
 
 def test_every_part_of_a_record_comes_back() -> None:
     batch = RecordBatch(DATAS, [b"", b'{"m":1}', b""], ["tag", None, ""], [None, "nöde", "n"])
-    data, fact = frames.encode_append(10, 1, TS, batch, durable=True)
-    assert [frames.record_at(data, offset) for offset in fact.offsets] == [
+    data, fact = encode_append(10, 1, TS, batch, durable=True)
+    assert [record_at(data, offset) for offset in fact.offsets] == [
         (None, "tag", DATAS[0], b""),
         ("nöde", None, DATAS[1], b'{"m":1}'),
         ("n", "", DATAS[2], b""),
@@ -113,22 +115,22 @@ def test_every_part_of_a_record_comes_back() -> None:
 
 def test_all_frames_of_a_write_but_the_last_say_that_more_follows() -> None:
     for batch in (RecordBatch(DATAS), RecordBatch(DATAS, tags=[None, "t", None])):
-        data, fact = frames.encode_append(10, 1, TS, batch, durable=False)
+        data, fact = encode_append(10, 1, TS, batch, durable=False)
         assert [found(data, at).is_continued for at in fact.offsets] == [True, True, False]
-        data, fact = frames.encode_append(10, 1, TS, batch, durable=False, cont_last=True)
+        data, fact = encode_append(10, 1, TS, batch, durable=False, cont_last=True)
         assert [found(data, at).is_continued for at in fact.offsets] == [True, True, True]
 
 
 def test_a_single_record_may_be_followed_by_more_of_its_submission() -> None:
-    data, fact = frames.encode_append(10, 1, TS, RecordBatch([b"1"]), durable=True, cont_last=True)
+    data, fact = encode_append(10, 1, TS, RecordBatch([b"1"]), durable=True, cont_last=True)
     assert fact.flags[0] == FLAG_DURABLE | FLAG_CONT
     assert found(data).is_continued
 
 
 def test_a_batch_with_empty_columns_is_written_like_one_without() -> None:
-    plain, plain_fact = frames.encode_append(10, 1, TS, RecordBatch(DATAS), durable=True)
+    plain, plain_fact = encode_append(10, 1, TS, RecordBatch(DATAS), durable=True)
     batch = RecordBatch(DATAS, [b""] * 3, [None] * 3, [None] * 3)
-    full, full_fact = frames.encode_append(10, 1, TS, batch, durable=True)
+    full, full_fact = encode_append(10, 1, TS, batch, durable=True)
     assert plain == full
     full_fact.tags = None
     assert plain_fact == full_fact
@@ -154,10 +156,10 @@ def test_several_writes_in_one_are_the_frames_of_each(
 ) -> None:
     alone, ends, seq = b"", [], 1
     for batch in batches:
-        alone += frames.encode_append(10, seq, TS, batch, durable=durable)[0]
+        alone += encode_append(10, seq, TS, batch, durable=durable)[0]
         seq += len(batch)
         ends.append(seq - 1)
-    data, fact = frames.encode_append(10, 1, TS, joined(batches), durable=durable, ends=ends)
+    data, fact = encode_append(10, 1, TS, joined(batches), durable=durable, ends=ends)
     assert data == alone
     assert [seq for seq in range(1, fact.count + 1) if not fact.flags[seq - 1] & FLAG_CONT] == ends
     assert sum(fact.lengths) == len(data)
@@ -182,14 +184,12 @@ def test_each_of_several_writes_may_be_led_by_other_frames(batches: list[RecordB
             key = KeyRemembered(10, TS, "k" * (number + 1), seq, len(batch), seq + len(batch) - 1)
             leads[seq - 1] = frames.encode(key, cont=True)
             alone += leads[seq - 1]
-        data, fact = frames.encode_append(10, seq, TS, batch, durable=False)
+        data, fact = encode_append(10, seq, TS, batch, durable=False)
         places += [len(alone) + offset for offset in fact.offsets]
         alone += data
         seq += len(batch)
         ends.append(seq - 1)
-    data, fact = frames.encode_append(
-        10, 1, TS, joined(batches), durable=False, ends=ends, leads=leads
-    )
+    data, fact = encode_append(10, 1, TS, joined(batches), durable=False, ends=ends, leads=leads)
     assert data == alone
     assert list(fact.offsets) == places
     walked = frames.walk(data, 0, len(data))
@@ -199,40 +199,38 @@ def test_each_of_several_writes_may_be_led_by_other_frames(batches: list[RecordB
 
 
 def test_one_record_is_written_alike_alone_and_in_a_batch() -> None:
-    alone, _ = frames.encode_append(10, 3, TS, RecordBatch(DATAS[2:]), durable=True)
-    together, fact = frames.encode_append(10, 1, TS, RecordBatch(DATAS), durable=True)
+    alone, _ = encode_append(10, 3, TS, RecordBatch(DATAS[2:]), durable=True)
+    together, fact = encode_append(10, 1, TS, RecordBatch(DATAS), durable=True)
     assert together[fact.offsets[2] :] == alone
 
 
 @pytest.mark.parametrize(("hops", "stored"), [(0, 0), (1, 1), (15, 15), (16, 15), (99, 15)])
 def test_hops_are_counted_up_to_fifteen(hops: int, stored: int) -> None:
-    data, _ = frames.encode_append(10, 1, TS, RecordBatch([b"1"]), durable=True, hops=hops)
+    data, _ = encode_append(10, 1, TS, RecordBatch([b"1"]), durable=True, hops=hops)
     assert found(data).hops == stored
     assert found(data).is_durable
 
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_the_largest_record_fits_and_one_byte_more_is_not_written(count: int) -> None:
-    largest = bytes(frames.MAX_FRAME - frames.OVERHEAD - 4)
-    data, fact = frames.encode_append(10, 1, TS, RecordBatch([largest] * count), durable=False)
-    assert found(data, fact.offsets[-1]).length == frames.MAX_FRAME
+    largest = bytes(MAX_FRAME - OVERHEAD - 4)
+    data, fact = encode_append(10, 1, TS, RecordBatch([largest] * count), durable=False)
+    assert found(data, fact.offsets[-1]).length == MAX_FRAME
     for metas in (None, [b""] * count):
         with pytest.raises(ValueError, match="does not fit"):
-            frames.encode_append(
-                10, 1, TS, RecordBatch([largest + b"0"] * count, metas), durable=False
-            )
+            encode_append(10, 1, TS, RecordBatch([largest + b"0"] * count, metas), durable=False)
 
 
 def test_a_name_longer_than_a_reader_accepts_is_not_written() -> None:
-    name = "x" * frames.MAX_NAME
-    data, _ = frames.encode_append(10, 1, TS, RecordBatch([b"1"], None, [name]), durable=False)
-    assert frames.record_at(data, 0)[1] == name
+    name = "x" * MAX_NAME
+    data, _ = encode_append(10, 1, TS, RecordBatch([b"1"], None, [name]), durable=False)
+    assert record_at(data, 0)[1] == name
     for batch in (
         RecordBatch([b"1"], None, [name + "x"]),
         RecordBatch([b"1"], None, None, ["é" * 2049]),
     ):
         with pytest.raises(ValueError, match="longer than 4096"):
-            frames.encode_append(10, 1, TS, batch, durable=False)
+            encode_append(10, 1, TS, batch, durable=False)
 
 
 def test_a_batch_counts_data_and_meta_but_no_names() -> None:
@@ -271,7 +269,7 @@ def test_other_facts_are_one_frame(fact: Fact) -> None:
 
 
 def test_a_run_of_records_counts_its_frames() -> None:
-    _, fact = frames.encode_append(10, 1, TS, RecordBatch(DATAS), durable=True)
+    _, fact = encode_append(10, 1, TS, RecordBatch(DATAS), durable=True)
     assert frames.frame_count(fact) == 3
 
 
@@ -351,7 +349,7 @@ def test_a_limit_past_the_buffer_means_its_end() -> None:
 
 
 def test_a_walk_pauses_after_as_many_frames_as_allowed_and_goes_on_from_there() -> None:
-    data, fact = frames.encode_append(10, 1, TS, RecordBatch([b"1"] * 10), durable=False)
+    data, fact = encode_append(10, 1, TS, RecordBatch([b"1"] * 10), durable=False)
     first = frames.walk(data, 0, len(data), max_frames=4)
     assert first.end is None
     assert first.stop == fact.offsets[4]
@@ -362,14 +360,14 @@ def test_a_walk_pauses_after_as_many_frames_as_allowed_and_goes_on_from_there() 
 
 def test_records_are_gathered_to_the_run_they_were_written_as() -> None:
     batch = RecordBatch(DATAS, None, [None, "t", None], ["n", None, None])
-    data, fact = frames.encode_append(10, 5, TS, batch, durable=True, hops=3)
+    data, fact = encode_append(10, 5, TS, batch, durable=True, hops=3)
     walk = frames.walk(data, 0, len(data))
-    headers = [frames.HEADER.unpack_from(data, at) for at in walk.offsets]
-    assert frames.appended_run(data, walk.offsets, headers) == fact
+    headers = [HEADER.unpack_from(data, at) for at in walk.offsets]
+    assert appended_run(data, walk.offsets, headers) == fact
 
 
 def test_one_record_becomes_a_run_of_one() -> None:
-    data, _ = frames.encode_append(10, 5, TS, RecordBatch(DATAS), durable=True)
+    data, _ = encode_append(10, 5, TS, RecordBatch(DATAS), durable=True)
     second = frames.walk(data, 0, len(data)).offsets[1]
     fact = found(data, second).fact(data)
     assert isinstance(fact, Appended)
@@ -449,28 +447,28 @@ def test_contents_no_fact_of_ours_has_are_foreign(data: bytes, why: str) -> None
 
 
 def test_a_record_is_verified_only_where_and_as_what_it_was_written() -> None:
-    data, fact = frames.encode_append(10, 5, TS, RecordBatch(DATAS), durable=True)
+    data, fact = encode_append(10, 5, TS, RecordBatch(DATAS), durable=True)
     at, size = fact.offsets[1], fact.lengths[1]
-    assert frames.verify(data, at, size)
-    assert frames.verify(data, at, size, topic_id=10, seq=6)
-    assert not frames.verify(data, at, size, topic_id=11)
-    assert not frames.verify(data, at, size, seq=7)
-    assert not frames.verify(data, at, size - 1)
-    assert not frames.verify(data, at, size + 1)
-    assert not frames.verify(data, at + 1, size)
-    assert not frames.verify(data, -1, size)
-    assert not frames.verify(data, len(data), size)
-    assert not frames.verify(data[:-1], fact.offsets[2], fact.lengths[2])
-    assert not frames.verify(data, at, 0)
+    assert verify(data, at, size)
+    assert verify(data, at, size, topic_id=10, seq=6)
+    assert not verify(data, at, size, topic_id=11)
+    assert not verify(data, at, size, seq=7)
+    assert not verify(data, at, size - 1)
+    assert not verify(data, at, size + 1)
+    assert not verify(data, at + 1, size)
+    assert not verify(data, -1, size)
+    assert not verify(data, len(data), size)
+    assert not verify(data[:-1], fact.offsets[2], fact.lengths[2])
+    assert not verify(data, at, 0)
 
 
 def test_a_record_with_one_changed_byte_is_not_verified() -> None:
-    data, fact = frames.encode_append(10, 5, TS, RecordBatch([b'{"a":1}']), durable=True)
+    data, fact = encode_append(10, 5, TS, RecordBatch([b'{"a":1}']), durable=True)
     for i in range(len(data)):
         damaged = data[:i] + bytes((data[i] ^ 4,)) + data[i + 1 :]
-        assert not frames.verify(damaged, 0, fact.lengths[0])
+        assert not verify(damaged, 0, fact.lengths[0])
 
 
 def test_a_frame_of_another_type_is_no_record() -> None:
     data = frames.encode(Evicted(10, TS, 1, 2, 3))
-    assert not frames.verify(data, 0, len(data))
+    assert not verify(data, 0, len(data))

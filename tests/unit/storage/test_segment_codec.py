@@ -11,8 +11,8 @@ import pytest
 from topics.core.batch import RecordBatch
 from topics.storage.checksum import h64
 from topics.storage.frames import buffer as frames
-from topics.storage.frames.buffer import FLAG_NODE, FLAG_TAG
-from topics.storage.frames.header import HEADER
+from topics.storage.frames.append import encode_append, verify
+from topics.storage.frames.header import FLAG_NODE, FLAG_TAG, HEADER
 from topics.storage.segments import codec
 from topics.storage.segments.codec import DEAD, ENTRY_SIZE, FLAG_HOLE, BadSegmentData, Idx
 
@@ -22,7 +22,7 @@ TS = 1_700_000_000_000
 
 def record(seq: int, *, size: int = 3, tag: str | None = None, node: str | None = None) -> bytes:
     batch = RecordBatch([b"7" * size], None, [tag], [node])
-    return frames.encode_append(TOPIC, seq, TS + seq, batch, durable=True)[0]
+    return encode_append(TOPIC, seq, TS + seq, batch, durable=True)[0]
 
 
 def entries(
@@ -57,7 +57,7 @@ def test_an_entry_says_where_its_record_lies_and_how_large_it_is() -> None:
         assert idx.ts(i) == TS + i + 1
         assert not idx.is_dead(i)
         assert not idx.is_hole(i)
-    assert [idx.nbytes(i) for i in range(4)] == [3, 9, 0, 20]
+    assert [idx.live_between(i, i + 1).nbytes for i in range(4)] == [3, 9, 0, 20]
     assert idx.entry(1)[3:] == (FLAG_TAG | FLAG_NODE, 0, 3)
 
 
@@ -86,15 +86,11 @@ def test_entries_written_in_two_steps_are_those_written_in_one() -> None:
 
 def test_sums_count_what_is_asked_for() -> None:
     _, idx = segment(FOUR)
-    assert idx.nbytes_between(0, 4) == 32
-    assert idx.nbytes_between(1, 3) == 9
     assert idx.live_between(0, 4) == (3, 32)
     idx.mark_dead(1)
-    assert idx.nbytes_between(0, 4) == 32
     assert idx.live_between(0, 4) == (2, 23)
     assert idx.live_between(1, 3) == (0, 0)
-    assert idx.dead_count() == 2
-    assert list(idx.dead_bytes()) == [0, DEAD, DEAD, 0]
+    assert [idx.is_dead(i) for i in range(4)] == [False, True, True, False]
 
 
 def test_sums_are_the_same_for_many_at_once() -> None:
@@ -145,7 +141,7 @@ def test_columns_show_the_same_memory() -> None:
 def test_reading_an_index_does_not_load_numpy() -> None:
     code = (
         "import sys; from topics.storage.segments.codec import Idx; "
-        "Idx(bytes(40)).nbytes_between(0, 2); sys.exit('numpy' in sys.modules)"
+        "Idx(bytes(40)).live_between(0, 2); sys.exit('numpy' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
@@ -230,8 +226,8 @@ def test_a_damaged_record_is_lost_and_not_taken_for_deleted(where: int) -> None:
     for i in (0, 1, 3, 4):
         assert idx.entry(i) == sound.entry(i)
     assert not idx.is_dead(2)
-    assert not frames.verify(bytes(damaged), idx.offset(2), idx.length(2), topic_id=TOPIC, seq=3)
-    assert idx.nbytes(2) >= 0
+    assert not verify(bytes(damaged), idx.offset(2), idx.length(2), topic_id=TOPIC, seq=3)
+    assert idx.live_between(2, 3).nbytes >= 0
 
 
 def test_damage_at_the_end_is_lost_if_the_count_tells_that_something_was_there() -> None:
@@ -240,7 +236,7 @@ def test_damage_at_the_end_is_lost_if_the_count_tells_that_something_was_there()
     cut = data[: sound.offset(2) + 10]
     idx = codec.rebuild_idx(cut, topic_id=TOPIC, first_seq=1, count=3)
     assert not idx.is_dead(2)
-    assert not frames.verify(cut, idx.offset(2), idx.length(2))
+    assert not verify(cut, idx.offset(2), idx.length(2))
     with pytest.raises(BadSegmentData):
         codec.rebuild_idx(cut, topic_id=TOPIC, first_seq=1)
 
@@ -259,7 +255,7 @@ def test_a_seq_that_goes_backwards_is_not_indexed() -> None:
     idx = codec.rebuild_idx(data, topic_id=TOPIC, first_seq=1, count=3)
     assert idx.count == 3
     assert all(a < b for a, b in pairwise(idx.offset(i) for i in range(3)))
-    assert frames.verify(data, idx.offset(2), idx.length(2), seq=3)
+    assert verify(data, idx.offset(2), idx.length(2), seq=3)
 
 
 def test_a_record_whose_lengths_do_not_add_up_is_not_taken_for_one() -> None:

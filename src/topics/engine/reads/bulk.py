@@ -27,7 +27,7 @@ from topics.engine.reads.bulk_plan import Bounds, BulkPlan, BulkPlanner
 from topics.engine.reads.history import Resident, SegmentHistory
 from topics.engine.reads.reading import Query, Reader
 from topics.errors import Internal
-from topics.storage.frames.buffer import verify
+from topics.storage.frames.append import verify
 from topics.storage.frames.columns import Frames, Positions, headers, unreadable
 from topics.storage.frames.header import JSON_LEN_SIZE
 from topics.storage.segments.segment import AnySegment

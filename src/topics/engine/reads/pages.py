@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import overload
 
-from topics.storage.frames.buffer import FLAG_NODE, FLAG_TAG, HEADER
+from topics.storage.frames.header import FLAG_NODE, FLAG_TAG, HEADER
 from topics.values import Record
 
 _DATA_START = 38

@@ -25,7 +25,7 @@ from topics.engine.reads.piece import Piece
 from topics.engine.reads.ranges import next_stretch, without_dead
 from topics.engine.reads.tail import fetch_slots
 from topics.errors import Internal
-from topics.storage.frames.buffer import FLAG_TAG
+from topics.storage.frames.header import FLAG_TAG
 from topics.storage.segments.segment import Segment
 from topics.storage.segments.tagfile import TagFile
 from topics.storage.sources import Sources

@@ -11,7 +11,7 @@ from topics.core.seqset import bits_between, selectors
 from topics.core.tail import FRAME_OVERHEAD, Tail
 from topics.engine.effects import Io, Op
 from topics.engine.reads.piece import Piece
-from topics.storage.frames.buffer import verify
+from topics.storage.frames.append import verify
 from topics.storage.sources import Sources
 
 SPAN_SLACK = 4096

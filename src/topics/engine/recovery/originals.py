@@ -21,7 +21,8 @@ from topics.engine.arenas import Arenas
 from topics.engine.reads.history import SegmentHistory
 from topics.errors import RefusedToOpen
 from topics.storage import layout, stages
-from topics.storage.frames.buffer import HOPS_SHIFT, encode_append, record_at, verify
+from topics.storage.frames.append import encode_append, record_at, verify
+from topics.storage.frames.header import HOPS_SHIFT
 from topics.storage.fs import Fs
 from topics.storage.segments.segment import ActiveSegment, Segment
 from topics.storage.segments.store import SegmentStore

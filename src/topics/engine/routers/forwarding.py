@@ -43,7 +43,9 @@ from topics.engine.routers.signed_copies import SignedCopies
 from topics.engine.writes.caps import due_to_caps, foresee
 from topics.errors import TopicsError
 from topics.storage.crashpoints import crashpoint
-from topics.storage.frames.buffer import HOPS_SHIFT, encode, record_at
+from topics.storage.frames.append import record_at
+from topics.storage.frames.buffer import encode
+from topics.storage.frames.header import HOPS_SHIFT
 from topics.storage.wal.submission import Submission
 
 FLAGS_AT = 5

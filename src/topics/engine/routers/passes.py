@@ -17,7 +17,7 @@ from topics.core.derive import derive, forwards, next_hops, rule_of
 from topics.core.facts import Appended, Forwarded, SeqSkipped
 from topics.core.routers import Router
 from topics.core.topic import Topic
-from topics.storage.frames.buffer import encode_append
+from topics.storage.frames.append import encode_append
 from topics.wire import jsonbytes
 
 PASS_RECORDS = 1024

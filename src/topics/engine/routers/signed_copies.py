@@ -16,7 +16,7 @@ from topics.core.routers import Router
 from topics.core.topic import Topic
 from topics.engine.effects import Op
 from topics.engine.reads.reading import Reader
-from topics.storage.frames.buffer import record_at
+from topics.storage.frames.append import record_at
 
 
 class _Known:

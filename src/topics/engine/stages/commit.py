@@ -43,7 +43,8 @@ from topics.engine.writes.caps import due_to_caps, foresee_patiently
 from topics.engine.writes.lifecycle import Lifecycle
 from topics.errors import Internal, InvalidRequest, LogFailed, Throttled
 from topics.storage.crashpoints import crashpoint
-from topics.storage.frames.buffer import encode, encode_append
+from topics.storage.frames.append import encode_append
+from topics.storage.frames.buffer import encode
 from topics.storage.wal.shard import ShardState
 from topics.storage.wal.submission import Submission
 from topics.topic_settings import TopicConfig

@@ -46,7 +46,7 @@ from topics.engine.upkeep.snapshots import Body, Snapshots, Track
 from topics.engine.upkeep.trimming import Kept, Trimmer
 from topics.storage import layout
 from topics.storage.crashpoints import crashpoint
-from topics.storage.frames.buffer import verify
+from topics.storage.frames.append import verify
 from topics.storage.segments.flips import flip
 from topics.storage.segments.repair import put_aside
 from topics.storage.segments.segment import AnySegment, SegmentSettings

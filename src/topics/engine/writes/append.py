@@ -25,7 +25,7 @@ from topics.engine.writes.drafts import ANY_SIZE
 from topics.engine.writes.leads import leads_of, remembered_of
 from topics.engine.writes.lifecycle import Lifecycle
 from topics.errors import HeadMismatch, Throttled, TopicNotFound
-from topics.storage.frames.buffer import NO_LEADS, encode_append
+from topics.storage.frames.append import NO_LEADS, encode_append
 from topics.storage.frames.prepared import PreparedAppend
 from topics.storage.wal.shard import ShardState
 from topics.storage.wal.submission import Submission

@@ -1,7 +1,7 @@
 """Frames in a buffer: writing one, finding one, walking over many.
 
 The format is in `frames.header`, Append frames are in `frames.append`, the contents of the other
-types in `frames.payloads`; users of frames import from here.
+types in `frames.payloads`.
 
 Reading has three outcomes before meaning comes in. Bytes that do not hold a whole frame with a good
 checksum are `Unreadable`: torn or rotten, which only the surroundings can tell. Zeros to the end
@@ -18,14 +18,7 @@ import msgspec
 
 from topics.core.facts import Appended, CheckpointMarked, Fact
 from topics.storage.checksum import h64
-from topics.storage.frames.append import (
-    NO_LEADS,
-    Record,
-    appended_run,
-    encode_append,
-    record_at,
-    verify,
-)
+from topics.storage.frames.append import appended_run
 from topics.storage.frames.header import (
     APPEND,
     BODY,
@@ -33,15 +26,11 @@ from topics.storage.frames.header import (
     DATA_START,
     FLAG_CONT,
     FLAG_DURABLE,
-    FLAG_NODE,
-    FLAG_TAG,
     HEADER,
     HOPS_SHIFT,
     LINK,
     MAX_FRAME,
     MAX_FRAME_LEN,
-    MAX_HOPS,
-    MAX_NAME,
     MIN_FRAME_LEN,
     OVERHEAD,
     U32,
@@ -52,43 +41,9 @@ from topics.storage.frames.header import (
 from topics.storage.frames.payloads import (
     CHECKPOINT_ENTRIES_PER_FRAME,
     BadPayload,
-    FrameType,
     content_of,
     fact_of,
 )
-
-__all__ = [
-    "FLAG_CONT",
-    "FLAG_DURABLE",
-    "FLAG_NODE",
-    "FLAG_TAG",
-    "HEADER",
-    "HOPS_SHIFT",
-    "MAX_FRAME",
-    "MAX_FRAME_LEN",
-    "MAX_HOPS",
-    "MAX_NAME",
-    "NO_LEADS",
-    "OVERHEAD",
-    "CleanEnd",
-    "ForeignFrame",
-    "Frame",
-    "FrameType",
-    "Header",
-    "Record",
-    "Unreadable",
-    "Walk",
-    "appended_run",
-    "decode_at",
-    "encode",
-    "encode_append",
-    "frame_count",
-    "frame_of",
-    "h64",
-    "record_at",
-    "verify",
-    "walk",
-]
 
 _ZEROS: Final = bytes(1 << 16)
 
@@ -137,27 +92,13 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
     def hops(self) -> int:
         return self.flags >> HOPS_SHIFT
 
-    @property
-    def header(self) -> Header:
-        return (
-            self.length - 4,
-            self.type,
-            self.flags,
-            self.topic_id,
-            self.seq,
-            self.ts,
-            self.node_len,
-            self.tag_len,
-            self.data_len,
-        )
-
     def fact(self, buf: bytes) -> Fact:
         """What the frame says; `ForeignFrame` when this version cannot tell.
 
         An Append becomes an `Appended` of one record whose offset is that in `buf`.
         """
         if self.type == APPEND:
-            return appended_run(buf, [self.offset], [self.header])
+            return appended_run(buf, [self.offset], [HEADER.unpack_from(buf, self.offset)])
         if OVERHEAD + self.data_len != self.length or self.node_len or self.tag_len:
             raise ForeignFrame(self.offset, "lengths do not add up")
         if self.flags & ~(FLAG_DURABLE | FLAG_CONT):

@@ -31,7 +31,7 @@ from itertools import accumulate, repeat
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from topics.storage.checksum import h64
-from topics.storage.frames.buffer import verify
+from topics.storage.frames.append import verify
 from topics.storage.frames.header import (
     APPEND,
     DATA_START,
@@ -132,19 +132,6 @@ class Idx:
     def is_hole(self, i: int) -> bool:
         return self.raw[i * ENTRY_SIZE + 16] & FLAG_HOLE != 0
 
-    def nbytes(self, i: int) -> int:
-        """Accounted bytes of the record: data and meta. 0 for a hole."""
-        _, length, _, _, _, name_len = self.entry(i)
-        return length - _UNCOUNTED - name_len if length else 0
-
-    def nbytes_between(self, i: int, j: int) -> int:
-        """Accounted bytes of records `i` to `j - 1`, deleted ones included."""
-        return sum(
-            length - _UNCOUNTED - name_len
-            for _, length, _, _, _, name_len in self.entries(i, j)
-            if length
-        )
-
     def live_between(self, i: int, j: int) -> Usage:
         """How many of records `i` to `j - 1` are not deleted, and their bytes."""
         if "columns" in self.__dict__:  # numpy is there already: no step for each record
@@ -162,13 +149,6 @@ class Idx:
     def has_dead(self, i: int, j: int) -> bool:
         """Whether any of entries `i` to `j - 1` is deleted or a hole."""
         return DEAD in self.raw[i * ENTRY_SIZE + DEAD_AT : j * ENTRY_SIZE : ENTRY_SIZE]
-
-    def dead_bytes(self) -> bytearray:
-        """The delete byte of every entry, as a copy."""
-        return self.raw[DEAD_AT::ENTRY_SIZE]
-
-    def dead_count(self) -> int:
-        return self.dead_bytes().count(DEAD)
 
     def mark_dead(self, i: int) -> None:
         """Note a delete, here as in the file."""

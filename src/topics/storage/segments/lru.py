@@ -34,11 +34,6 @@ class ByteLru(Generic[K, V]):
             self._items.move_to_end(key)
             return item[0]
 
-    def peek(self, key: K) -> V | None:
-        """The cached value, its age unchanged."""
-        item = self._items.get(key)
-        return None if item is None else item[0]
-
     def put(self, key: K, value: V, size: int) -> None:
         """Keep `value`, in place of an earlier one under the same key."""
         with self._lock:

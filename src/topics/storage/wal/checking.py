@@ -7,7 +7,8 @@ from itertools import pairwise
 from topics.errors import RefusedToOpen
 from topics.storage import layout
 from topics.storage.findings import Report
-from topics.storage.frames.buffer import CleanEnd, ForeignFrame, Unreadable, walk
+from topics.storage.frames.buffer import CleanEnd, Unreadable, walk
+from topics.storage.frames.header import ForeignFrame
 from topics.storage.fs import read_file
 from topics.storage.identity import store_mark
 from topics.storage.wal.collect import Collector

@@ -11,13 +11,9 @@ from typing import Final
 
 from topics.core.facts import Appended, Fact
 from topics.storage.frames.append import appended_run
-from topics.storage.frames.buffer import (
-    HEADER,
-    ForeignFrame,
-    FrameType,
-    Header,
-    frame_of,
-)
+from topics.storage.frames.buffer import frame_of
+from topics.storage.frames.header import HEADER, ForeignFrame, Header
+from topics.storage.frames.payloads import FrameType
 from topics.storage.sources import location
 from topics.storage.wal.files import BEACON_SIZE
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from topics.core.facts import Appended
-from topics.storage.frames.buffer import FLAG_NODE, FLAG_TAG, HEADER, MAX_NAME, ForeignFrame
+from topics.storage.frames.header import FLAG_NODE, FLAG_TAG, HEADER, MAX_NAME, ForeignFrame
 from topics.storage.wal.collect import _APPEND, _BEACON_KIND, _DATA_START, _MARK, Collector, Item
 from topics.storage.wal.files import BEACON_SIZE
 

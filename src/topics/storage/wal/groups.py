@@ -19,7 +19,8 @@ import msgspec
 from topics.core.facts import FileHeader
 from topics.errors import RefusalReason, RefusedToOpen
 from topics.storage import identity, layout
-from topics.storage.frames.buffer import ForeignFrame, Frame, decode_at
+from topics.storage.frames.buffer import Frame, decode_at
+from topics.storage.frames.header import ForeignFrame
 from topics.storage.fs import Fs, read_exact, read_file
 from topics.storage.wal.files import HEADER_SIZE
 from topics.storage.wal.submission import Position

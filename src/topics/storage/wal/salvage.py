@@ -14,7 +14,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from topics.core.facts import Beacon
-from topics.storage.frames.buffer import CleanEnd, ForeignFrame, Frame, FrameType, decode_at
+from topics.storage.frames.buffer import CleanEnd, Frame, decode_at
+from topics.storage.frames.header import ForeignFrame
+from topics.storage.frames.payloads import FrameType
 from topics.storage.wal.files import BEACON_SIZE
 
 _BEACON_START: Final = struct.pack("<IB", BEACON_SIZE - 4, FrameType.CHECKPOINT_MARK)

@@ -29,16 +29,8 @@ import msgspec
 from topics.core.facts import ClosedCleanly, Fact
 from topics.errors import RefusedToOpen
 from topics.storage import layout
-from topics.storage.frames.buffer import (
-    OVERHEAD,
-    CleanEnd,
-    ForeignFrame,
-    Frame,
-    Unreadable,
-    decode_at,
-    walk,
-)
-from topics.storage.frames.header import FLAG_CONT, FLAG_DURABLE, FLAGS_AT
+from topics.storage.frames.buffer import CleanEnd, Frame, Unreadable, decode_at, walk
+from topics.storage.frames.header import FLAG_CONT, FLAG_DURABLE, FLAGS_AT, OVERHEAD, ForeignFrame
 from topics.storage.fs import Fs, read_exact
 from topics.storage.identity import store_mark
 from topics.storage.wal.collect import Collector

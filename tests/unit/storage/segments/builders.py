@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from topics.core.batch import RecordBatch
-from topics.storage.frames.buffer import encode_append
+from topics.storage.frames.append import encode_append
 from topics.storage.fs import Fs
 from topics.storage.handles import Handles
 from topics.storage.segments.segment import ActiveSegment, AnySegment, Segment, SegmentSettings

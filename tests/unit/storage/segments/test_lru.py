@@ -7,7 +7,7 @@ def test_what_was_used_longest_ago_goes_first() -> None:
         cache.put(name, ord(name), 3)
     cache.get("a")
     cache.put("d", 100, 3)
-    assert [cache.peek(name) is not None for name in "abcd"] == [True, False, True, True]
+    assert [cache.get(name) is not None for name in "abcd"] == [True, False, True, True]
     assert cache.used_bytes == 9
 
 

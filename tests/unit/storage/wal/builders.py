@@ -11,7 +11,8 @@ import msgspec
 from topics.core.batch import RecordBatch
 from topics.core.facts import Appended, FileHeader
 from topics.storage import layout
-from topics.storage.frames.buffer import Frame, decode_at, encode, encode_append, record_at
+from topics.storage.frames.append import encode_append, record_at
+from topics.storage.frames.buffer import Frame, decode_at, encode
 from topics.storage.fs import Fs
 from topics.storage.handles import Handles
 from topics.storage.sources import Sources, WalSource, split_location

@@ -19,7 +19,8 @@ from topics.core.batch import RecordBatch
 from topics.storage import identity, layout
 from topics.storage.checksum import h64
 from topics.storage.findings import Report
-from topics.storage.frames.buffer import encode_append, walk
+from topics.storage.frames.append import encode_append
+from topics.storage.frames.buffer import walk
 from topics.storage.wal import checking
 from topics.storage.wal.files import HEADER_SIZE, Beacons
 from topics.testing import SimDisk

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from topics.core.batch import RecordBatch
 from topics.core.facts import Appended, Beacon, Deleted, Fact, HeadReserved
 from topics.storage.checksum import h64
-from topics.storage.frames.buffer import ForeignFrame, encode, encode_append
+from topics.storage.frames.append import encode_append
+from topics.storage.frames.buffer import encode
+from topics.storage.frames.header import ForeignFrame
 from topics.storage.sources import location
 from topics.storage.wal.collect import Collector
 from topics.storage.wal.collect_bulk import BulkCollector

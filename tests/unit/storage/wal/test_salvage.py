@@ -3,7 +3,8 @@
 from topics.core.batch import RecordBatch
 from topics.core.facts import Beacon
 from topics.storage.checksum import h64
-from topics.storage.frames.buffer import Frame, decode_at, encode, encode_append
+from topics.storage.frames.append import encode_append
+from topics.storage.frames.buffer import Frame, decode_at, encode
 from topics.storage.frames.header import DATA_START
 from topics.storage.wal import salvage
 from topics.storage.wal.salvage import resync, stated_position

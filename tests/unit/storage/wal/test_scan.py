@@ -24,7 +24,8 @@ from tests.unit.storage.wal.builders import (
 from topics.core.facts import Appended, ClosedCleanly, HeadReserved
 from topics.errors import RefusedToOpen
 from topics.storage import layout
-from topics.storage.frames.buffer import OVERHEAD, encode, walk
+from topics.storage.frames.buffer import encode, walk
+from topics.storage.frames.header import OVERHEAD
 from topics.storage.wal import scan as scan_module
 from topics.storage.wal.files import HEADER_SIZE, Link
 from topics.storage.wal.groups import Group, discover, files_from
