@@ -13,7 +13,7 @@ import pytest
 from tests.seeds import seed_for
 
 from topics.storage.crashpoints import NAMES
-from topics.torture.server import Nursery, Server
+from topics.torture.server import Nursery, TorturedServer
 
 BUGS = Path(__file__).with_name("torture_bugs")
 PATIENCE_S = 560
@@ -85,4 +85,4 @@ class Absent(Nursery):
 
 
 def test_a_server_that_never_began_is_not_waited_for(tmp_path: Path) -> None:
-    assert Server(Absent(), tmp_path).kill() is False
+    assert TorturedServer(Absent(), tmp_path).kill() is False

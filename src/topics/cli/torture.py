@@ -15,7 +15,7 @@ from topics.cli._exit import NO, OK, USAGE
 _EVERY_S = 5.0
 
 
-class Progress:
+class ProgressLine:
     """How far it is: one line that changes on a terminal, a line now and then elsewhere."""
 
     def __init__(self) -> None:
@@ -76,13 +76,12 @@ def torture(
     With --interrupts no server is started: exceptions come out of the calls of an embedded log at
     any place, and the log has to show and keep what it acknowledged. Exits with 1 if one did not.
     """
-    from topics.torture.run import Failure  # noqa: PLC0415 - `topics --help` answers at once
-    from topics.torture.session import hold  # noqa: PLC0415
+    from topics.torture.run import TortureFailure, hold  # noqa: PLC0415 - help must not wait
     from topics.torture.weather import NotPossible  # noqa: PLC0415
 
     chosen = secrets.randbelow(1 << 31) if seed is None else seed
     print(f"seed {chosen}", file=sys.stderr, flush=True)
-    progress = Progress()
+    progress = ProgressLine()
     if interrupts is not None:
         return _interrupt(interrupts, chosen, directory, progress, as_json=as_json)
     try:
@@ -97,7 +96,7 @@ def torture(
     except NotPossible as error:
         print(f"topics: {error}", file=sys.stderr)
         return USAGE
-    except Failure as failure:
+    except TortureFailure as failure:
         progress.end()
         if as_json:
             print(json.dumps(failure.as_json()))
@@ -110,7 +109,7 @@ def torture(
 
 
 def _interrupt(
-    times: int, seed: int, directory: Path | None, progress: Progress, *, as_json: bool
+    times: int, seed: int, directory: Path | None, progress: ProgressLine, *, as_json: bool
 ) -> int:
     from topics.torture.interrupts import interrupt  # noqa: PLC0415 - as above
 

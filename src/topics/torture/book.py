@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from copy import copy
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, NamedTuple, Protocol
 
-from topics.torture.calls import Answer, Client
+from topics.torture.calls import Answer, Client, Refused
 
 TAGS = ("red", "green", "blue", "blue-dark", None)
 
@@ -23,7 +23,7 @@ class Weather(NamedTuple):
     """Calls may fail, and what they were about is as before."""
 
 
-class Record(NamedTuple):
+class Written(NamedTuple):
     """A record as far as it is compared."""
 
     text: str
@@ -55,10 +55,10 @@ class Actor(Protocol):
 
 
 @dataclass
-class Found:
+class TopicView:
     """A topic as the server shows it."""
 
-    live: dict[int, Record] = field(default_factory=dict)
+    live: dict[int, Written] = field(default_factory=dict)
     gaps: list[tuple[int, int]] = field(default_factory=list)
     head: int = 0
     epoch: int = 0
@@ -71,10 +71,10 @@ class Found:
         return [record.text for record in self.live.values()]
 
 
-def look(api: Client, topic: str) -> Found:
+def look(api: Client, topic: str) -> TopicView:
     """Read all of a topic, and check what must hold for every topic."""
     state = api.get(f"/v0/topics/{topic}")
-    found = Found(head=state["head_seq"], epoch=state["epoch"], config=state["config"])
+    found = TopicView(head=state["head_seq"], epoch=state["epoch"], config=state["config"])
     cursor, newest = 0, 0
     while True:
         asked = {"from_seq": cursor, "limit": 1000, "include_tags": True}
@@ -82,7 +82,7 @@ def look(api: Client, topic: str) -> Found:
         if page["tombstone"] is not None:
             found.gaps.append((page["tombstone"]["gap_from"], page["tombstone"]["gap_to"]))
         for record in page["records"]:
-            found.live[record["$seq"]] = Record(record["data"], record.get("$tag"))
+            found.live[record["$seq"]] = Written(record["data"], record.get("$tag"))
             if record["$ts"] < newest:
                 found.problems.append(f"{topic}: the time of seq {record['$seq']} goes back")
             newest = record["$ts"]
@@ -99,7 +99,7 @@ def look(api: Client, topic: str) -> Found:
     return found
 
 
-def _arithmetic(topic: str, found: Found, audit: Answer) -> Iterator[str]:
+def _arithmetic(topic: str, found: TopicView, audit: Answer) -> Iterator[str]:
     lost = audit["lost_cap"] + audit["lost_ttl"] + audit["lost_crash"]
     written = audit["live"] + audit["deleted"] + lost
     if audit["written"] != written:
@@ -115,23 +115,23 @@ def _arithmetic(topic: str, found: Found, audit: Answer) -> Iterator[str]:
 
 
 @dataclass
-class Life:
+class TopicModel:
     """A topic as its only writer knows it."""
 
     durability: str
     cap: int = 0
     head: int = 0
     lost_through: int = 0
-    live: dict[int, Record] = field(default_factory=dict)
+    live: dict[int, Written] = field(default_factory=dict)
     gone: set[int] = field(default_factory=set)
     cursor: int | None = None
 
-    def copy(self) -> Life:
+    def copy(self) -> TopicModel:
         twin = copy(self)
         twin.live, twin.gone = dict(self.live), set(self.gone)
         return twin
 
-    def append(self, first: int, records: list[Record]) -> None:
+    def append(self, first: int, records: list[Written]) -> None:
         self.live |= dict(enumerate(records, first))
         self.head = first + len(records) - 1
         self.enforce_cap()
@@ -164,7 +164,7 @@ def _fits(tag: str | None, match: str) -> bool:
     return tag == match
 
 
-def differences(life: Life, found: Found) -> Iterator[str]:
+def differences(life: TopicModel, found: TopicView) -> Iterator[str]:
     """What is not as the writer knows it."""
     missing = life.live.keys() - found.live.keys()
     if missing:
@@ -202,7 +202,7 @@ class Sightings:
         if known != text:
             self.problems.append(f"{topic}: a reader saw {known!r} at {seq} and then {text!r}")
 
-    def compare(self, topic: str, found: Found, gone: set[int]) -> Iterator[str]:
+    def compare(self, topic: str, found: TopicView, gone: set[int]) -> Iterator[str]:
         """What readers saw must be there, unless it was removed; then it may be forgotten."""
         for seq, text in self._seen.pop(topic, {}).items():
             now = found.live.get(seq)
@@ -229,3 +229,42 @@ class Labels:
             self._count += 1
             number = self._count
         return f"{self._owner}/{number}/" + "x" * rng.choice((0, 0, 10, 100, 700))
+
+
+class TopicActor:
+    """An actor with a topic of its own, and perhaps others beside it."""
+
+    def __init__(self, name: str, durability: str = "") -> None:
+        self.name = name
+        self.acked = 0
+        self._durability = durability
+        self._labels = Labels(name)
+        self._exists = False
+
+    @property
+    def _path(self) -> str:
+        return f"/v0/topics/{self.name}"
+
+    def hands(self) -> list[Hand]:
+        return [self._act]
+
+    def _act(self, api: Client, rng: Random) -> None:
+        raise NotImplementedError
+
+    def _create(self, api: Client, config: Answer) -> None:
+        if not self._exists:
+            api.put(self._path, config)
+            self._exists = True
+
+    def _look(self, api: Client, *others: str) -> Generator[str, None, list[TopicView]]:
+        """What is wrong with the topics by themselves; returns them, none while they are absent."""
+        try:
+            views = [look(api, topic) for topic in (self.name, *others)]
+        except Refused as refused:
+            if self._exists or refused.code != "topic_not_found":
+                yield f"{self.name}: {refused}"
+            return []
+        self._exists = True
+        for view in views:
+            yield from view.problems
+        return views

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from random import Random
 
-from topics.torture.book import Found, Hand, Labels, look
+from topics.torture.book import Hand, Labels, TopicView, look
 from topics.torture.calls import Client, Refused
 
 TOPIC, COPY, ROUTER = "phoenix", "ashes", "phoenix-to-ashes"
@@ -85,7 +85,7 @@ class Dropper:
             self._epoch = found.epoch
             self._now.texts = found.texts
 
-    def _look(self, api: Client) -> Found | None:
+    def _look(self, api: Client) -> TopicView | None:
         try:
             return look(api, TOPIC)
         except Refused as refused:
@@ -94,7 +94,7 @@ class Dropper:
             return None
 
     def _difference(
-        self, wanted: Instance | None, found: Found | None, routed: bool, *, restarted: bool
+        self, wanted: Instance | None, found: TopicView | None, routed: bool, *, restarted: bool
     ) -> str | None:
         if wanted is None or found is None:
             if routed:

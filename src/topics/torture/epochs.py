@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from topics.torture.book import Found, Hand, Labels, Sightings, Weather, look
+from topics.torture.book import Hand, Labels, Sightings, TopicView, Weather, look
 from topics.torture.calls import Client, Refused
 
 TARGETS: Mapping[str, str] = {"lake-a": "fsync", "lake-b": "disk", "lake-c": "fsync"}
@@ -33,7 +33,7 @@ class Epoch:
 
 
 @dataclass
-class Sink:
+class SinkActor:
     """Stages two parts and commits them, epoch after epoch."""
 
     sightings: Sightings
@@ -122,7 +122,7 @@ class Sink:
             yield from self.sightings.compare(topic, shown, gone)
         yield from self._judge_rows(found)
 
-    def _judge_rows(self, found: dict[str, Found]) -> Iterator[str]:
+    def _judge_rows(self, found: dict[str, TopicView]) -> Iterator[str]:
         epoch = self._epoch
         without = [topic for topic in TARGETS if self._has(topic, found[topic], [])]
         if len(without) == len(TARGETS):
@@ -139,13 +139,13 @@ class Sink:
                     f"{self._rows[topic][-8:]}, under way {epoch and epoch.texts(topic)}"
                 )
 
-    def _has(self, topic: str, shown: Found, more: list[str]) -> bool:
+    def _has(self, topic: str, shown: TopicView, more: list[str]) -> bool:
         wanted = self._rows[topic] + more
         if self._sure.get(topic, True):
             return shown.texts == wanted
         return shown.texts == wanted[len(wanted) - len(shown.texts) :] and len(shown.texts) >= KEPT
 
-    def _adopt(self, epoch: Epoch, found: dict[str, Found]) -> None:
+    def _adopt(self, epoch: Epoch, found: dict[str, TopicView]) -> None:
         """The commit without an answer happened."""
         self._result = {}
         for topic in TARGETS:

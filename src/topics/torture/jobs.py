@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Literal
 
-from topics.torture.book import Found, Hand, Labels, Weather, look
-from topics.torture.calls import Answer, Client, Refused
+from topics.torture.book import Hand, TopicActor, TopicView, Weather
+from topics.torture.calls import Answer, Client
 
 State = Literal["sent", "waiting", "finishing", "finished"]
 
 
 @dataclass
-class Job:
+class SentJob:
     """One job, known by its text: a dead letter has another seq."""
 
     together: list[str]
@@ -24,10 +24,10 @@ class Job:
 
 
 @dataclass
-class Worker:
+class QueueWorker:
     """One thread that produces and works."""
 
-    queue: Queue
+    queue: QueueActor
     node: str
     held: list[Answer] = field(default_factory=list)
 
@@ -45,12 +45,11 @@ class Worker:
             self.queue.nack(api, self.node, jobs)
 
 
-class Queue:
+class QueueActor(TopicActor):
     """Produces, claims, acks and nacks; a job that comes back too often becomes a dead letter."""
 
     def __init__(self, durability: str, *, leases_durable: bool, weather: Weather) -> None:
-        self.name = f"queue-{durability}"
-        self.acked = 0
+        super().__init__(f"queue-{durability}", durability)
         self._letters = f"letters-{durability}"
         self._config = {
             "type": "queue",
@@ -61,28 +60,22 @@ class Queue:
             "lease_ms": 3_600_000,  # none ends by itself, however slow the machine
         }
         self._weather = weather
-        self._labels = Labels(self.name)
         self._lock = threading.Lock()
-        self._jobs: dict[str, Job] = {}
+        self._jobs: dict[str, SentJob] = {}
         self._problems: list[str] = []
-        self._exists = False
 
     def hands(self) -> list[Hand]:
         with self._lock:
             for job in self._jobs.values():
                 job.holder = None  # leases end with the life of their workers here
-        return [Worker(self, "a"), Worker(self, "b")]
-
-    @property
-    def _path(self) -> str:
-        return f"/v0/topics/{self.name}"
+        return [QueueWorker(self, "a"), QueueWorker(self, "b")]
 
     # Working
 
     def produce(self, api: Client, rng: Random) -> None:
         texts = [self._labels.next(rng) for _ in range(rng.choice((1, 1, 3)))]
         with self._lock:
-            self._jobs |= {text: Job(texts) for text in texts}
+            self._jobs |= {text: SentJob(texts) for text in texts}
         api.post(self._path, {"records": [{"data": text} for text in texts]})
         with self._lock:
             for text in texts:
@@ -128,27 +121,20 @@ class Queue:
     # After a restart
 
     def judge(self, api: Client, *, restarted: bool) -> Iterator[str]:
-        try:
-            waiting, letters = look(api, self.name), look(api, self._letters)
-        except Refused as refused:
-            if self._exists or refused.code != "topic_not_found":
-                yield f"{self.name}: {refused}"
-            return
-        self._exists = True
-        yield from waiting.problems
-        yield from letters.problems
-        yield from self._problems
-        self._problems = []
-        yield from self._compare(waiting, letters)
+        views = yield from self._look(api, self._letters)
+        if views:
+            yield from self._problems
+            self._problems = []
+            yield from self._compare(*views)
 
-    def _compare(self, waiting: Found, letters: Found) -> Iterator[str]:
+    def _compare(self, waiting: TopicView, letters: TopicView) -> Iterator[str]:
         in_queue, dead = set(waiting.texts), set(letters.texts)
         if len(in_queue) != len(waiting.live):
             yield f"{self.name}: a job is there twice"
         invented = (in_queue | dead) - self._jobs.keys()
         if invented:
             yield f"{self.name}: nobody produced {sorted(invented)}"
-        kept: dict[str, Job] = {}
+        kept: dict[str, SentJob] = {}
         for text, job in self._jobs.items():
             somewhere = text in in_queue or text in dead
             if job.state == "finished" and text in in_queue:
@@ -158,10 +144,10 @@ class Queue:
             elif job.state == "sent" and somewhere != self._is_known(job, in_queue | dead):
                 yield f"{self.name}: of {job.together} only a part is there"
             if somewhere:
-                kept[text] = Job(job.together, "waiting" if text in in_queue else "finished")
+                kept[text] = SentJob(job.together, "waiting" if text in in_queue else "finished")
         self._jobs = kept
 
-    def _is_known(self, job: Job, there: set[str]) -> bool:
+    def _is_known(self, job: SentJob, there: set[str]) -> bool:
         """Whether a write without an answer happened: its first job tells, even if done since."""
         first = job.together[0]
         state = self._jobs[first].state if first in self._jobs else "finished"
@@ -169,10 +155,8 @@ class Queue:
 
     def prepare(self, api: Client, rng: Random) -> None:
         if not self._exists:
-            durability = self._config["durability"]
-            api.put(f"/v0/topics/{self._letters}", {"durability": durability})
-            api.put(self._path, self._config)
-            self._exists = True
+            api.put(f"/v0/topics/{self._letters}", {"durability": self._durability})
+            self._create(api, self._config)
 
 
 def _answer(node: str, jobs: list[Answer]) -> Answer:

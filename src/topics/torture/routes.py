@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from random import Random
 from typing import NamedTuple
 
-from topics.torture.book import Found, Hand, Labels, Record, Sightings, look
-from topics.torture.calls import Client, Refused
+from topics.torture.book import Sightings, TopicActor, TopicView, Written, look
+from topics.torture.calls import Client
 from topics.torture.server import PATIENCE_S, Stuck
 from topics.torture.writers import as_body
 
@@ -17,7 +17,7 @@ KEPT = 60
 """Records that a topic keeps when there are too many to compare quickly."""
 
 
-class Route(NamedTuple):
+class CopyRule(NamedTuple):
     source: str
     dest: str
     only: str | None = None
@@ -25,33 +25,26 @@ class Route(NamedTuple):
 
 
 ROUTES = (
-    Route(SOURCE, "copy-all"),
-    Route(SOURCE, "copy-even", only="even"),
-    Route("copy-even", "copy-chain", only="even"),
-    Route(SOURCE, "copy-once", guarantee="exactly_once"),
+    CopyRule(SOURCE, "copy-all"),
+    CopyRule(SOURCE, "copy-even", only="even"),
+    CopyRule("copy-even", "copy-chain", only="even"),
+    CopyRule(SOURCE, "copy-once", guarantee="exactly_once"),
 )
 DESTS = {route.dest: route for route in ROUTES}
 
 
-class Routes:
+class RouterActor(TopicActor):
     """Writes to a source with four routers behind it, one of them behind another."""
 
     def __init__(self, durability: str, sightings: Sightings) -> None:
-        self.name = SOURCE
-        self.acked = 0
-        self._durability = durability
+        super().__init__(SOURCE, durability)
         self._sightings = sightings
-        self._labels = Labels(self.name)
-        self._written: list[Record] = []  # all that the source ever had, in order
-        self._pending: list[Record] = []
+        self._written: list[Written] = []  # all that the source ever had, in order
+        self._pending: list[Written] = []
         self._trimmed: dict[str, int] = {}  # topic -> everything below was deleted, or may be
         self._trim_is_sure: dict[str, bool] = {}
         self._seqs: dict[str, dict[int, str]] = {dest: {} for dest in DESTS}
-        self._exists = False
         self._prepared = False
-
-    def hands(self) -> list[Hand]:
-        return [self._act]
 
     def _act(self, api: Client, rng: Random) -> None:
         if rng.random() < 0.25:
@@ -59,11 +52,11 @@ class Routes:
             return
         count = rng.choice((1, 2, 5))
         records = [
-            Record(self._labels.next(rng), rng.choice(("even", "odd"))) for _ in range(count)
+            Written(self._labels.next(rng), rng.choice(("even", "odd"))) for _ in range(count)
         ]
         self._append(api, records)
 
-    def _append(self, api: Client, records: list[Record]) -> None:
+    def _append(self, api: Client, records: list[Written]) -> None:
         self._pending = records
         body = {"records": as_body(records), "idempotency_key": records[0].text[:40]}
         api.post(f"/v0/topics/{SOURCE}?return_seqs=0", body)
@@ -80,16 +73,10 @@ class Routes:
     # After a restart
 
     def judge(self, api: Client, *, restarted: bool) -> Iterator[str]:
-        try:
-            source = look(api, SOURCE)
-        except Refused as refused:
-            if self._exists or refused.code != "topic_not_found":
-                yield f"{SOURCE}: {refused}"
-            return
-        self._exists = True
-        yield from source.problems
-        yield from self._judge_source(source)
-        if not self._prepared:
+        views = yield from self._look(api)
+        for source in views:
+            yield from self._judge_source(source)
+        if not views or not self._prepared:
             return
         if restarted:
             self._wait_for_copies(api)
@@ -98,7 +85,7 @@ class Routes:
             yield from found.problems
             yield from self._judge_copies(dest, route, found, complete=restarted)
 
-    def _judge_source(self, found: Found) -> Iterator[str]:
+    def _judge_source(self, found: TopicView) -> Iterator[str]:
         here = list(found.live.values())
         for expected in (self._written, self._written + self._pending):
             if self._is_tail(SOURCE, here, expected):
@@ -109,7 +96,7 @@ class Routes:
         gone = {seq for seq in range(1, found.head + 1) if seq not in found.live}
         yield from self._sightings.compare(SOURCE, found, gone)
 
-    def _is_tail(self, topic: str, here: list[Record], expected: list[Record]) -> bool:
+    def _is_tail(self, topic: str, here: list[Written], expected: list[Written]) -> bool:
         """Whether `here` is what is left of `expected` after what was trimmed off its front."""
         kept = expected[self._trimmed.get(topic, 0) :]
         if here == kept:
@@ -133,11 +120,11 @@ class Routes:
                 raise Stuck(f"routers have made {made} copies instead of {due}")
             time.sleep(0.005)
 
-    def _due(self, route: Route) -> list[Record]:
+    def _due(self, route: CopyRule) -> list[Written]:
         return [record for record in self._written if route.only in (None, record.tag)]
 
     def _judge_copies(
-        self, dest: str, route: Route, found: Found, *, complete: bool
+        self, dest: str, route: CopyRule, found: TopicView, *, complete: bool
     ) -> Iterator[str]:
         here = list(found.live.values())
         due = self._due(route)
@@ -154,9 +141,7 @@ class Routes:
         yield from self._sightings.compare(dest, found, gone)
 
     def prepare(self, api: Client, rng: Random) -> None:
-        if not self._exists:
-            api.put(f"/v0/topics/{SOURCE}", {"durability": self._durability})
-            self._exists = True
+        self._create(api, {"durability": self._durability})
         if not self._prepared:
             for dest in DESTS:
                 api.put(f"/v0/topics/{dest}", {"durability": self._durability})

@@ -8,12 +8,15 @@ same seed gives the same plan, not the same interleaving.
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 import signal
+import tempfile
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -23,18 +26,24 @@ from topics.storage.crashpoints import NAMES
 from topics.torture.book import Actor, Hand, Sightings, Weather
 from topics.torture.calls import Client, Failed, Gone, Refused
 from topics.torture.drops import Dropper
-from topics.torture.epochs import TARGETS, Sink
-from topics.torture.jobs import Queue
+from topics.torture.epochs import TARGETS, SinkActor
+from topics.torture.jobs import QueueActor
 from topics.torture.readers import Readers
-from topics.torture.routes import DESTS, SOURCE, Routes
-from topics.torture.server import PATIENCE_S, Nursery, Server, Stuck
-from topics.torture.weather import Ballast, FakeClock
-from topics.torture.writers import Crowd, Expiring, Writer
+from topics.torture.routes import DESTS, SOURCE, RouterActor
+from topics.torture.server import PATIENCE_S, Nursery, Stuck, TorturedServer
+from topics.torture.weather import Ballast, FakeClock, small_disk
+from topics.torture.writers import Expiring, LogWriter, WriterGroup
 
 CYCLES_PER_LIFE = 20
 AT_WORK = 4
 """Actors that load the server in one cycle: few enough that each gets something done."""
-NEEDED = {"topic": Dropper, "stage": Sink, "fwd": Routes, "evict": Expiring, "drop": Writer}
+NEEDED = {
+    "topic": Dropper,
+    "stage": SinkActor,
+    "fwd": RouterActor,
+    "evict": Expiring,
+    "drop": LogWriter,
+}
 """Who brings a server to its crash points of an area; everybody does for the others."""
 OFTEN = ("wal", "stage", "fwd")
 """Areas whose points are passed many times a second."""
@@ -42,7 +51,7 @@ POINT_PATIENCE_S = 0.35
 """How long a load may run until its server reaches the crash point it was told to die at."""
 
 
-class Found(Exception):
+class Broken(Exception):
     """The server broke a promise, or its neck."""
 
 
@@ -77,7 +86,7 @@ class Totals:
 
 
 @dataclass(eq=False)
-class Failure(Exception):
+class TortureFailure(Exception):
     """What was found, and how to see it again."""
 
     seed: int
@@ -111,7 +120,7 @@ class Failure(Exception):
 
 
 @dataclass(frozen=True)
-class Plan:
+class TorturePlan:
     """What a run is asked for."""
 
     cycles: int
@@ -134,8 +143,8 @@ class Plan:
         return full + (" --clock-jumps" if self.clock is not None else "")
 
 
-def torture(plan: Plan, nursery: Nursery) -> Totals:
-    """Run all cycles; raises `Failure` at the first thing that is wrong."""
+def torture(plan: TorturePlan, nursery: Nursery) -> Totals:
+    """Run all cycles; raises `TortureFailure` at the first thing that is wrong."""
     totals, started = Totals(plan.seed), time.monotonic()
     points = sorted(NAMES)
     Random(plan.seed).shuffle(points)
@@ -143,7 +152,7 @@ def torture(plan: Plan, nursery: Nursery) -> Totals:
         seed = plan.seed + totals.lives
         root = plan.directory / f"life-{seed}"
         root.mkdir(parents=True)
-        life = Life(plan, seed, Server(nursery, root), points, totals)
+        life = ServerLives(plan, seed, TorturedServer(nursery, root), points, totals)
         life.live(min(CYCLES_PER_LIFE, plan.cycles - totals.cycles))
         totals.lives += 1
         shutil.rmtree(root)
@@ -151,31 +160,72 @@ def torture(plan: Plan, nursery: Nursery) -> Totals:
     return totals
 
 
+def hold(
+    *,
+    cycles: int,
+    seed: int,
+    directory: Path | None = None,
+    disk_full: bool = False,
+    clock_jumps: bool = False,
+    say: Callable[[str], None] = lambda line: None,
+) -> Totals:
+    """Torture servers; raises `TortureFailure` with the directory of the failed life kept.
+
+    Everything happens in a new folder inside `directory`, which is where the disk to be tested is.
+    """
+    base = Path(tempfile.mkdtemp(prefix="topics-torture-", dir=directory))
+    with ExitStack() as stack:
+        tidying = stack.enter_context(ExitStack())
+        tidying.callback(shutil.rmtree, base, ignore_errors=True)
+        where, ballast, clock = base, None, None
+        if disk_full:
+            where = stack.enter_context(small_disk(base / "disk"))
+            ballast = Ballast(where)
+        if clock_jumps:
+            clock = FakeClock(base)
+        nursery = stack.enter_context(Nursery({} if clock is None else clock.env))
+        try:
+            return torture(TorturePlan(cycles, seed, where, ballast, clock, say), nursery)
+        except TortureFailure as failure:
+            tidying.pop_all()
+            if ballast is None:
+                raise
+            # The small disk goes; what was on it must not.
+            kept = base / failure.directory.name
+            shutil.copytree(failure.directory, kept)
+            raise dataclasses.replace(failure, directory=kept) from failure
+
+
 def cast(sightings: Sightings, weather: Weather, rng: Random) -> list[Actor]:
     """Everybody who takes part in a life."""
     classes = ("ephemeral", "memory", "disk", "fsync")
-    writers = [Writer(c, cap=0, sightings=sightings, weather=weather) for c in classes]
-    writers += [Writer(c, cap=40, sightings=sightings, weather=weather) for c in classes[2:]]
-    crowd = Crowd("fsync", sightings)
+    writers = [LogWriter(c, cap=0, sightings=sightings, weather=weather) for c in classes]
+    writers += [LogWriter(c, cap=40, sightings=sightings, weather=weather) for c in classes[2:]]
+    crowd = WriterGroup("fsync", sightings)
     readable = [*(w.name for w in writers), crowd.name, SOURCE, *DESTS, *TARGETS]
     return [
         *writers,
         crowd,
         Expiring("disk", weather),
-        Queue("disk", leases_durable=rng.random() < 0.5, weather=weather),
-        Queue("fsync", leases_durable=rng.random() < 0.5, weather=weather),
-        Routes(rng.choice(("disk", "fsync")), sightings),
-        Sink(sightings, weather),
+        QueueActor("disk", leases_durable=rng.random() < 0.5, weather=weather),
+        QueueActor("fsync", leases_durable=rng.random() < 0.5, weather=weather),
+        RouterActor(rng.choice(("disk", "fsync")), sightings),
+        SinkActor(sightings, weather),
         Dropper(),
         Readers(readable, sightings),
     ]
 
 
-class Life:
+class ServerLives:
     """One directory and what happens to it."""
 
     def __init__(
-        self, plan: Plan, seed: int, server: Server, points: list[str], totals: Totals
+        self,
+        plan: TorturePlan,
+        seed: int,
+        server: TorturedServer,
+        points: list[str],
+        totals: Totals,
     ) -> None:
         self._plan = plan
         self._seed = seed
@@ -200,16 +250,16 @@ class Life:
                 self._totals.cycles += 1
                 self._progress()
             self._last_look()
-        except (Found, Stuck, Refused, AssertionError) as error:
+        except (Broken, Stuck, Refused, AssertionError) as error:
             raise self._failure(str(error)) from error
         finally:
             self._server.kill()
         self._totals.acked += sum(actor.acked for actor in self._actors)
         self._totals.seen += self._sightings.count
 
-    def _failure(self, complaint: str) -> Failure:
+    def _failure(self, complaint: str) -> TortureFailure:
         words = self._server.words
-        return Failure(
+        return TortureFailure(
             self._seed,
             self._cycle,
             self._end,
@@ -243,7 +293,9 @@ class Life:
         except Gone as gone:
             # It reached its crash point while it started or was judged. Or did it?
             if point is None or self._server.wait() is None:
-                raise Found(f"an answer is missing, and nobody killed the server: {gone}") from gone
+                raise Broken(
+                    f"an answer is missing, and nobody killed the server: {gone}"
+                ) from gone
         self._note_end(point)
 
     def _choose_point(self) -> str | None:
@@ -280,7 +332,7 @@ class Life:
         for actor in suspects:
             complaints = list(actor.judge(api, restarted=restarted))
             if complaints:
-                raise Found("\n".join(complaints[:20]))
+                raise Broken("\n".join(complaints[:20]))
 
     def _load(self, api: Client, point: str | None) -> None:
         is_first = not self._totals.ends["full disk"]
@@ -300,11 +352,11 @@ class Life:
             self._was_killed = self._server.kill()
             load.join()
 
-    def _begin_load(self, api: Client) -> Load:
+    def _begin_load(self, api: Client) -> LoadThreads:
         for actor in self._at_work:
             actor.prepare(api, self._rng)
         hands = [hand for actor in self._at_work for hand in actor.hands()]
-        load = Load(hands, self._server.address(), self._rng)
+        load = LoadThreads(hands, self._server.address(), self._rng)
         load.may_fail = self._plan.ballast is not None
         load.start()
         return load
@@ -330,7 +382,7 @@ class Life:
     def _note_end(self, point: str | None) -> None:
         code = self._server.wait()
         if code not in (-signal.SIGKILL, 0):
-            raise Found(f"the server ended by itself with {code}")
+            raise Broken(f"the server ended by itself with {code}")
         name = (point or "").rpartition(":")[0]
         if code == 0:
             self._end = "a clean stop"
@@ -346,12 +398,12 @@ class Life:
         try:
             self._judge(api, self._actors, restarted=True)
         except Gone as gone:
-            raise Found(f"the server went away by itself: {gone}") from gone
+            raise Broken(f"the server went away by itself: {gone}") from gone
         finally:
             api.close()
 
 
-class Load:
+class LoadThreads:
     """All hands at work, each on a thread and a connection of its own."""
 
     def __init__(self, hands: list[Hand], address: tuple[str, int], rng: Random) -> None:
@@ -398,4 +450,4 @@ class Load:
         for thread in self._threads:
             thread.join()
         for error in self._errors:
-            raise Found(f"an actor failed: {error!r}") from error
+            raise Broken(f"an actor failed: {error!r}") from error

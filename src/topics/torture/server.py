@@ -99,7 +99,7 @@ class Nursery:
         self._process.stdout.close()
 
 
-class Server:
+class TorturedServer:
     """A server on one directory, over all its deaths."""
 
     def __init__(self, nursery: Nursery, root: Path) -> None:

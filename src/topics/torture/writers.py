@@ -11,22 +11,21 @@ from typing import Any
 
 from topics.torture.book import (
     TAGS,
-    Found,
     Hand,
-    Labels,
-    Life,
-    Record,
     Sightings,
+    TopicActor,
+    TopicModel,
+    TopicView,
     Weather,
+    Written,
     differences,
-    look,
 )
 from topics.torture.calls import Client, Refused
 
 CURSOR = "consumer"
 
 
-def as_body(records: list[Record]) -> list[dict[str, Any]]:
+def as_body(records: list[Written]) -> list[dict[str, Any]]:
     return [
         {"data": record.text} | ({"tag": record.tag} if record.tag else {}) for record in records
     ]
@@ -36,37 +35,26 @@ def as_body(records: list[Record]) -> list[dict[str, Any]]:
 class Pending:
     """A call without an answer yet: what it would make of the topic."""
 
-    then: Callable[[Life, Found], None]
+    then: Callable[[TopicModel, TopicView], None]
     key: str | None = None
-    records: list[Record] = field(default_factory=list)
+    records: list[Written] = field(default_factory=list)
     survived: bool = False
 
 
-class Writer:
+class LogWriter(TopicActor):
     """Appends, deletes, moves a cursor and changes a cap, in a topic of its own."""
 
     def __init__(
         self, durability: str, *, cap: int, sightings: Sightings, weather: Weather
     ) -> None:
-        self.name = f"{'capped' if cap else 'log'}-{durability}"
-        self.acked = 0
-        self._durability = durability
+        super().__init__(f"{'capped' if cap else 'log'}-{durability}", durability)
         self._cap = cap
-        self._life = Life(durability, cap)
-        self._labels = Labels(self.name)
+        self._life = TopicModel(durability, cap)
         self._sightings = sightings
         self._pending: Pending | None = None
-        self._exists = False
         self._weather = weather
 
-    @property
-    def _path(self) -> str:
-        return f"/v0/topics/{self.name}"
-
     # Under load
-
-    def hands(self) -> list[Hand]:
-        return [self._act]
 
     def _act(self, api: Client, rng: Random) -> None:
         dice = rng.random()
@@ -80,11 +68,11 @@ class Writer:
             self._configure(api, rng.choice((self._cap, self._cap // 2, self._cap * 2)))
         else:
             count = rng.choice((1, 1, 1, 2, 5, 10))
-            records = [Record(self._labels.next(rng), rng.choice(TAGS)) for _ in range(count)]
+            records = [Written(self._labels.next(rng), rng.choice(TAGS)) for _ in range(count)]
             self._append(api, records, key=records[0].text[:40])
 
-    def _append(self, api: Client, records: list[Record], *, key: str) -> None:
-        def then(life: Life, found: Found) -> None:
+    def _append(self, api: Client, records: list[Written], *, key: str) -> None:
+        def then(life: TopicModel, found: TopicView) -> None:
             new = [seq for seq in found.live if seq > life.head]
             life.append(min(new, default=life.head + 1), records)
 
@@ -106,7 +94,7 @@ class Writer:
         self._answered()
 
     def _move_cursor(self, api: Client, seq: int) -> None:
-        def then(life: Life, found: Found) -> None:
+        def then(life: TopicModel, found: TopicView) -> None:
             life.cursor = seq
 
         self._pending = Pending(then)
@@ -115,13 +103,13 @@ class Writer:
         self._answered()
 
     def _configure(self, api: Client, cap: int) -> None:
-        def then(life: Life, found: Found) -> None:
+        def then(life: TopicModel, found: TopicView) -> None:
             life.cap = cap
             life.enforce_cap()
 
         self._pending = Pending(then)
         api.put(self._path, self._config(cap))
-        then(self._life, Found())
+        then(self._life, TopicView())
         self._answered()
 
     def _config(self, cap: int) -> dict[str, Any]:
@@ -139,22 +127,14 @@ class Writer:
     # After a restart
 
     def judge(self, api: Client, *, restarted: bool) -> Iterator[str]:
-        try:
-            found = look(api, self.name)
-        except Refused as refused:
-            if self._exists or refused.code != "topic_not_found":
-                yield f"{self.name}: {refused}"
-            return
-        yield from found.problems
-        cursor = self._read_cursor(api)
-        if restarted and self._durability == "ephemeral":
-            yield from self._judge_ephemeral(found)
-        else:
-            yield from self._judge_kept(found, cursor)
-            yield from self._sightings.compare(self.name, found, self._life.gone)
-        self._exists = True
+        for found in (yield from self._look(api)):
+            if restarted and self._durability == "ephemeral":
+                yield from self._judge_ephemeral(found)
+            else:
+                yield from self._judge_kept(found, self._read_cursor(api))
+                yield from self._sightings.compare(self.name, found, self._life.gone)
 
-    def _judge_ephemeral(self, found: Found) -> Iterator[str]:
+    def _judge_ephemeral(self, found: TopicView) -> Iterator[str]:
         if found.live:
             yield f"{self.name}: kept {len(found.live)} records over a restart"
         if found.head < self._life.head:
@@ -165,7 +145,7 @@ class Writer:
         self._pending = None
         self._sightings.forget(self.name)
 
-    def _judge_kept(self, found: Found, cursor: int | None) -> Iterator[str]:
+    def _judge_kept(self, found: TopicView, cursor: int | None) -> Iterator[str]:
         lives = [self._life]
         if self._pending is not None:
             after = self._life.copy()
@@ -192,9 +172,7 @@ class Writer:
         return next((entry["seq"] for entry in found if entry["cursor"] == CURSOR), None)
 
     def prepare(self, api: Client, rng: Random) -> None:
-        if not self._exists:
-            api.put(self._path, self._config(self._cap))
-            self._exists = True
+        self._create(api, self._config(self._cap))
         pending = self._pending
         if pending is None or pending.key is None:
             self._pending = None
@@ -217,42 +195,31 @@ class Writer:
         self._pending = None
 
 
-class Expiring:
+class Expiring(TopicActor):
     """Records that live for a moment; what is gone stays gone, and nothing goes too early."""
 
     TTL_MS = 400
 
     def __init__(self, durability: str, weather: Weather) -> None:
-        self.name = f"expiring-{durability}"
-        self.acked = 0
-        self._durability = durability
+        super().__init__(f"expiring-{durability}", durability)
         self._weather = weather
-        self._labels = Labels(self.name)
         self._sent: dict[str, float] = {}  # text -> when, on our clock
         self._acked: dict[int, str] = {}
         self._floor = 1
-        self._exists = False
-
-    def hands(self) -> list[Hand]:
-        return [self._act]
 
     def _act(self, api: Client, rng: Random) -> None:
         texts = [self._labels.next(rng) for _ in range(rng.choice((1, 3)))]
         self._sent |= dict.fromkeys(texts, time.monotonic())
         body = {"records": [{"data": text} for text in texts]}
-        first = api.post(f"/v0/topics/{self.name}", body)["first_seq"]
+        first = api.post(self._path, body)["first_seq"]
         self._acked |= dict(enumerate(texts, first))
         self.acked += 1
 
     def judge(self, api: Client, *, restarted: bool) -> Iterator[str]:
-        try:
-            found = look(api, self.name)
-        except Refused as refused:
-            if self._exists or refused.code != "topic_not_found":
-                yield f"{self.name}: {refused}"
-            return
-        self._exists = True
-        yield from found.problems
+        for found in (yield from self._look(api)):
+            yield from self._judge(found)
+
+    def _judge(self, found: TopicView) -> Iterator[str]:
         if found.evict_floor < self._floor:
             yield f"{self.name}: the floor is {found.evict_floor} and was {self._floor}"
         self._floor = found.evict_floor
@@ -271,29 +238,22 @@ class Expiring:
         self._acked = {seq: record.text for seq, record in found.live.items()}
 
     def prepare(self, api: Client, rng: Random) -> None:
-        if not self._exists:
-            config = {"durability": self._durability, "ttl_ms": self.TTL_MS}
-            api.put(f"/v0/topics/{self.name}", config)
-            self._exists = True
+        self._create(api, {"durability": self._durability, "ttl_ms": self.TTL_MS})
 
 
-class Crowd:
+class WriterGroup(TopicActor):
     """Several writers in one topic: their writes are whole, and where the server said."""
 
     SIZE = 3
 
     def __init__(self, durability: str, sightings: Sightings) -> None:
-        self.name = f"crowd-{durability}"
-        self.acked = 0
-        self._durability = durability
+        super().__init__(f"crowd-{durability}", durability)
         self._sightings = sightings
-        self._labels = Labels(self.name)
         self._lock = threading.Lock()
         self._writes: dict[str, list[str]] = {}  # without an answer, by their first text
         self._known: dict[int, str] = {}
         self._doomed: dict[int, str] = {}  # by a delete without an answer
         self._gone: set[int] = set()
-        self._exists = False
 
     def hands(self) -> list[Hand]:
         return [self._act] * self.SIZE
@@ -303,21 +263,17 @@ class Crowd:
         with self._lock:
             self._writes[texts[0]] = texts
         body = {"records": [{"data": text} for text in texts]}
-        first = api.post(f"/v0/topics/{self.name}", body)["first_seq"]
+        first = api.post(self._path, body)["first_seq"]
         with self._lock:
             del self._writes[texts[0]]
             self._known |= dict(enumerate(texts, first))
             self.acked += 1
 
     def judge(self, api: Client, *, restarted: bool) -> Iterator[str]:
-        try:
-            found = look(api, self.name)
-        except Refused as refused:
-            if self._exists or refused.code != "topic_not_found":
-                yield f"{self.name}: {refused}"
-            return
-        self._exists = True
-        yield from found.problems
+        for found in (yield from self._look(api)):
+            yield from self._judge(found)
+
+    def _judge(self, found: TopicView) -> Iterator[str]:
         at = {record.text: seq for seq, record in found.live.items()}
         for seq, text in self._known.items():
             if at.get(text) != seq:
@@ -341,13 +297,11 @@ class Crowd:
         self._gone -= self._known.keys()
 
     def prepare(self, api: Client, rng: Random) -> None:
-        if not self._exists:
-            api.put(f"/v0/topics/{self.name}", {"durability": self._durability})
-            self._exists = True
+        self._create(api, {"durability": self._durability})
         if len(self._known) > 400:
             before = max(self._known) - 100
             self._doomed = {seq: text for seq, text in self._known.items() if seq < before}
             self._gone |= self._doomed.keys()
             self._known = {seq: text for seq, text in self._known.items() if seq >= before}
-            api.post(f"/v0/topics/{self.name}/delete", {"before_seq": before})
+            api.post(f"{self._path}/delete", {"before_seq": before})
             self._doomed = {}
