@@ -31,6 +31,7 @@ from topics.client._batching import (
 from topics.client._showing import Shown
 from topics.client.interface import AnyLog
 from topics.client.keywords import BatchOptions
+from topics.client.signalled import SignalledEvent
 from topics.errors import Closed, Throttled, TopicNotFound, TopicsError
 from topics.topic_settings import TopicSettings
 from topics.values import Ack
@@ -71,7 +72,7 @@ class Producer(Shown):
         self._is_closing = False
         self._failure: BaseException | None = None
         self._knows_window = False
-        self._hurry = threading.Event()
+        self._hurry = SignalledEvent()
         self._thread = threading.Thread(
             target=self._work, name=f"topics-producer-{topic}", daemon=True
         )

@@ -31,6 +31,7 @@ from topics.client._http import (
     retry_after,
 )
 from topics.client._retry import DEFAULT_RETRIES, IDEMPOTENT_METHODS, Attempts
+from topics.client.signalled import SignalledEvent
 from topics.errors import Closed, Unreachable
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class Http:
         self.target = ServerAddress(url, token)
         self.timeout = timeout
         self.retries = retries
-        self._closed = threading.Event()
+        self._closed = SignalledEvent()
         self._tls = tls_context(ca_file) if self.target.is_tls else None
         self._pool = _Pool(connections)
 

@@ -249,7 +249,7 @@ class Worker(Shown):
 
     @contextlib.contextmanager
     def _renewing(self) -> Iterator[None]:
-        over = threading.Event()
+        over = SignalledEvent()
         thread = threading.Thread(
             target=self._renew_until, args=(over,), name="topics-worker-leases", daemon=True
         )
@@ -283,7 +283,7 @@ class Worker(Shown):
         def stop(number: int, frame: FrameType | None) -> None:
             # The second one gets what it would have got without us.
             restore()
-            self._stopping.set_from_handler()
+            self._stopping.set()
 
         before = {number: signal.signal(number, stop) for number in _SIGNALS}
 

@@ -63,7 +63,7 @@ def told_to_stop() -> Iterator[threading.Event]:
     def ask(number: int, _: object) -> None:
         if stopping.is_set() and number == signal.SIGINT:
             raise KeyboardInterrupt
-        stopping.set_from_handler()
+        stopping.set()
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
