@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from topics.engine.effects import Io, Op
-from topics.errors import Forbidden
 from topics.http.api.auth import Scope
 from topics.http.api.call import Call
 from topics.http.api.metrics import Numbers, as_json, as_text, collect
@@ -39,8 +38,8 @@ def metrics(call: Call) -> None:
 
 def history(call: Call) -> None:
     topic, kept = call.query.text("topic"), call.service.history
-    if topic and not call.principal.allows(topic):
-        raise Forbidden(topic=topic)
+    if topic:
+        call.principal.need_name(topic)
     body = kept.of_topic(topic) if topic else kept.everything(call.principal)
     call.answer(responses.closed(body, call.spent()))
 

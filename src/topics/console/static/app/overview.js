@@ -14,7 +14,7 @@ export function troubles(metrics) {
   return found;
 }
 
-const Figure = ({ label, value, note }) => html`<div class="figure"><dt>${label}</dt><dd>${value}</dd>${note && html`<p class="faint">${note}</p>`}</div>`;
+const Figure = ({ label, value, note }) => html`<div class="figure"><dt>${label}</dt><dd>${value}</dd>${note && html`<dd class="note">${note}</dd>`}</div>`;
 
 export function Overview() {
   const metrics = usePoll((signal) => get("/v0/metrics", { signal, accept: JSON_ONLY }), 5000, []);

@@ -31,16 +31,16 @@ export function Settings({ topic, state, may, onChanged }) {
   };
   const field = (n) => {
     const value = n in draft ? draft[n] : config[n];
-    if (!may("admin") || n === "type") return html`<span>${value === null ? "–" : String(value)}</span>`;
-    if (typeof config[n] === "boolean") return html`<input type="checkbox" checked=${value} onChange=${(e) => edit(n, e.target.checked)} />`;
+    if (!may("admin") || n === "type") return html`<output id=${"s-" + n}>${value === null ? "–" : String(value)}</output>`;
+    if (typeof config[n] === "boolean") return html`<input id=${"s-" + n} type="checkbox" checked=${value} onChange=${(e) => edit(n, e.target.checked)} />`;
     const choices = { durability: ["fsync", "disk", "memory", "ephemeral"], discard: ["old", "reject"] }[n];
-    if (choices) return html`<select value=${value} onChange=${(e) => edit(n, e.target.value)}>${choices.map((c) => html`<option>${c}</option>`)}</select>`;
+    if (choices) return html`<select id=${"s-" + n} value=${value} onChange=${(e) => edit(n, e.target.value)}>${choices.map((c) => html`<option>${c}</option>`)}</select>`;
     const isText = n === "dead_letter";
-    return html`<input value=${value ?? ""} inputmode=${isText ? "text" : "numeric"} onInput=${(e) => { const text = e.target.value.trim(); edit(n, text === "" ? (n === "priority" || isText ? null : 0) : isText ? text : Number(text)); }} />`;
+    return html`<input id=${"s-" + n} value=${value ?? ""} inputmode=${isText ? "text" : "numeric"} onInput=${(e) => { const text = e.target.value.trim(); edit(n, text === "" ? (n === "priority" || isText ? null : 0) : isText ? text : Number(text)); }} />`;
   };
   const command = `topics config ${quote(topic)} ${changed.map(([n, v]) => `${n}=${quote(String(v ?? ""))}`).join(" ")}`;
   return html`<form class="card" onSubmit=${preview}><h2>Settings</h2>
-    <table class="list settings"><tbody>${names.map((n) => html`<tr><th scope="row"><label for=${"s-" + n}>${n}</label></th><td id=${"s-" + n}>${field(n)}</td><td class="faint">${HELP[n] ?? ""}</td></tr>`)}</tbody></table>
+    <table class="list settings"><tbody>${names.map((n) => html`<tr><th scope="row"><label for=${"s-" + n}>${n}</label></th><td>${field(n)}</td><td class="faint">${HELP[n] ?? ""}</td></tr>`)}</tbody></table>
     <${Problem} error=${error} />
     ${may("admin") && html`<p class="buttons"><button type="button" disabled=${!changed.length} onClick=${() => setDraft({})}>Undo</button><button class="primary" disabled=${!changed.length}>Review ${changed.length ? counted(changed.length, "change") : "changes"}…</button></p>`}
     ${asking && html`<${Ask} title="Change settings" action="Change" danger=${asking.evicted?.records > 0} command=${command} onNo=${() => setAsking(null)} onYes=${async () => { await put(`/v0/topics/${name(topic)}`, asking.wanted); setAsking(null); setDraft({}); onChanged(); }}>
