@@ -25,7 +25,7 @@ def is_shortage(error: OSError) -> bool:
     return error.errno in _SHORTAGE
 
 
-class _Entry:
+class _OpenFile:
     """One open file; `users` counts the reads that are inside it right now."""
 
     __slots__ = ("file", "forgotten", "users")
@@ -46,7 +46,7 @@ class Handles:
     def __init__(self, fs: Fs, limit: int = DEFAULT_LIMIT) -> None:
         self._fs = fs
         self._limit = limit
-        self._entries: OrderedDict[str, _Entry] = OrderedDict()
+        self._entries: OrderedDict[str, _OpenFile] = OrderedDict()
         self._lock = threading.Lock()  # guards _entries and users; never held across file I/O
 
     def __len__(self) -> int:
@@ -104,7 +104,7 @@ class Handles:
         for path in list(self._entries):
             self.forget(path)
 
-    def _acquire(self, path: str) -> _Entry:
+    def _acquire(self, path: str) -> _OpenFile:
         with self._lock:
             entry = self._entries.get(path)
             if entry is not None:
@@ -115,7 +115,7 @@ class Handles:
         with self._lock:
             known = self._entries.get(path)
             if known is None:
-                entry = self._entries[path] = _Entry(file)
+                entry = self._entries[path] = _OpenFile(file)
             else:
                 entry = known
             entry.users += 1
@@ -124,7 +124,7 @@ class Handles:
             extra.close()
         return entry
 
-    def _release(self, entry: _Entry) -> None:
+    def _release(self, entry: _OpenFile) -> None:
         with self._lock:
             entry.users -= 1
             unused = entry.forgotten and entry.users == 0

@@ -387,11 +387,11 @@ def by_topic(stages: Iterable[Stage]) -> dict[str, RecordBatch]:
     The order does not depend on the order of `stages`, so that a replay gives every record the
     seq it had.
     """
-    columns: dict[str, _Columns] = {}
+    columns: dict[str, _TopicRows] = {}
     for stage in sorted(stages, key=lambda stage: (stage.info.key.part, stage.info.key.attempt)):
         for row in stage.rows:
             if row.topic not in columns:
-                columns[row.topic] = _Columns([], [], [], [])
+                columns[row.topic] = _TopicRows([], [], [], [])
             into = columns[row.topic]
             into.datas.append(row.data)
             into.metas.append(row.meta)
@@ -400,7 +400,7 @@ def by_topic(stages: Iterable[Stage]) -> dict[str, RecordBatch]:
     return {topic: column.batch() for topic, column in columns.items()}
 
 
-class _Columns(NamedTuple):
+class _TopicRows(NamedTuple):
     datas: list[bytes]
     metas: list[bytes]
     tags: list[str | None]

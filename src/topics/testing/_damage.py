@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Literal, TypeAlias
 
-from topics.testing._inode import Change, Content, Directory, Inode, Renaming, Write
+from topics.testing._inode import Change, Content, DirNode, Inode, Renaming, Write
 
 CrashMode: TypeAlias = Literal["none", "all", "prefix", "subset", "zero", "garble"]
 """How pending writes end in a power cut.
@@ -143,7 +143,7 @@ def _overwrite(content: Content, offset: int, data: bytes) -> None:
         content.write(data, offset)
 
 
-def settle_names(directories: Sequence[Directory], mode: NameMode, rng: Random) -> None:
+def settle_names(directories: Sequence[DirNode], mode: NameMode, rng: Random) -> None:
     """Decide which pending changes of names survive, then forget the others."""
     kept = {directory: _names_kept(directory, mode, rng) for directory in directories}
     _drop_half_kept(kept)
@@ -154,13 +154,13 @@ def settle_names(directories: Sequence[Directory], mode: NameMode, rng: Random) 
         directory.pending.clear()
 
 
-def _names_kept(directory: Directory, mode: NameMode, rng: Random) -> list[Renaming]:
+def _names_kept(directory: DirNode, mode: NameMode, rng: Random) -> list[Renaming]:
     if mode == "prefix":
         return directory.pending[: rng.randint(0, len(directory.pending))]
     return list(directory.pending) if mode == "all" else []
 
 
-def _drop_half_kept(kept: dict[Directory, list[Renaming]]) -> None:
+def _drop_half_kept(kept: dict[DirNode, list[Renaming]]) -> None:
     """Shorten the lists until each rename between two directories is in both or in neither."""
     shortened = True
     while shortened:

@@ -172,7 +172,7 @@ class Inode:
         return twin
 
 
-class Directory:
+class DirNode:
     """Names and what they stand for; a change of names is pending until the directory syncs."""
 
     __slots__ = ("durable", "pending", "seen")
@@ -183,7 +183,7 @@ class Directory:
         self.pending: list[Renaming] = []
 
 
-Node: TypeAlias = Inode | Directory
+Node: TypeAlias = Inode | DirNode
 
 
 @dataclass(slots=True, eq=False)
@@ -195,7 +195,7 @@ class Renaming:
     makes "old name or new name, never neither" true.
     """
 
-    entries: list[tuple[Directory, str, Node | None]]
+    entries: list[tuple[DirNode, str, Node | None]]
     settled: bool = False
 
     def show(self) -> None:
@@ -218,7 +218,7 @@ class Renaming:
         for directory in self.directories():
             directory.pending.remove(self)
 
-    def directories(self) -> Sequence[Directory]:
+    def directories(self) -> Sequence[DirNode]:
         return list(dict.fromkeys(directory for directory, _, _ in self.entries))
 
 

@@ -3,7 +3,7 @@
 import errno
 
 from topics.storage.fs import Buffer, parent_of
-from topics.testing._inode import Directory, Inode
+from topics.testing._inode import DirNode, Inode
 from topics.testing._platter import Platter, os_error
 
 
@@ -220,7 +220,7 @@ class Mount:
         if found is None:
             self._platter.mkdir(path)
             created.append(path)
-        elif not isinstance(found, Directory):
+        elif not isinstance(found, DirNode):
             raise os_error(errno.EEXIST, path)
 
     def _check(self) -> None:

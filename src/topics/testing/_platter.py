@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 from topics.storage.fs import Buffer
 from topics.testing._damage import SECTOR
-from topics.testing._inode import Directory, Inode, Node, Renaming, Resize, Write
+from topics.testing._inode import DirNode, Inode, Node, Renaming, Resize, Write
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class Platter:
 
     def __init__(self, capacity: int | None) -> None:
         self.mutex = threading.RLock()
-        self.root = Directory()
+        self.root = DirNode()
         self.era = 0
         self.boot = 0
         self.capacity = capacity
@@ -52,23 +52,23 @@ class Platter:
             return self.root
         return self.parent(path).seen.get(parts[-1])
 
-    def parent(self, path: str) -> Directory:
+    def parent(self, path: str) -> DirNode:
         """The directory that holds, or would hold, this name."""
         node: Node = self.root
         for part in _parts(path)[:-1]:
-            if not isinstance(node, Directory):
+            if not isinstance(node, DirNode):
                 raise os_error(errno.ENOTDIR, path)
             found = node.seen.get(part)
             if found is None:
                 raise os_error(errno.ENOENT, path)
             node = found
-        if not isinstance(node, Directory):
+        if not isinstance(node, DirNode):
             raise os_error(errno.ENOTDIR, path)
         return node
 
-    def directory(self, path: str) -> Directory:
+    def directory(self, path: str) -> DirNode:
         node = self._existing(path)
-        if not isinstance(node, Directory):
+        if not isinstance(node, DirNode):
             raise os_error(errno.ENOTDIR, path)
         return node
 
@@ -95,7 +95,7 @@ class Platter:
     def mkdir(self, path: str) -> None:
         parent = self.parent(path)
         self.charge(SECTOR)
-        Renaming([(parent, name_of(path), Directory())]).show()
+        Renaming([(parent, name_of(path), DirNode())]).show()
 
     def unlink(self, path: str) -> None:
         inode = self.file(path)
@@ -181,7 +181,7 @@ class Platter:
         else:
             inode.promote()
 
-    def sync_dir(self, directory: Directory) -> None:
+    def sync_dir(self, directory: DirNode) -> None:
         for step in list(directory.pending):
             step.settle()
 
@@ -191,7 +191,7 @@ class Platter:
         """Every visible file with its path from the root, in order of path."""
         yield from _files_below(self.root, "")
 
-    def directories(self) -> list[Directory]:
+    def directories(self) -> list[DirNode]:
         """Every directory, also those that only the durable or the pending state knows."""
         found = {self.root: None}
         waiting = [self.root]
@@ -208,7 +208,7 @@ class Platter:
         waiting = [self.root]
         while waiting:
             for node in waiting.pop().seen.values():
-                if isinstance(node, Directory):
+                if isinstance(node, DirNode):
                     self.used += SECTOR
                     waiting.append(node)
                 else:
@@ -224,16 +224,16 @@ Twins: TypeAlias = dict[Node | Renaming, Node | Renaming]
 """Which copy stands for which original, so that a node reached twice stays one node."""
 
 
-def copy_tree(root: Directory) -> Directory:
+def copy_tree(root: DirNode) -> DirNode:
     """An independent tree with the same visible, durable and pending state."""
     return _copy_directory(root, {})
 
 
-def _copy_directory(source: Directory, twins: Twins) -> Directory:
+def _copy_directory(source: DirNode, twins: Twins) -> DirNode:
     known = twins.get(source)
-    if isinstance(known, Directory):
+    if isinstance(known, DirNode):
         return known
-    twin = Directory()
+    twin = DirNode()
     twins[source] = twin
     twin.seen = {name: _copy_node(node, twins) for name, node in source.seen.items()}
     twin.durable = {name: _copy_node(node, twins) for name, node in source.durable.items()}
@@ -242,7 +242,7 @@ def _copy_directory(source: Directory, twins: Twins) -> Directory:
 
 
 def _copy_node(source: Node, twins: Twins) -> Node:
-    if isinstance(source, Directory):
+    if isinstance(source, DirNode):
         return _copy_directory(source, twins)
     known = twins.get(source)
     if not isinstance(known, Inode):
@@ -297,13 +297,13 @@ def name_of(path: str) -> str:
 
 
 def _check_rename(node: Node, replaced: Node | None, source: str, target: str) -> None:
-    if isinstance(node, Directory) and _parts(target)[: len(_parts(source))] == _parts(source):
+    if isinstance(node, DirNode) and _parts(target)[: len(_parts(source))] == _parts(source):
         raise os_error(errno.EINVAL, target)
-    if isinstance(node, Inode) and isinstance(replaced, Directory):
+    if isinstance(node, Inode) and isinstance(replaced, DirNode):
         raise os_error(errno.EISDIR, target)
-    if isinstance(node, Directory) and isinstance(replaced, Inode):
+    if isinstance(node, DirNode) and isinstance(replaced, Inode):
         raise os_error(errno.ENOTDIR, target)
-    if isinstance(replaced, Directory) and replaced.seen:
+    if isinstance(replaced, DirNode) and replaced.seen:
         raise os_error(errno.ENOTEMPTY, target)
 
 
@@ -315,7 +315,7 @@ def _note_new_path(node: Node, path: str) -> None:
             _note_new_path(child, f"{path}/{name}")
 
 
-def _files_below(directory: Directory, prefix: str) -> Iterator[tuple[str, Inode]]:
+def _files_below(directory: DirNode, prefix: str) -> Iterator[tuple[str, Inode]]:
     for name, node in sorted(directory.seen.items()):
         path = f"{prefix}/{name}"
         if isinstance(node, Inode):
@@ -324,11 +324,11 @@ def _files_below(directory: Directory, prefix: str) -> Iterator[tuple[str, Inode
             yield from _files_below(node, path)
 
 
-def _children(directory: Directory) -> Iterator[Directory]:
+def _children(directory: DirNode) -> Iterator[DirNode]:
     nodes = [*directory.seen.values(), *directory.durable.values()]
     for step in directory.pending:
         yield from step.directories()
         nodes.extend(node for _, _, node in step.entries if node is not None)
     for node in nodes:
-        if isinstance(node, Directory):
+        if isinstance(node, DirNode):
             yield node

@@ -10,7 +10,7 @@ from topics.testing._damage import (
     settle_names,
     surviving_content,
 )
-from topics.testing._inode import Directory, Inode
+from topics.testing._inode import DirNode, Inode
 from topics.testing._mount import Mount
 from topics.testing._platter import Lies, Platter, copy_tree, poke
 
@@ -64,10 +64,10 @@ class SimDisk(Mount):
             self._platter.era += 1
             self._platter.recount()
 
-    def _reboot(self, directory: Directory, mode: CrashMode, rng: Random, cut: int | None) -> None:
+    def _reboot(self, directory: DirNode, mode: CrashMode, rng: Random, cut: int | None) -> None:
         directory.seen = dict(directory.durable)
         for _, node in sorted(directory.seen.items()):
-            if isinstance(node, Directory):
+            if isinstance(node, DirNode):
                 self._reboot(node, mode, rng, cut)
             else:
                 self._survive(node, mode, rng, cut)

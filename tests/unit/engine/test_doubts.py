@@ -16,10 +16,10 @@ from topics.core.topic import Topic
 from topics.engine.recovery.doubts import Doubts
 from topics.engine.routers.passes import PASS_RECORDS
 from topics.storage import layout
-from topics.storage.wal.scan import GenerationScan, Lost
+from topics.storage.wal.scan import GenerationScan, LostFrames
 
 GENERATION = 2
-DAMAGE = Lost(behind=10, frames=3)
+DAMAGE = LostFrames(behind=10, frames=3)
 BLOCK = EPHEMERAL_BLOCK + 100_000
 
 
@@ -36,7 +36,7 @@ def catalog_of(**classes: str) -> Catalog:
     return catalog
 
 
-def scanned(*lost: Lost, facts: tuple[Fact, ...] = ()) -> GenerationScan:
+def scanned(*lost: LostFrames, facts: tuple[Fact, ...] = ()) -> GenerationScan:
     entries = list(enumerate(facts, 1))
     return GenerationScan(GENERATION, 0, 1, b"", entries=entries, lost=list(lost))
 
@@ -66,7 +66,7 @@ def test_every_lost_frame_may_have_been_a_record_or_a_reservation(
 
 def test_all_places_count_in_which_nothing_is_settled() -> None:
     catalog = catalog_of(a="fsync")
-    damaged = scanned(DAMAGE, Lost(20, 4), Lost(30, 5))
+    damaged = scanned(DAMAGE, LostFrames(20, 4), LostFrames(30, 5))
     doubts = Doubts(nothing, ())
     doubts.settle(1, GENERATION, 15)
     assert judged(catalog.by_name["a"], catalog, damaged, doubts=doubts) == 9

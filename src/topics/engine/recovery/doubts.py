@@ -24,7 +24,7 @@ from topics.engine.recovery.originals import Holds
 from topics.engine.routers.passes import PASS_RECORDS
 from topics.engine.settings import RANGES
 from topics.storage import layout
-from topics.storage.wal.scan import GenerationScan, Lost
+from topics.storage.wal.scan import GenerationScan, LostFrames
 
 _RESERVATION = EPHEMERAL_BLOCK + RANGES["max_batch_records"][1]
 """How far an ephemeral topic's ceiling rises at the most with one frame: by a write and a block."""
@@ -70,7 +70,7 @@ class Doubts:
         """How many seqs behind the topic's head count as lost."""
         return self._seqs.get(topic.id, 0)
 
-    def _may_hit(self, topic: Topic, part: GenerationScan, lost: Lost) -> bool:
+    def _may_hit(self, topic: Topic, part: GenerationScan, lost: LostFrames) -> bool:
         if layout.shard_of(topic.id, part.shards) != part.shard:
             return False
         if self._settled.get(topic.id, (0, 0)) > (part.generation, lost.behind):

@@ -16,7 +16,7 @@ from topics.storage.frames.header import APPEND, CHECKSUM_SIZE, DATA_START, JSON
 
 Positions: TypeAlias = NDArray[np.int64]
 
-_HEADER: Final = np.dtype(
+HEADER_FIELDS: Final = np.dtype(
     [
         ("frame_len", "<u4"),
         ("type", "u1"),
@@ -29,7 +29,7 @@ _HEADER: Final = np.dtype(
         ("data_len", "<u4"),
     ]
 )
-assert _HEADER.itemsize == DATA_START
+assert HEADER_FIELDS.itemsize == DATA_START
 
 
 class Frames(NamedTuple):
@@ -57,7 +57,12 @@ class Bounds(NamedTuple):
 
 def headers(frames: Frames) -> NDArray[np.void]:
     """The headers, one after the other, with named fields."""
-    return _gather(frames.buf, frames.starts, DATA_START).view(_HEADER)[:, 0]
+    return headers_at(frames.buf, frames.starts)
+
+
+def headers_at(buf: bytes, starts: Positions) -> NDArray[np.void]:
+    """The headers that begin at these offsets, as they lie one after the other."""
+    return gather(buf, starts, DATA_START).view(HEADER_FIELDS)[:, 0]
 
 
 def bounds(frames: Frames, heads: NDArray[np.void]) -> Bounds:
@@ -65,7 +70,7 @@ def bounds(frames: Frames, heads: NDArray[np.void]) -> Bounds:
     nodes = frames.starts + DATA_START
     tags = nodes + heads["node_len"]
     blobs = tags + heads["tag_len"]
-    json_len = _gather(frames.buf, blobs, JSON_LEN_SIZE).view("<u4")[:, 0]
+    json_len = gather(frames.buf, blobs, JSON_LEN_SIZE).view("<u4")[:, 0]
     datas = blobs + JSON_LEN_SIZE
     checksums = frames.starts + frames.lengths - CHECKSUM_SIZE
     return Bounds(nodes, tags, datas, datas + json_len, checksums)
@@ -91,12 +96,12 @@ def unreadable(frames: Frames, *, topic_id: int, seqs: Positions) -> list[int]:
     )
     bodies, checksums = (starts + 4).tolist(), (ends - CHECKSUM_SIZE).tolist()
     computed = b"".join([h64_bytes(buf[a:b]) for a, b in zip(bodies, checksums, strict=True)])
-    stored = _gather(buf, ends - CHECKSUM_SIZE, CHECKSUM_SIZE).view("<u8")[:, 0]
+    stored = gather(buf, ends - CHECKSUM_SIZE, CHECKSUM_SIZE).view("<u8")[:, 0]
     intact = alike & (stored == np.frombuffer(computed, ">u8"))
     return [] if intact.all() else np.flatnonzero(~intact).tolist()
 
 
-def _gather(buf: bytes, places: Positions, size: int) -> NDArray[np.uint8]:
+def gather(buf: bytes, places: Positions, size: int) -> NDArray[np.uint8]:
     """`size` bytes at each place, as rows."""
     # One element for every byte of the buffer, each `size` long and overlapping the next: picking
     # from it copies whole rows, ten times as fast as picking their bytes.

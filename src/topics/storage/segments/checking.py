@@ -7,12 +7,11 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from topics.storage.findings import Report
-from topics.storage.frames.header import FLAG_NODE, FLAG_TAG, HEADER
+from topics.storage.frames.header import FLAG_TAG, HEADER
 from topics.storage.fs import Fs, read_file
 from topics.storage.segments import codec, tagfile
 from topics.storage.segments.codec import DEAD, Entry, Idx
-from topics.storage.segments.intact import intact_frames
-from topics.storage.segments.postings import tag_of
+from topics.storage.segments.intact import describes, intact_frames
 from topics.storage.segments.segment import AnySegment, Segment
 from topics.storage.segments.store import SegmentFiles, SegmentStore
 
@@ -77,10 +76,8 @@ class SegmentCheck:
                 self._compare(seq, entry, frame, data)
 
     def _compare(self, seq: int, entry: Entry, frame: bytes, data: bytes) -> None:
-        offset, length, ts, flags, dead, name_len = entry
-        header = HEADER.unpack_from(frame)
-        names = header[2] & (FLAG_TAG | FLAG_NODE)
-        if (header[5], names, header[6] + header[7]) != (ts, flags, name_len):
+        offset, length, _, flags, dead, _ = entry
+        if not describes(entry, HEADER.unpack_from(frame)):
             self._report.wrong(
                 self._files.idx,
                 "says something else of this record than the record itself",
@@ -92,7 +89,7 @@ class SegmentCheck:
         if dead == DEAD and mark != bytes((DEAD,)):
             self._wrong(seq, offset + length, "deleted by its index, live by its delete byte")
         if flags & FLAG_TAG:
-            self._tags.setdefault(tag_of(frame), array("Q")).append(seq)
+            self._tags.setdefault(tagfile.tag_of(frame), array("Q")).append(seq)
 
     def _wrong(self, seq: int, offset: int, what: str) -> None:
         self._report.wrong(self._files.data, what, offset=offset, topic=self._topic, seq=seq)

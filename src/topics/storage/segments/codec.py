@@ -52,6 +52,7 @@ FLAG_HOLE: Final = 0x80
 
 ENTRY = struct.Struct("<IIQBBH")
 ENTRY_SIZE: Final = 20
+FLAGS_AT: Final = 16
 DEAD_AT: Final = 17
 """Where the delete byte lies in an entry: `i * ENTRY_SIZE + DEAD_AT` in `.idx`."""
 
@@ -130,7 +131,7 @@ class Idx:
         return self.raw[i * ENTRY_SIZE + DEAD_AT] == DEAD
 
     def is_hole(self, i: int) -> bool:
-        return self.raw[i * ENTRY_SIZE + 16] & FLAG_HOLE != 0
+        return self.raw[i * ENTRY_SIZE + FLAGS_AT] & FLAG_HOLE != 0
 
     def live_between(self, i: int, j: int) -> Usage:
         """How many of records `i` to `j - 1` are not deleted, and their bytes."""

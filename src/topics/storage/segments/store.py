@@ -2,7 +2,7 @@
 
 The store knows nothing of liveness beyond the delete bytes, and nothing of topics beyond their
 ids. Its caller says which segments exist; the store finds the best copy of each and hands out
-index arrays, verified frames and tag postings.
+index arrays, verified frames and tag tagfile.
 
 Two tiers. A segment has its files in the data directory (hot), in the cold directory, or for the
 length of a relocation in both. A copy is complete when `.data` and `.idx` both have their
@@ -31,9 +31,9 @@ import msgspec
 from topics.storage import layout
 from topics.storage.fs import File, Fs
 from topics.storage.handles import Handles
-from topics.storage.segments import codec, growing, postings, tagfile
+from topics.storage.segments import codec, tagfile
 from topics.storage.segments.codec import Idx
-from topics.storage.segments.intact import intact_frames
+from topics.storage.segments.intact import agrees, intact_frames
 from topics.storage.segments.lru import ByteLru
 from topics.storage.segments.segment import COLD, HOT, ActiveSegment, AnySegment, Segment
 from topics.storage.segments.tagfile import TagFile
@@ -290,7 +290,7 @@ class SegmentStore:
         """
         bare = ActiveSegment(first, last, data_len, idx_len, min_ts=0, max_ts=0, created_ms=0)
         idx = self.idx(topic_id, bare)
-        if (topic_id, first) not in self.repairs and not growing.agrees(
+        if (topic_id, first) not in self.repairs and not agrees(
             idx,
             partial(self.read, topic_id, bare),
             topic_id=topic_id,
@@ -390,11 +390,11 @@ class SegmentStore:
         Read anew each time: whoever asks builds an index of the whole topic from it and keeps that.
         """
         idx = self.idx(topic_id, seg)
-        wanted = postings.tagged_positions(idx)
+        wanted = tagfile.tagged_positions(idx)
         if not wanted:
-            return postings.EMPTY
+            return tagfile.EMPTY
         stored = self._stored_tags(topic_id, seg)
-        if stored is not None and postings.is_of(stored, seg.first, wanted):
+        if stored is not None and tagfile.is_of(stored, seg.first, wanted):
             return stored
         self.tags_rebuilt += 1
         return tagfile.decode(finish(self.collect_tags(topic_id, seg, idx, wanted)))
@@ -403,7 +403,7 @@ class SegmentStore:
         self, topic_id: int, seg: Segment, idx: Idx, wanted: list[int]
     ) -> Generator[None, None, bytes]:
         """The tag file of a segment, made from its frames; yields between steps."""
-        return postings.collect(
+        return tagfile.collect(
             lambda i, j: self.frames_at(topic_id, seg, idx, i, j), idx, wanted, first=seg.first
         )
 

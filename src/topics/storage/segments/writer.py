@@ -25,7 +25,7 @@ import msgspec
 
 from topics.storage.crashpoints import crashpoint
 from topics.storage.fs import Buffer, File, parent_of, write_all
-from topics.storage.segments import codec, postings
+from topics.storage.segments import codec, tagfile
 from topics.storage.segments.codec import Idx
 from topics.storage.segments.repair import repair_idx
 from topics.storage.segments.segment import ActiveSegment, AnySegment, Segment, SegmentSettings
@@ -366,7 +366,7 @@ def _write_tags(
     The file is a convenience that carries its own checksum: it is not synced, and a disk that
     refuses it costs a rebuild later, not the checkpoint.
     """
-    wanted = postings.tagged_positions(idx)
+    wanted = tagfile.tagged_positions(idx)
     if not wanted:
         return
     tags = yield from store.collect_tags(topic_id, seg, idx, wanted)

@@ -168,7 +168,7 @@ def read_snapshot(fs: Fs, path: str, store_id: bytes) -> Snapshot:
     Errors of the disk pass through: they say nothing about the file's contents.
     """
     reader = SnapshotReader(fs, path)
-    lines = _Lines(store_id)
+    lines = _LineCollector(store_id)
     for text in reader.lines():
         lines.take(text)
     return lines.finish(reader)
@@ -229,7 +229,7 @@ def _pieces(file: File, body_len: int) -> Iterator[bytes]:
         yield read_exact(file, min(BUFFER_BYTES, body_len - start), BODY_START + start)
 
 
-class _Lines:
+class _LineCollector:
     """Puts lines together to what they say."""
 
     def __init__(self, store_id: bytes) -> None:

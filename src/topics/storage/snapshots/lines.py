@@ -24,7 +24,7 @@ from topics.core.facts import Match
 from topics.storage.segments.segment import Segment
 
 
-class _Line(
+class _SnapshotLine(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="line"
 ):
     """A line of the body."""
@@ -39,7 +39,7 @@ class GroupPosition(msgspec.Struct, frozen=True, array_like=True):
     lfn: int
 
 
-class HeadLine(_Line, frozen=True, kw_only=True, tag="head"):
+class HeadLine(_SnapshotLine, frozen=True, kw_only=True, tag="head"):
     """Identity and log positions."""
 
     id: int
@@ -58,7 +58,7 @@ class PartLine(HeadLine, frozen=True, kw_only=True, tag="part"):
     after: tuple[int, str]  # number of that file, and the checksum it must have: 16 hex digits
 
 
-class GoneLine(_Line, frozen=True, kw_only=True, tag="gone"):
+class GoneLine(_SnapshotLine, frozen=True, kw_only=True, tag="gone"):
     """What is no more since the file below."""
 
     topics: list[int]  # ids
@@ -87,7 +87,7 @@ class QueueState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     dead_lettered: int
 
 
-class TopicLine(_Line, frozen=True, kw_only=True, omit_defaults=True, tag="topic"):
+class TopicLine(_SnapshotLine, frozen=True, kw_only=True, omit_defaults=True, tag="topic"):
     """One topic but for its records. What only few topics have comes last and may be missing."""
 
     name: str
@@ -122,7 +122,7 @@ class TopicLine(_Line, frozen=True, kw_only=True, omit_defaults=True, tag="topic
     ages: list[tuple[int, int]] = []  # seq, ms: the topic was there so long ago at least
 
 
-class RouterLine(_Line, frozen=True, kw_only=True, tag="router"):
+class RouterLine(_SnapshotLine, frozen=True, kw_only=True, tag="router"):
     """One router and its position."""
 
     name: str
@@ -141,7 +141,7 @@ class RouterLine(_Line, frozen=True, kw_only=True, tag="router"):
     dest_base: int
 
 
-class AppLine(_Line, frozen=True, kw_only=True, tag="app", omit_defaults=True):
+class AppLine(_SnapshotLine, frozen=True, kw_only=True, tag="app", omit_defaults=True):
     """The last commit of a staging app. Without an owner the line is that of earlier versions."""
 
     name: str
@@ -151,7 +151,7 @@ class AppLine(_Line, frozen=True, kw_only=True, tag="app", omit_defaults=True):
     owner: Annotated[str, msgspec.Meta(pattern="^([0-9a-f]{32})?$")] = ""  # fingerprint of a key
 
 
-class EndLine(_Line, frozen=True, kw_only=True, tag="end"):
+class EndLine(_SnapshotLine, frozen=True, kw_only=True, tag="end"):
     """Counts of the lines between head and here."""
 
     topics: int

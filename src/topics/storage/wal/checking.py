@@ -14,7 +14,7 @@ from topics.storage.identity import store_mark
 from topics.storage.wal.collect import Collector
 from topics.storage.wal.files import HEADER_SIZE
 from topics.storage.wal.groups import Group, LogFile, discover, read_header
-from topics.storage.wal.salvage import beacons_after, stated_position
+from topics.storage.wal.salvage import proven_behind
 
 CHUNK_FRAMES = 32_768
 
@@ -86,11 +86,8 @@ def _judge(
 ) -> None:
     if isinstance(end, CleanEnd) and (is_newest or end.offset == len(buf)):
         return
-    proven = 0
-    for frame in beacons_after(buf, end.offset, len(buf)):
-        stated = stated_position(buf, frame, store_mark=mark)
-        if stated is not None and stated[0] == log_file.header.first_lfn:
-            proven = max(proven, stated[1])
+    file_lfn = log_file.header.first_lfn
+    proven = proven_behind(buf, end.offset, file_lfn=file_lfn, store_mark=mark)
     if is_newest and proven <= end.offset:
         torn = len(buf.rstrip(b"\0")) - end.offset
         report.notes.append(

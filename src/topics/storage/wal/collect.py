@@ -12,18 +12,16 @@ from typing import Final
 from topics.core.facts import Appended, Fact
 from topics.storage.frames.append import appended_run
 from topics.storage.frames.buffer import frame_of
-from topics.storage.frames.header import HEADER, ForeignFrame, Header
+from topics.storage.frames.header import APPEND, DATA_START, HEADER, ForeignFrame, Header
 from topics.storage.frames.payloads import FrameType
 from topics.storage.sources import location
 from topics.storage.wal.files import BEACON_SIZE
 
-_APPEND: Final = int(FrameType.APPEND)
-_MARK: Final = int(FrameType.CHECKPOINT_MARK)
-_BEACON_KIND: Final = 0
-_DATA_START: Final = 38
+MARK: Final = int(FrameType.CHECKPOINT_MARK)
+BEACON_KIND: Final = 0
 
 
-class Item:
+class RunItem:
     """One entry in the making: a single fact, or a run that may still grow."""
 
     __slots__ = ("fact", "headers", "lfn", "next_seq", "offsets")
@@ -57,8 +55,8 @@ class Collector:
 
     def __init__(self, store_mark: int) -> None:
         self._store_mark = store_mark
-        self._items: list[Item] = []
-        self._open: dict[int, Item] = {}  # topic id -> its run that may continue
+        self._items: list[RunItem] = []
+        self._open: dict[int, RunItem] = {}  # topic id -> its run that may continue
         self.last_beacon: int | None = None
         """Offset of the last beacon met; beacons are no entries."""
 
@@ -66,48 +64,50 @@ class Collector:
         """Take in adjacent frames; `ForeignFrame` when one makes no sense."""
         unpack = HEADER.unpack_from
         runs = self._open
-        grown: dict[int, Item] = {}  # by id(): runs that got frames in this call
+        grown: dict[int, RunItem] = {}  # by id(): runs that got frames in this call
         for lfn, offset in enumerate(offsets, first_lfn):
             header: Header = unpack(buf, offset)
-            topic_id = header[3]
-            if header[1] == _APPEND:
+            _, kind, _, topic_id, seq, _, _, _, _ = header
+            if kind == APPEND:
                 run = runs.get(topic_id)
-                if run is None or run.next_seq != header[4]:
+                if run is None or run.next_seq != seq:
                     run = self._begin(topic_id)
                 run.offsets.append(offset)
                 run.headers.append(header)
-                run.next_seq = header[4] + 1
+                run.next_seq = seq + 1
                 run.lfn = lfn
                 grown[id(run)] = run
             elif self._is_beacon(buf, offset, header):
                 self.last_beacon = offset
             else:
                 runs.pop(topic_id, None)
-                self._items.append(Item(lfn, self._fact(buf, offset, header)))
+                self._items.append(RunItem(lfn, self._fact(buf, offset, header)))
         for run in grown.values():
             run.extend(appended_run(buf, run.offsets, run.headers))
             run.offsets, run.headers = [], []
 
-    def _begin(self, topic_id: int) -> Item:
-        run = Item(0, None)
+    def _begin(self, topic_id: int) -> RunItem:
+        run = RunItem(0, None)
         self._open[topic_id] = run
         self._items.append(run)
         return run
 
     def _is_beacon(self, buf: bytes, offset: int, header: Header) -> bool:
+        frame_len, kind, _, _, seq, _, _, _, _ = header
         return (
-            header[1] == _MARK
-            and header[0] == BEACON_SIZE - 4
-            and header[4] == self._store_mark
-            and buf[offset + _DATA_START] == _BEACON_KIND
+            kind == MARK
+            and frame_len == BEACON_SIZE - 4
+            and seq == self._store_mark
+            and buf[offset + DATA_START] == BEACON_KIND
         )
 
     @staticmethod
     def _fact(buf: bytes, offset: int, header: Header) -> Fact:
         fact = frame_of(offset, header).fact(buf)
-        if header[1] == FrameType.FILE_HEADER:
+        _, kind, _, _, seq, _, _, _, _ = header
+        if kind == FrameType.FILE_HEADER:
             raise ForeignFrame(offset, "a file header inside a file")
-        if header[1] == _MARK and header[4]:
+        if kind == MARK and seq:
             raise ForeignFrame(offset, "a beacon of another store")
         return fact
 

@@ -13,25 +13,22 @@ import numpy as np
 import numpy.typing as npt
 
 from topics.core.facts import Appended
-from topics.storage.frames.header import FLAG_NODE, FLAG_TAG, HEADER, MAX_NAME, ForeignFrame
-from topics.storage.wal.collect import _APPEND, _BEACON_KIND, _DATA_START, _MARK, Collector, Item
+from topics.storage.frames.columns import HEADER_FIELDS, gather, headers_at
+from topics.storage.frames.header import (
+    APPEND,
+    DATA_START,
+    FLAG_NODE,
+    FLAG_TAG,
+    HEADER,
+    JSON_LEN_SIZE,
+    MAX_NAME,
+    MIN_FRAME_LEN,
+    ForeignFrame,
+)
+from topics.storage.wal.collect import BEACON_KIND, MARK, Collector, RunItem
 from topics.storage.wal.files import BEACON_SIZE
 
-_HEADER: Final = np.dtype(
-    [
-        ("size", "<u4"),
-        ("kind", "u1"),
-        ("flags", "u1"),
-        ("topic", "<u8"),
-        ("seq", "<u8"),
-        ("time", "<u8"),
-        ("node", "<u2"),
-        ("tag", "<u2"),
-        ("data", "<u4"),
-    ]
-)
 _OPAQUE: Final = np.dtype(f"V{HEADER.size}")
-assert _HEADER.itemsize == HEADER.size
 
 Table = npt.NDArray[Any]
 Numbers = npt.NDArray[np.int64]
@@ -43,26 +40,26 @@ class BulkCollector(Collector):
 
     def add(self, buf: bytes, offsets: list[int], first_lfn: int) -> None:
         places = np.array(offsets, dtype=np.int64)
-        heads = _at_any_offset(buf, _OPAQUE)[places].view(_HEADER)
-        appends = heads["kind"] == _APPEND
+        heads = headers_at(buf, places)
+        appends = heads["type"] == APPEND
         beacons = self._beacons(buf, places, heads)
         if beacons.any():
             self.last_beacon = int(places[beacons][-1])
         tags = _check_appends(buf, places[appends], _pick(heads, appends))
         order = np.flatnonzero(~beacons)
-        order = order[np.argsort(heads["topic"][order], kind="stable")]
+        order = order[np.argsort(heads["topic_id"][order], kind="stable")]
         if len(order):
-            self._add_groups(buf, _Columns(places, heads, order, tags, first_lfn))
+            self._add_groups(buf, _SortedFrames(places, heads, order, tags, first_lfn))
 
     def _beacons(self, buf: bytes, places: Numbers, heads: Table) -> Truths:
-        found: Truths = (heads["kind"] == _MARK) & (heads["size"] == BEACON_SIZE - 4)
+        found: Truths = (heads["type"] == MARK) & (heads["frame_len"] == BEACON_SIZE - 4)
         found &= heads["seq"] == self._store_mark
         if found.any():
-            kinds = np.frombuffer(buf, np.uint8)[places[found] + _DATA_START]
-            found[found] = kinds == _BEACON_KIND
+            kinds = np.frombuffer(buf, np.uint8)[places[found] + DATA_START]
+            found[found] = kinds == BEACON_KIND
         return found
 
-    def _add_groups(self, buf: bytes, columns: _Columns) -> None:
+    def _add_groups(self, buf: bytes, columns: _SortedFrames) -> None:
         """Frames of a topic that form one run, or one other frame, at a time, in log order."""
         starts, ends = columns.groups()
         for group in np.argsort(columns.order[starts], kind="stable").tolist():
@@ -75,7 +72,7 @@ class BulkCollector(Collector):
                 self._open.pop(topic_id, None)
                 offset = int(columns.places[start])
                 header = HEADER.unpack_from(buf, offset)
-                self._items.append(Item(lfn, self._fact(buf, offset, header)))
+                self._items.append(RunItem(lfn, self._fact(buf, offset, header)))
 
     def _add_run(self, topic_id: int, lfn: int, piece: Appended) -> None:
         run = self._open.get(topic_id)
@@ -86,7 +83,7 @@ class BulkCollector(Collector):
         run.next_seq = piece.last_seq + 1
 
 
-class _Columns:
+class _SortedFrames:
     """The frames of one call, sorted by topic and within a topic as logged."""
 
     def __init__(
@@ -100,13 +97,13 @@ class _Columns:
         heads = _pick(heads, order)
         self.order = order
         self.places = places[order]
-        self.appends: Truths = heads["kind"] == _APPEND
-        self.topics = np.ascontiguousarray(heads["topic"])
+        self.appends: Truths = heads["type"] == APPEND
+        self.topics = np.ascontiguousarray(heads["topic_id"])
         self.seqs = np.ascontiguousarray(heads["seq"])
         self._offsets = self.places.astype(np.uint32)
-        self._lengths = heads["size"] + np.uint32(4)
-        self._times = np.ascontiguousarray(heads["time"])
-        self._names = heads["node"] + heads["tag"]
+        self._lengths = heads["frame_len"] + np.uint32(4)
+        self._times = np.ascontiguousarray(heads["ts"])
+        self._names = heads["node_len"] + heads["tag_len"]
         self._flags = np.ascontiguousarray(heads["flags"])
         self._tags = tags
         self._first_lfn = first_lfn
@@ -141,30 +138,25 @@ class _Columns:
         return [self._tags.get(place) for place in self.places[start:end].tolist()]
 
 
-def _at_any_offset(buf: bytes, dtype: np.dtype[Any]) -> Table:
-    """`buf` as items of `dtype` that begin at every byte: index it with offsets."""
-    return np.ndarray((len(buf) - dtype.itemsize + 1,), dtype, buf, strides=(1,))
-
-
 def _pick(heads: Table, which: Numbers | Truths) -> Table:
     """Some of the headers; as opaque bytes they are copied many times faster than by field."""
-    return heads.view(_OPAQUE)[which].view(_HEADER)
+    return heads.view(_OPAQUE)[which].view(HEADER_FIELDS)
 
 
 def _check_appends(buf: bytes, places: Numbers, heads: Table) -> dict[int, str]:
     """Insist that these are sound Append frames; returns the tags by offset."""
     if not len(places):
         return {}
-    names = heads["node"].astype(np.int64) + heads["tag"]
-    data = heads["data"].astype(np.int64)
-    _insist(places, names + data + HEADER.size + 4 == heads["size"])
-    _insist(places, data >= 4)
-    json = _at_any_offset(buf, np.dtype("<u4"))[places + _DATA_START + names]
-    _insist(places, json <= data - 4)
-    _insist(places, (heads["node"] <= MAX_NAME) & (heads["tag"] <= MAX_NAME))
+    names = heads["node_len"].astype(np.int64) + heads["tag_len"]
+    data = heads["data_len"].astype(np.int64)
+    _insist(places, names + data + MIN_FRAME_LEN == heads["frame_len"])
+    _insist(places, data >= JSON_LEN_SIZE)
+    json = gather(buf, places + DATA_START + names, JSON_LEN_SIZE).view("<u4")[:, 0]
+    _insist(places, json <= data - JSON_LEN_SIZE)
+    _insist(places, (heads["node_len"] <= MAX_NAME) & (heads["tag_len"] <= MAX_NAME))
     flags = heads["flags"]
-    _insist(places, (heads["node"] == 0) | (flags & FLAG_NODE != 0))
-    _insist(places, (heads["tag"] == 0) | (flags & FLAG_TAG != 0))
+    _insist(places, (heads["node_len"] == 0) | (flags & FLAG_NODE != 0))
+    _insist(places, (heads["tag_len"] == 0) | (flags & FLAG_TAG != 0))
     named = (names > 0) | (flags & FLAG_TAG != 0)
     if not named.any():
         return {}
@@ -181,14 +173,14 @@ def _tags(buf: bytes, places: list[int], heads: Table) -> dict[int, str]:
     rows = zip(
         places,
         heads["flags"].tolist(),
-        heads["node"].tolist(),
-        heads["tag"].tolist(),
+        heads["node_len"].tolist(),
+        heads["tag_len"].tolist(),
         strict=True,
     )
     for place, flags, node, tag in rows:
-        middle = place + _DATA_START + node
+        middle = place + DATA_START + node
         try:
-            buf[place + _DATA_START : middle].decode()
+            buf[place + DATA_START : middle].decode()
             text = buf[middle : middle + tag].decode()
         except UnicodeDecodeError as error:
             raise ForeignFrame(place, f"node or tag: {error}") from error

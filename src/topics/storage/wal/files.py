@@ -1,23 +1,16 @@
-"""Making log files: allocate, name, and point CURRENT at them.
-
-A new file is prepared as `wal-spare.tmp`, gets its header and a sync, and only then its name, so a
-log file that can be seen always has a whole header. Files are never reused: each is a new inode
-full of zeros, which is what makes "zeros to the end" mean "nothing was written here".
-"""
+"""What log files consist of beside records: their headers, beacons and allocated room."""
 
 import errno
 import struct
-from contextlib import suppress
 from typing import Final, NamedTuple
 
 import msgspec
 
 from topics.core.facts import Beacon, FileHeader
-from topics.storage import identity, layout
+from topics.storage import identity
 from topics.storage.checksum import h64
-from topics.storage.crashpoints import crashpoint
 from topics.storage.frames import buffer as frames
-from topics.storage.fs import File, Fs, replace_file, write_all
+from topics.storage.fs import File
 from topics.storage.wal.settings import MIB
 
 _BEACON_END = struct.Struct("<QQ")  # file_lfn and offset close a beacon's payload
@@ -112,53 +105,3 @@ def allocate(file: File, size: int) -> None:
         if error.errno not in _NO_ALLOCATION:
             raise
         file.truncate(size)
-
-
-def make_spare(fs: Fs, directory: str, size: int) -> File:
-    """A fresh file of `size` zeros under the spare's name; nothing is left behind on an error."""
-    path = f"{directory}/{layout.WAL_SPARE}"
-    try:
-        file = fs.open(path, write=True, exclusive=True)
-    except FileExistsError:
-        fs.unlink(path)
-        file = fs.open(path, write=True, exclusive=True)
-    try:
-        allocate(file, size)
-    except OSError:
-        file.close()
-        remove_spare(fs, directory)
-        raise
-    return file
-
-
-def remove_spare(fs: Fs, directory: str) -> None:
-    """Best effort: a spare that stays is removed by the next start."""
-    with suppress(OSError):
-        fs.unlink(f"{directory}/{layout.WAL_SPARE}")
-
-
-def head_spare(spare: File, writer: Writer, link: Link) -> bytes:
-    """Write and sync the header; returns its bytes."""
-    header = header_frame(writer, link)
-    write_all(spare, header, 0)
-    spare.fsync()
-    crashpoint("wal.rotate.header")
-    return header
-
-
-def name_spare(fs: Fs, directory: str, first_lfn: int) -> None:
-    """Give the spare, header and all, its name among the log files; durable on return.
-
-    A file of that name is replaced: that is how a file without frames makes way for a new one.
-    """
-    fs.rename(f"{directory}/{layout.WAL_SPARE}", f"{directory}/{layout.wal_name(first_lfn)}")
-    crashpoint("wal.rotate.renamed")
-    fs.sync_dir(directory)
-    crashpoint("wal.rotate.dirsynced")
-
-
-def point_current(fs: Fs, directory: str, first_lfn: int, generation: int) -> None:
-    """Make CURRENT name this file, durably."""
-    text = identity.encode_current(first_lfn, generation)
-    replace_file(fs, f"{directory}/{layout.CURRENT}", text)
-    crashpoint("wal.rotate.current")

@@ -91,3 +91,12 @@ def stated_position(buf: bytes, frame: Frame, *, store_mark: int) -> tuple[int, 
     except ForeignFrame:
         return None
     return (fact.file_lfn, fact.offset) if isinstance(fact, Beacon) else None
+
+
+def proven_behind(buf: bytes, offset: int, *, file_lfn: int, store_mark: int) -> int:
+    """The highest offset of this file that a beacon at or behind `offset` calls durable, or 0."""
+    stated = [
+        stated_position(buf, frame, store_mark=store_mark)
+        for frame in beacons_after(buf, offset, len(buf))
+    ]
+    return max([known[1] for known in stated if known and known[0] == file_lfn], default=0)

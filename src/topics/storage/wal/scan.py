@@ -37,7 +37,7 @@ from topics.storage.wal.collect import Collector
 from topics.storage.wal.files import HEADER_SIZE, Link
 from topics.storage.wal.groups import Group, LogFile, files_from, reading, refusal
 from topics.storage.wal.repair import Repair
-from topics.storage.wal.salvage import beacons_after, intact_frames, resync, stated_position
+from topics.storage.wal.salvage import intact_frames, proven_behind, resync, stated_position
 from topics.storage.wal.submission import Position
 
 BULK_BYTES = 16 << 20
@@ -48,7 +48,7 @@ _TOPICS_NAMED = 10
 _ANY_NUMBER = 1 << 64
 
 
-class Lost(NamedTuple):
+class LostFrames(NamedTuple):
     """Frames that salvage gave up in one place."""
 
     behind: int
@@ -68,7 +68,7 @@ class GenerationScan(msgspec.Struct):
     """Facts in log order, each with the lfn of its last frame. Beacons are left out."""
     frames: int = 0
     """How many frames these are, beacons included."""
-    lost: list[Lost] = msgspec.field(default_factory=list)
+    lost: list[LostFrames] = msgspec.field(default_factory=list)
     """In log order; always empty without salvage."""
 
     @property
@@ -259,7 +259,7 @@ class _FileReader:
         self.tail_may_hold_acks = False
         self.torn_bytes = 0
         self.orphans = 0
-        self.lost: list[Lost] = []
+        self.lost: list[LostFrames] = []
         self._buf = b""
         self._note: Callable[[int], None] = lambda offset: None
 
@@ -330,12 +330,9 @@ class _FileReader:
 
     def _proven_behind(self, offset: int) -> int:
         """The highest offset of this file that a beacon at or behind `offset` calls durable."""
-        proven = self._last_stated()
-        for frame in beacons_after(self._buf, offset, len(self._buf)):
-            stated = stated_position(self._buf, frame, store_mark=self._mark)
-            if stated is not None and stated[0] == self.log_file.header.first_lfn:
-                proven = max(proven, stated[1])
-        return proven
+        file_lfn = self.log_file.header.first_lfn
+        behind = proven_behind(self._buf, offset, file_lfn=file_lfn, store_mark=self._mark)
+        return max(self._last_stated(), behind)
 
     def _last_stated(self) -> int:
         """What the last beacon among the collected frames proves."""
@@ -380,7 +377,7 @@ class _FileReader:
         # pass for a frame that the snapshot already contains.
         frames = min(max(1, (stop - end.offset) // OVERHEAD), self._most_lost)
         left = self._most_lost - sum(place.frames for place in self.lost)
-        self.lost.append(Lost(self.lfn, frames))
+        self.lost.append(LostFrames(self.lfn, frames))
         self.lfn += max(0, min(frames, left))
         return resumed
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from tests.unit.storage.segments.builders import NOW, TOPIC, make_store, records, write_active
 
-from topics.storage.segments import growing
+from topics.storage.segments import intact
 from topics.storage.segments.codec import DEAD_AT, ENTRY, ENTRY_SIZE, Idx
 from topics.storage.segments.segment import ActiveSegment
 from topics.storage.segments.store import SegmentStore
@@ -62,7 +62,7 @@ def test_small_records_are_read_in_stretches_and_of_large_ones_only_headers(
     monkeypatch: pytest.MonkeyPatch, sparse: int, reads: int
 ) -> None:
     disk, active = grown()
-    monkeypatch.setattr(growing, "SPARSE", sparse)
+    monkeypatch.setattr(intact, "SPARSE", sparse)
     fs = FaultFs(disk)
     first, last, data_len, idx_len = active.recorded()
     make_store(fs).restore_active(TOPIC, first=first, last=last, data_len=data_len, idx_len=idx_len)
@@ -86,7 +86,7 @@ def test_a_hole_has_the_time_of_the_entry_before_it() -> None:
     data = disk.peek(f"{FILES}.data")
 
     def agrees() -> bool:
-        return growing.agrees(
+        return intact.agrees(
             Idx(raw),
             lambda offset, size: data[offset : offset + size],
             topic_id=TOPIC,

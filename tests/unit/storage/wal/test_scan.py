@@ -31,7 +31,7 @@ from topics.storage.wal.files import HEADER_SIZE, Link
 from topics.storage.wal.groups import Group, discover, files_from
 from topics.storage.wal.repair import quarantine
 from topics.storage.wal.salvage import intact_frames
-from topics.storage.wal.scan import GenerationScan, Lost
+from topics.storage.wal.scan import GenerationScan, LostFrames
 from topics.storage.wal.submission import Position, Submission
 from topics.testing import FaultFs, SimDisk
 
@@ -230,7 +230,7 @@ def test_the_file_behind_tells_salvage_how_many_frames_were_lost() -> None:
     log = rotated()
     lfn, offset = frames_of(log)[10]
     log.disk.flip(FIRST_FILE, offset + 45)
-    assert salvaged(log).lost == [Lost(lfn - 1, 1)]
+    assert salvaged(log).lost == [LostFrames(lfn - 1, 1)]
 
 
 def test_it_tells_so_of_several_places_together() -> None:
@@ -239,7 +239,7 @@ def test_it_tells_so_of_several_places_together() -> None:
     for _, offset in places:
         log.disk.flip(FIRST_FILE, offset + 45)
     first, second = salvaged(log).lost
-    assert first == Lost(places[0][0] - 1, 2)
+    assert first == LostFrames(places[0][0] - 1, 2)
     assert second.frames == 2
     assert second.behind >= places[1][0] - 1
 
@@ -250,7 +250,7 @@ def test_frames_that_became_zeros_up_to_the_end_of_a_file_are_counted() -> None:
     lfn, offset = frames[20]
     size = len(log.disk.peek(FIRST_FILE))
     log.disk.poke(FIRST_FILE, offset, bytes(size - offset))
-    assert salvaged(log).lost == [Lost(lfn - 1, len(frames) - 20)]
+    assert salvaged(log).lost == [LostFrames(lfn - 1, len(frames) - 20)]
 
 
 def test_a_large_log_is_read_in_bulk_with_the_same_result(
