@@ -38,6 +38,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
@@ -48,6 +49,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/ARCHITECTURE.md"
 BEGIN = "<!-- made by tools/walk.py --write-docs: begin -->"
 END = "<!-- made by tools/walk.py --write-docs: end -->"
+RENEW = "Renew it with .venv/bin/python tools/walk.py --write-docs"
 WARM_UP = 12
 RECORDED = 7
 QUIET_S = 0.05
@@ -383,7 +385,7 @@ def trace(name: str) -> list[Section]:
     if times <= len(recordings) // 2:
         raise SystemExit(
             f"walk {name}: {len(counted)} different lists in {len(recordings)} recordings:\n"
-            + _difference(*("\n".join(lines(each)) for each in [*counted][:2]))
+            + difference(*("\n".join(lines(each)) for each in [*counted][:2]))
         )
     return list(agreed)
 
@@ -629,22 +631,27 @@ def count(sections: Sequence[Section]) -> str:
     passed = {(call.module, call.function) for section in sections for call in section.calls}
     modules = {module for module, _ in passed}
     handed = len(sections) - len({section.label for section in sections})
-    return f"{len(passed)} functions in {len(modules)} modules, {handed} hand-overs"
+    ways = f"{handed} hand-over{'' if handed == 1 else 's'}" if handed else "no hand-over"
+    return f"{len(passed)} functions in {len(modules)} modules, {ways}"
 
 
-def lines(sections: Sequence[Section]) -> Iterator[str]:
-    """A section a paragraph, a line for each module in the order in which the walk enters it."""
+def lines(sections: Sequence[Section], *, by_module: bool = False) -> Iterator[str]:
+    """A paragraph for each section, a line for each module when the walk enters it.
+
+    `by_module` gives each module one line in a section, where the walk enters it first: a long
+    walk is in and out of its modules all the time.
+    """
     for at, section in enumerate(sections):
-        before = sections[at - 1] if at else None
-        yield from _heading(section, before)
-        module, names = "", list[str]()
-        for call in (*section.calls, None):
-            if call is None or call.module != module:
-                if names:
-                    yield from _wrapped(module, names)
-                module, names = call.module if call else "", []
-            if call is not None:
-                names.append(f"↩{call.function}" if call.resumed else call.function)
+        yield from _heading(section, sections[at - 1] if at else None)
+        entered: list[tuple[str, list[str]]] = []
+        for call in section.calls:
+            found = next((e for e in reversed(entered) if e[0] == call.module), None)
+            if found is None or not (by_module or found is entered[-1]):
+                found = call.module, []
+                entered.append(found)
+            found[1].append(f"↩{call.function}" if call.resumed else call.function)
+        for module, names in entered:
+            yield from _wrapped(module, names)
 
 
 def _heading(section: Section, before: Section | None) -> Iterator[str]:
@@ -670,15 +677,11 @@ def printed(walk: Walk, sections: Sequence[Section]) -> str:
     return f"{walk.title}: {count(sections)}\n\n" + "\n".join(lines(sections)) + "\n"
 
 
-def page_part() -> str:
-    parts = [BEGIN]
-    for walk in WALKS:
-        sections = walked(walk.name)
-        shown = "\n".join(lines(sections))
-        parts.append(
-            f"### {walk.title}\n\n{walk.story}\n\n{count(sections)}:\n\n```text\n{shown}\n```"
-        )
-    return "\n\n".join([*parts, END])
+def part_of(walk: Walk) -> str:
+    """What the page says of one walk."""
+    sections = walked(walk.name)
+    shown = "\n".join(lines(sections, by_module=True))
+    return f"### {walk.title}\n\n{walk.story}\n\n{count(sections)}:\n\n```text\n{shown}\n```"
 
 
 def with_walks(page: str) -> str:
@@ -686,10 +689,12 @@ def with_walks(page: str) -> str:
     _, ended, after = rest.partition(END)
     if not (found and ended):
         raise SystemExit(f"walk: {PAGE} has no markers {BEGIN} and {END}")
-    return before + page_part() + after
+    with ThreadPoolExecutor(2) as pool:
+        parts = list(pool.map(part_of, WALKS))
+    return before + "\n\n".join([BEGIN, *parts, END]) + after
 
 
-def _difference(before: str, after: str) -> str:
+def difference(before: str, after: str) -> str:
     found = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=1)
     return "\n".join(found)
 
@@ -716,8 +721,8 @@ def main() -> int:
             PAGE.write_text(made)
             return 0
         if made != page:
-            print(_difference(page, made))
-            print("the page differs from the program; renew it: tools/walk.py --write-docs")
+            print(difference(page, made))
+            print(f"{PAGE.name} differs from the program. {RENEW}")
         return int(made != page)
     chosen = [walk for walk in WALKS if asked.all or walk.name in asked.walks]
     if not chosen or {*asked.walks} - {walk.name for walk in WALKS}:
