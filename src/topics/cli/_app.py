@@ -14,15 +14,14 @@ import traceback
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
 
 from topics import __version__
-from topics.cli._exit import INTERRUPTED, OK, code_for
-from topics.cli._extras import missing
-from topics.cli._groups import Group
+from topics.cli._exit import INTERRUPTED, OK, code_for, missing
+from topics.cli._groups import CommandGroup
 from topics.cli._options import given_before, with_log_options
 from topics.cli._output import safe
 from topics.errors import RefusedToOpen, TopicsError, Unauthorized
@@ -31,48 +30,40 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer  # in collections.abc from Python 3.12 on
 
 
-class Place(NamedTuple):
-    """Where a command is defined, as `module:name`, and its line in the help."""
-
-    where: str
-    line: str
-
-
-COMMANDS: Mapping[str, Place] = {
-    "audit": Place("topics.cli.audit:audit", "Show where every seq of a topic went."),
-    "bench": Place("topics.cli.bench:bench", "Measure speed and memory beside raw numbers."),
-    "completion": Place(
-        "topics.cli.completion:completion", "Print a script that completes commands."
-    ),
-    "config": Place("topics.cli.topic:config", "Show or change the settings of a topic."),
-    "context": Place("topics.cli.context:context", "Keep names for the logs you work with."),
-    "create": Place("topics.cli.topic:create", "Create a topic."),
-    "cursor": Place("topics.cli.cursor:cursor", "Look at and move the cursors of consumers."),
-    "delete": Place("topics.cli.delete:delete", "Remove records for good."),
-    "describe": Place("topics.cli.topic:describe", "Show the state of a topic."),
-    "doctor": Place("topics.cli.doctor:doctor", "Check this machine and the log."),
-    "drop": Place("topics.cli.topic:drop", "Remove a topic with everything in it."),
-    "dump": Place("topics.cli.directory:dump", "Write a topic of a directory as JSON lines."),
-    "explain": Place("topics.cli.explain:explain", "Say what happened to a topic, and what helps."),
-    "flow": Place("topics.cli.flow:flow", "Topics in, SQL or Python, a topic or a table out."),
-    "inspect": Place("topics.cli.directory:inspect", "Show what a data directory holds."),
-    "lake": Place("topics.cli.lake:lake", "A topic as a Delta table, and its erasure receipts."),
-    "ls": Place("topics.cli.topic:ls", "List topics."),
-    "produce": Place("topics.cli.produce:produce", "Append lines to a topic."),
-    "queue": Place("topics.cli.queue:queue", "Look at jobs, hand some out, redrive failed ones."),
-    "read": Place("topics.cli.read:read", "Print the records of a topic."),
-    "router": Place("topics.cli.router:router", "Copy one topic to another."),
-    "serve": Place("topics.cli.serve:serve", "Serve a data directory over HTTP."),
-    "spark": Place("topics.cli.spark:spark", "Check Spark here, and run bulk jobs with it."),
-    "tail": Place("topics.cli.read:tail", "Print the newest records, and those that come."),
-    "top": Place("topics.cli.top:top", "Watch the whole log, live."),
-    "torture": Place("topics.cli.torture:torture", "Kill servers under load, count what is left."),
-    "verify": Place("topics.cli.directory:verify", "Check every byte of a data directory."),
-    "watch": Place("topics.cli.watch:watch", "Print what is appended to many topics."),
+COMMANDS: Mapping[str, tuple[str, str]] = {
+    "audit": ("audit", "Show where every seq of a topic went."),
+    "bench": ("bench", "Measure speed and memory beside raw numbers."),
+    "completion": ("completion", "Print a script that completes commands."),
+    "config": ("topic", "Show or change the settings of a topic."),
+    "context": ("context", "Keep names for the logs you work with."),
+    "create": ("topic", "Create a topic."),
+    "cursor": ("cursor", "Look at and move the cursors of consumers."),
+    "delete": ("delete", "Remove records for good."),
+    "describe": ("topic", "Show the state of a topic."),
+    "doctor": ("doctor", "Check this machine and the log."),
+    "drop": ("topic", "Remove a topic with everything in it."),
+    "dump": ("directory", "Write a topic of a directory as JSON lines."),
+    "explain": ("explain", "Say what happened to a topic, and what helps."),
+    "flow": ("flow", "Topics in, SQL or Python, a topic or a table out."),
+    "inspect": ("directory", "Show what a data directory holds."),
+    "lake": ("lake", "A topic as a Delta table, and its erasure receipts."),
+    "ls": ("topic", "List topics."),
+    "produce": ("produce", "Append lines to a topic."),
+    "queue": ("queue", "Look at jobs, hand some out, redrive failed ones."),
+    "read": ("read", "Print the records of a topic."),
+    "router": ("router", "Copy one topic to another."),
+    "serve": ("serve", "Serve a data directory over HTTP."),
+    "spark": ("spark", "Check Spark here, and run bulk jobs with it."),
+    "tail": ("read", "Print the newest records, and those that come."),
+    "top": ("top", "Watch the whole log, live."),
+    "torture": ("torture", "Kill servers under load, count what is left."),
+    "verify": ("directory", "Check every byte of a data directory."),
+    "watch": ("watch", "Print what is appended to many topics."),
 }
+"""The module of `topics.cli` that defines a command, and its line in the help."""
 
 
-class Commands(Group):
+class Commands(CommandGroup):
     """A group that imports its commands late and ends quietly when nobody reads on."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -81,8 +72,8 @@ class Commands(Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module, _, name = COMMANDS[cmd_name].where.partition(":")
-        command: click.Command = getattr(import_module(module), name)
+        module = import_module(f"topics.cli.{COMMANDS[cmd_name][0]}")
+        command: click.Command = getattr(module, cmd_name)
         return command
 
     def resolve_command(
@@ -95,11 +86,11 @@ class Commands(Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, COMMANDS[name].line) for name in sorted(COMMANDS)])
+            formatter.write_dl([(name, COMMANDS[name][1]) for name in sorted(COMMANDS)])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         names = [name for name in sorted(COMMANDS) if name.startswith(incomplete)]
-        found = [CompletionItem(name, help=COMMANDS[name].line) for name in names]
+        found = [CompletionItem(name, help=COMMANDS[name][1]) for name in names]
         return found + click.Command.shell_complete(self, ctx, incomplete)
 
     def make_context(self, *args: Any, **options: Any) -> click.Context:  # noqa: ANN401 - passed on

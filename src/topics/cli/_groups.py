@@ -37,7 +37,7 @@ MEANT = {
 Not aliases: they promise other things."""
 
 
-class Group(click.Group):
+class CommandGroup(click.Group):
     """A group that says which command was meant."""
 
     def resolve_command(

@@ -43,6 +43,12 @@ def json_option(help: str) -> Callable[[Any], Any]:
 
 as_json_option = json_option("Print JSON, for programs.")
 topic_argument = click.argument("topic", shell_complete=complete_topic)
+match_option = click.option(
+    "--match", metavar="TAG", help="Only records with this tag; a tag that ends in * is a prefix."
+)
+not_node_option = click.option(
+    "--not-node", metavar="NODE", multiple=True, help="Leave out the records of this node."
+)
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 
 
@@ -108,39 +114,24 @@ def _opened(target: targets.Target, *, read_only: bool, may_create: bool) -> Any
 
 def with_log_options(callback: Callable[..., object] | None = None) -> Callable[[Any], Any]:
     """The options that name a log."""
+    option = functools.partial(click.option, callback=callback)
+    path = click.Path()
     options = (
-        click.option(
-            "--url",
-            metavar="URL",
-            callback=callback,
-            help="The server, like http://127.0.0.1:4000.",
-        ),
-        click.option(
-            "--dir",
-            metavar="PATH",
-            type=click.Path(),
-            callback=callback,
-            help="A data directory instead.",
-        ),
-        click.option(
+        option("--url", metavar="URL", help="The server, like http://127.0.0.1:4000."),
+        option("--dir", metavar="PATH", type=path, help="A data directory instead."),
+        option(
             "--context",
             metavar="NAME",
-            callback=callback,
             shell_complete=complete_context,
             help="A log by the name it has in `topics context ls`.",
         ),
-        click.option(
-            "--token-file",
-            metavar="PATH",
-            type=click.Path(),
-            callback=callback,
-            help="A file with the key for the server.",
+        option(
+            "--token-file", metavar="PATH", type=path, help="A file with the key for the server."
         ),
-        click.option(
+        option(
             "--ca-file",
             metavar="PATH",
-            type=click.Path(),
-            callback=callback,
+            type=path,
             help="Certificates of an authority of your own.",
         ),
     )
@@ -152,6 +143,12 @@ def with_log_options(callback: Callable[..., object] | None = None) -> Callable[
 
 
 def on_a_log(command: Command) -> Command:
+    """Give a command the option --json and the options that name a log."""
+    wrapped: Command = as_json_option(with_where(command))
+    return wrapped
+
+
+def with_where(command: Command) -> Command:
     """Give a command the options that name a log; it gets them as one `Where`, first."""
 
     @with_log_options(given_before)

@@ -11,7 +11,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -27,12 +27,42 @@ def print_json(document: object) -> None:
     print(safe_json(json.dumps(document, indent=2, ensure_ascii=False, default=str)))
 
 
-def print_json_line(document: Mapping[str, Any]) -> None:
+def print_json_line(document: object) -> None:
     """One of many, on a line of its own, at once: somebody may be waiting at the other end.
 
     Stored JSON is passed on as it is: put it in as `msgspec.Raw`.
     """
     print(safe_json(msgspec.json.encode(document).decode()), flush=True)
+
+
+def notices(about: str) -> Callable[[str], None]:
+    """What prints words about a long job beside its output."""
+    return lambda line: print(f"{about}: {safe(line)}", file=sys.stderr, flush=True)
+
+
+def tell(document: object, words: str, *, as_json: bool) -> None:
+    """The outcome of a command: a document for programs, a line for people."""
+    if as_json:
+        print_json(document)
+    else:
+        print(words)
+
+
+def print_list(
+    what: str,
+    found: Sequence[Any],
+    headings: Sequence[str],
+    row: Callable[[Any], Sequence[object]],
+    *,
+    as_json: bool,
+) -> None:
+    """What a command lists: `found` are results of the Python API; `what` names them."""
+    if as_json:
+        print_json({what: [item.to_dict() for item in found]})
+    elif found:
+        print_table(headings, map(row, found))
+    else:
+        print(f"no {what}", file=sys.stderr)
 
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -149,7 +149,7 @@ def parse_metrics(text: str, *, at: float) -> Sample:
 
 
 @dataclass(frozen=True)
-class Change:
+class SampleDelta:
     """Two samples, and what came about between them."""
 
     before: Sample

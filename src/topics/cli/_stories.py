@@ -34,7 +34,7 @@ _KINDS = {
 
 
 @dataclass(frozen=True)
-class Finding:
+class StoryFinding:
     """One thing worth knowing. The one with the highest weight decides what helps."""
 
     weight: int
@@ -55,7 +55,7 @@ class Story:
 
     subject: str
     opening: str
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[StoryFinding] = field(default_factory=list)
 
     def add(
         self,
@@ -66,7 +66,7 @@ class Story:
         command: str = "",
         word: str = "since",
     ) -> None:
-        self.findings.append(Finding(weight, what, since_ms, command, word))
+        self.findings.append(StoryFinding(weight, what, since_ms, command, word))
 
     @property
     def command(self) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from topics.cli import _output as out
-from topics.cli._sampling import Change
+from topics.cli._sampling import SampleDelta
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -21,7 +21,7 @@ HEADER_LINES = 7
 BAR = 20
 
 
-def facts(change: Change) -> dict[str, Any]:
+def facts(change: SampleDelta) -> dict[str, Any]:
     """For programs. What nobody knows is null."""
     server = change.now.server
     return {
@@ -51,7 +51,7 @@ def facts(change: Change) -> dict[str, Any]:
     }
 
 
-def _topic_facts(change: Change, topic: str) -> dict[str, Any]:
+def _topic_facts(change: SampleDelta, topic: str) -> dict[str, Any]:
     numbers = change.now.topics[topic]
     return {
         "topic": topic,
@@ -64,7 +64,7 @@ def _topic_facts(change: Change, topic: str) -> dict[str, Any]:
     }
 
 
-def print_once(change: Change, where: str) -> None:
+def print_once(change: SampleDelta, where: str) -> None:
     """Plain lines, for a pipe or a glance."""
     for line in summary(change, where):
         print(line)
@@ -75,7 +75,9 @@ def print_once(change: Change, where: str) -> None:
         print("no topics")
 
 
-def screen(change: Change, where: str, *, height: int, width: int, trouble: str) -> RenderableType:
+def screen(
+    change: SampleDelta, where: str, *, height: int, width: int, trouble: str
+) -> RenderableType:
     """The whole screen; `trouble` says why the numbers are old."""
     from rich import box  # noqa: PLC0415 - only for a screen
     from rich.console import Group  # noqa: PLC0415
@@ -113,7 +115,7 @@ def fitting(rows: Sequence[Sequence[str]], width: int) -> list[int]:
     return columns
 
 
-def summary(change: Change, where: str) -> list[str]:
+def summary(change: SampleDelta, where: str) -> list[str]:
     """What holds for the log as a whole."""
     now = change.now
     count = f"{len(now.topics)}+ topics" if now.truncated else out.counted(len(now.topics), "topic")
@@ -141,12 +143,12 @@ def summary(change: Change, where: str) -> list[str]:
     return lines
 
 
-def _in_order(change: Change) -> list[str]:
+def _in_order(change: SampleDelta) -> list[str]:
     """The busiest topics first."""
     return sorted(change.now.topics, key=lambda topic: (-change.appended(topic), topic))
 
 
-def _row(change: Change, topic: str) -> list[object]:
+def _row(change: SampleDelta, topic: str) -> list[object]:
     numbers = change.now.topics[topic]
     lag = change.now.slowest(topic)
     return [

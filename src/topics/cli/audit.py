@@ -7,7 +7,7 @@ import click
 from topics.cli import _output as out
 from topics.cli._completing import complete_topic
 from topics.cli._exit import NO, OK
-from topics.cli._options import Where, as_json_option, on_a_log
+from topics.cli._options import Where, on_a_log
 from topics.values import Audit
 
 _HEADINGS = [
@@ -27,7 +27,6 @@ _HEADINGS = [
 @click.command()
 @click.argument("topic", required=False, shell_complete=complete_topic)
 @click.option("--strict", is_flag=True, help="Exit with 1 for losses in a crash, too.")
-@as_json_option
 @on_a_log
 def audit(where: Where, *, topic: str | None, strict: bool, as_json: bool) -> int:
     """Show the ledger of TOPIC, or of all topics: where every seq went.

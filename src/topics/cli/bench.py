@@ -7,7 +7,7 @@ from importlib import import_module
 
 import click
 
-from topics.cli._groups import Group
+from topics.cli._groups import CommandGroup
 
 BENCHES = {
     "engine": ("topics.bench.engine", "The log inside this process."),
@@ -19,7 +19,7 @@ BENCHES = {
 }
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def bench() -> None:
     """Measure speed and memory beside raw numbers; `topics bench engine --help` tells more."""
 

@@ -29,8 +29,5 @@ def completion(*, shell: str, as_json: bool) -> int:
     kind = get_completion_class(shell)
     assert kind is not None
     script = kind(app, {}, "topics", "_TOPICS_COMPLETE").source()
-    if as_json:
-        out.print_json({"shell": shell, "script": script})
-    else:
-        print(script)
+    out.tell({"shell": shell, "script": script}, script, as_json=as_json)
     return OK

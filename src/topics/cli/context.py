@@ -9,7 +9,7 @@ import click
 from topics.cli import _output as out
 from topics.cli._completing import complete_context
 from topics.cli._exit import NO, OK
-from topics.cli._groups import Group
+from topics.cli._groups import CommandGroup
 from topics.cli._options import as_json_option, ask, yes_option
 from topics.client import targets
 from topics.client.targets import Context, Contexts
@@ -17,7 +17,7 @@ from topics.client.targets import Context, Contexts
 _name = click.argument("name", shell_complete=complete_context)
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def context() -> None:
     """Keep names for the logs you work with; `topics ls --context prod` uses one."""
 
@@ -63,11 +63,8 @@ def add(
     contexts = targets.load_contexts().with_context(name, made)
     contexts = contexts.using(name) if use else contexts
     targets.save_contexts(contexts)
-    if as_json:
-        out.print_json(_facts(name, contexts))
-    else:
-        current = ", which is now the current one" if contexts.current == name else ""
-        print(f"added {name}{current}")
+    current = ", which is now the current one" if contexts.current == name else ""
+    out.tell(_facts(name, contexts), f"added {name}{current}", as_json=as_json)
     return OK
 
 
@@ -98,10 +95,7 @@ def use(*, name: str, as_json: bool) -> int:
     """Make NAME the current context. Commands use it when nothing else is said."""
     contexts = targets.load_contexts().using(name)
     targets.save_contexts(contexts)
-    if as_json:
-        out.print_json(_facts(name, contexts))
-    else:
-        print(f"now using {name}")
+    out.tell(_facts(name, contexts), f"now using {name}", as_json=as_json)
     return OK
 
 
@@ -115,10 +109,7 @@ def rm(*, name: str, yes: bool, as_json: bool) -> int:
     if not ask(f"Forget the context {name}?", yes=yes):
         return NO
     targets.save_contexts(contexts)
-    if as_json:
-        out.print_json({"context": name, "removed": True})
-    else:
-        print(f"forgot {name}")
+    out.tell({"context": name, "removed": True}, f"forgot {name}", as_json=as_json)
     return OK
 
 

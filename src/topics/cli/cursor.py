@@ -7,8 +7,8 @@ import click
 from topics.cli import _output as out
 from topics.cli._completing import complete_topic
 from topics.cli._exit import NO, OK
-from topics.cli._groups import Group
-from topics.cli._options import Where, as_json_option, ask, on_a_log, topic_argument, yes_option
+from topics.cli._groups import CommandGroup
+from topics.cli._options import Where, ask, on_a_log, topic_argument, yes_option
 from topics.cli._types import SEQ
 from topics.errors import NotFound
 from topics.values import CursorState
@@ -16,35 +16,27 @@ from topics.values import CursorState
 _name = click.argument("name")
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def cursor() -> None:
     """Look at and move the named cursors of consumers."""
 
 
 @cursor.command("ls")
 @click.argument("topic", required=False, shell_complete=complete_topic)
-@as_json_option
 @on_a_log
 def list_cursors(where: Where, *, topic: str | None, as_json: bool) -> int:
     """List the cursors of TOPIC, or of all topics. Shows how far each is behind."""
     with where.reading() as log:
         names = [topic] if topic is not None else [found.topic for found in log.topics()]
         found = [state for name in names for state in log.cursors(name)]
-    if as_json:
-        out.print_json({"cursors": [state.to_dict() for state in found]})
-    elif found:
-        out.print_table(
-            ["topic", "cursor", "seq", "head", "lag", "lag time", "gap", "moved"], map(_row, found)
-        )
-    else:
-        click.echo("no cursors", err=True)
+    headings = ["topic", "cursor", "seq", "head", "lag", "lag time", "gap", "moved"]
+    out.print_list("cursors", found, headings, _row, as_json=as_json)
     return OK
 
 
 @cursor.command("get")
 @topic_argument
 @_name
-@as_json_option
 @on_a_log
 def get_cursor(where: Where, *, topic: str, name: str, as_json: bool) -> int:
     """Show the cursor NAME of TOPIC. Tells how far it is behind, in records and in time."""
@@ -60,7 +52,6 @@ def get_cursor(where: Where, *, topic: str, name: str, as_json: bool) -> int:
 @click.option(
     "--head", "at_head", is_flag=True, help="Set it to the last seq: skip everything that is there."
 )
-@as_json_option
 @on_a_log
 def set_cursor(
     where: Where, *, topic: str, name: str, seq: int | None, at_head: bool, as_json: bool
@@ -82,7 +73,6 @@ def set_cursor(
 @topic_argument
 @_name
 @yes_option
-@as_json_option
 @on_a_log
 def remove_cursor(where: Where, *, topic: str, name: str, yes: bool, as_json: bool) -> int:
     """Forget the cursor NAME of TOPIC."""
@@ -92,10 +82,11 @@ def remove_cursor(where: Where, *, topic: str, name: str, yes: bool, as_json: bo
             return NO
         if not log.drop_cursor(topic, name):
             raise NotFound(f'cursor "{name}" of topic "{topic}"')
-    if as_json:
-        out.print_json({"topic": topic, "cursor": name, "deleted": True})
-    else:
-        print(f"forgot {name} of {topic}")
+    out.tell(
+        {"topic": topic, "cursor": name, "deleted": True},
+        f"forgot {name} of {topic}",
+        as_json=as_json,
+    )
     return OK
 
 

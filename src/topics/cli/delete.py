@@ -6,7 +6,7 @@ import click
 
 from topics.cli import _output as out
 from topics.cli._exit import NO, OK
-from topics.cli._options import Where, as_json_option, ask, on_a_log, topic_argument, yes_option
+from topics.cli._options import Where, ask, on_a_log, topic_argument, yes_option
 from topics.cli._types import SEQ
 
 LAKE_CURSORS = "lake."
@@ -19,7 +19,6 @@ LAKE_CURSORS = "lake."
     "--match", metavar="TAG", help="Records with this tag; a tag that ends in * is a prefix."
 )
 @yes_option
-@as_json_option
 @on_a_log
 def delete(
     where: Where,
@@ -46,11 +45,9 @@ def delete(
         if not ask(f"{question} This cannot be undone.", yes=yes):
             return NO
         gone = log.delete(topic, before_seq=before, match=match)
-    if as_json:
-        out.print_json({**gone.to_dict(), "lake_cursors": lakes})
-    else:
-        are = "is" if gone.count == 1 else "are"
-        print(f"deleted {out.counted(gone.deleted, 'record')} of {topic}, {gone.count} {are} left")
+    words = f"deleted {out.counted(gone.deleted, 'record')} of {topic}, "
+    words += f"{gone.count} {'is' if gone.count == 1 else 'are'} left"
+    out.tell({**gone.to_dict(), "lake_cursors": lakes}, words, as_json=as_json)
     return OK
 
 

@@ -10,7 +10,7 @@ import click
 
 from topics.cli import _output as out
 from topics.cli._exit import NO, OK
-from topics.cli._options import Where, as_json_option, on_a_log
+from topics.cli._options import Where, on_a_log
 from topics.errors import TopicsError
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ _MARKS = {"ok": ("ok", "green"), "note": ("--", "yellow"), "bad": ("!!", "red")}
 
 
 @click.command()
-@as_json_option
 @on_a_log
 def doctor(where: Where, *, as_json: bool) -> int:
     """Check this machine and the log: reachable, ready, key, clock, disk, open files, Spark.

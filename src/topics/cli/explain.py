@@ -12,7 +12,7 @@ import click
 from topics.cli import _output as out
 from topics.cli._completing import complete_topic
 from topics.cli._exit import OK
-from topics.cli._options import Where, as_json_option, on_a_log
+from topics.cli._options import Where, on_a_log
 from topics.cli._types import checked_seq
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 @click.argument(
     "subject", metavar="TOPIC | TOPIC/CURSOR | TOPIC#SEQ", shell_complete=complete_topic
 )
-@as_json_option
 @on_a_log
 def explain(where: Where, *, subject: str, as_json: bool) -> int:
     """Say what happened, since when, and the one command that helps.

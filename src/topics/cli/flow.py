@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from topics.cli._exit import NO, OK
-from topics.cli._groups import Group
-from topics.cli._options import Where, as_json_option, master_option, on_a_log
-from topics.cli._output import safe, safe_json
+from topics.cli._groups import CommandGroup
+from topics.cli._options import Where, as_json_option, master_option, with_where
+from topics.cli._output import notices, print_json_line, safe
 
 if TYPE_CHECKING:
     from topics.spark.flows.progress import BatchProgress
     from topics.spark.flows.state import State
 
 
-@click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
 def flow() -> None:
     """Topics in, SQL or Python, a topic or a table out: exactly once, on Spark."""
 
@@ -30,7 +30,7 @@ def flow() -> None:
 @master_option
 @click.option("--conf", multiple=True, metavar="NAME=VALUE", help="A setting of Spark's.")
 @click.option("--once", is_flag=True, help="Read what is there and end, whatever the file says.")
-@on_a_log
+@with_where
 @as_json_option
 def run(
     where: Where, *, file: str, master: str, conf: tuple[str, ...], once: bool, as_json: bool
@@ -54,7 +54,7 @@ def run(
         existing(target.path)
     if once:
         described = dataclasses.replace(described, trigger="once")
-    show = _Shown(described.name, as_json)
+    show = _RunOutput(described.name, as_json)
     try:
         outcome = run_flow(
             described,
@@ -62,7 +62,7 @@ def run(
             master=master,
             conf=dict(map(_setting, conf)),
             report=show.batch,
-            notice=show.notice,
+            notice=notices("flow"),
         )
     except FlowFailed as error:
         show.failed(error, described.name)
@@ -78,19 +78,16 @@ def _setting(text: str) -> tuple[str, str]:
     return name, value
 
 
-class _Shown:
+class _RunOutput:
     """Batches go to standard output, words about the run to standard error."""
 
     def __init__(self, name: str, as_json: bool) -> None:
         self._name = name
         self._as_json = as_json
 
-    def notice(self, text: str) -> None:
-        print(f"flow: {safe(text)}", file=sys.stderr, flush=True)
-
     def batch(self, done: BatchProgress) -> None:
         if self._as_json:
-            _print_json({"flow": self._name, **_fields(done)})
+            print_json_line({"flow": self._name, **_fields(done)})
         else:
             print(f"{self._name}  {done.line()}", flush=True)
 
@@ -98,7 +95,7 @@ class _Shown:
         from topics.spark.flows import state  # noqa: PLC0415
 
         if self._as_json:
-            _print_json({"flow": name, "error": str(error)})
+            print_json_line({"flow": name, "error": str(error)})
         print(f"topics: {safe(str(error))}", file=sys.stderr)
         log = next((each.log for each in state.find_all() if each.name == name), None)
         if log is not None and Path(log).exists():
@@ -106,7 +103,7 @@ class _Shown:
 
     def ended(self, facts: dict[str, Any]) -> None:
         if self._as_json:
-            _print_json({"flow": self._name, "ended": facts})
+            print_json_line({"flow": self._name, "ended": facts})
             return
         lost = f", {facts['lost']:,} records were lost before it read them" if facts["lost"] else ""
         print(
@@ -124,7 +121,7 @@ def list_(as_json: bool) -> int:
 
     states = state.find_all()
     if as_json:
-        _print_json([_fields(each) for each in states])
+        print_json_line([_fields(each) for each in states])
     elif states:
         _print_table([_row(each) for each in states])
     else:
@@ -141,7 +138,7 @@ def status(name: str, as_json: bool) -> int:
 
     found = state.find(name)
     if as_json:
-        _print_json(_fields(found))
+        print_json_line(_fields(found))
     else:
         for label, text in _details(found):
             print(f"{label:<11} {safe(text)}")
@@ -160,7 +157,7 @@ def stop(name: str, timeout: float, as_json: bool) -> int:
     after = state.stop(name, timeout=timeout)
     still_runs = state.is_running(after)
     if as_json:
-        _print_json(_fields(after))
+        print_json_line(_fields(after))
     elif not state.is_running(before):
         print(f"{name} does not run: {before.status}")
     elif still_runs:
@@ -227,9 +224,3 @@ def _fields(value: object) -> dict[str, Any]:
 
     fields: dict[str, Any] = msgspec.to_builtins(value)
     return fields
-
-
-def _print_json(value: object) -> None:
-    import msgspec  # noqa: PLC0415
-
-    print(safe_json(msgspec.json.encode(value).decode()), flush=True)

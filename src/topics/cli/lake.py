@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -11,9 +10,9 @@ from typing import TYPE_CHECKING
 import click
 
 from topics.cli._exit import NO, OK
-from topics.cli._groups import Group
+from topics.cli._groups import CommandGroup
 from topics.cli._options import Where, as_json_option, ask, master_option, on_a_log, yes_option
-from topics.cli._output import print_json, print_json_line, safe, size
+from topics.cli._output import notices, print_json, print_json_line, safe, size, tell
 
 if TYPE_CHECKING:
     from topics.client.targets import Target
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 
 _table = click.argument("table", metavar="TABLE")
 _QUICKLY_S = 2.0
+say = notices("lake")
 
 
 def _interval(_: click.Context, parameter: click.Parameter, text: str) -> str:
@@ -37,7 +37,7 @@ def _interval(_: click.Context, parameter: click.Parameter, text: str) -> str:
         raise click.UsageError(str(error)) from error
 
 
-@click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
 def lake() -> None:
     """Keep a topic as a Delta table; carry deletes into it; erase, and prove it.
 
@@ -59,7 +59,6 @@ def lake() -> None:
 )
 @click.option("--checkpoint", metavar="DIR", help="Default: _topics_checkpoint in TABLE.")
 @master_option
-@as_json_option
 @on_a_log
 def sync(
     where: Where,
@@ -94,10 +93,17 @@ def sync(
         checkpoint=checkpoint,
     )
     task.require_topic()
-    run = Sync(task, report=_Shown(place.name, as_json=as_json), notice=_say)
+
+    def show(epoch: SyncedEpoch) -> None:
+        if as_json:
+            print_json_line({"table": place.name, **asdict(epoch)})
+        else:
+            print(f"{place.name}  {epoch.line()}", flush=True)
+
+    run = Sync(task, report=show, notice=say)
     with (
         told_to_stop() as stopping,
-        job_session(f"lake {place.name}", master, _say, stopping=stopping) as spark,
+        job_session(f"lake {place.name}", master, say, stopping=stopping) as spark,
     ):
         done = run.run(spark, stopping)
     if as_json:
@@ -134,18 +140,15 @@ def delete(*, table: str, match: str, yes: bool, as_json: bool) -> int:
         return NO
     with committing(place):
         erased = erase(place, matching(place, match), cause="match")
-    if as_json:
-        print_json(
-            {
-                "table": place.path,
-                "topic": topic,
-                "deleted": erased.rows,
-                "files": erased.files,
-                "table_version": erased.version,
-            }
-        )
-    else:
-        print(f"deleted {erased.rows:,} rows of {place.name}, {erased.files} files written anew")
+    facts = {
+        "table": place.path,
+        "topic": topic,
+        "deleted": erased.rows,
+        "files": erased.files,
+        "table_version": erased.version,
+    }
+    words = f"deleted {erased.rows:,} rows of {place.name}, {erased.files} files written anew"
+    tell(facts, words, as_json=as_json)
     return OK
 
 
@@ -156,7 +159,6 @@ def delete(*, table: str, match: str, yes: bool, as_json: bool) -> int:
 )
 @click.option("--receipt", metavar="FILE", help="Default: TABLE__receipts/<time>.json.")
 @click.option("--needle-file", metavar="FILE", help="Texts to search for as well, one a line.")
-@as_json_option
 @on_a_log
 def maintain(
     where: Where,
@@ -180,7 +182,7 @@ def maintain(
     needles = [] if needle_file is None else upkeep.needles_of(needle_file)
     task = upkeep.Maintenance(upkeep.hours_of(retain), needles)
     with _origin(where, place) as origin:
-        made = upkeep.maintain(place, task, origin=origin, say=_say)
+        made = upkeep.maintain(place, task, origin=origin, say=say)
     path = receipt or default_path(place, made.started)
     made.write(path)
     if as_json:
@@ -213,18 +215,6 @@ def _origin(where: Where, place: TablePath) -> Iterator[SourceTopic | None]:
         yield origin
 
 
-class _Shown:
-    def __init__(self, name: str, *, as_json: bool) -> None:
-        self._name = name
-        self._as_json = as_json
-
-    def __call__(self, epoch: SyncedEpoch) -> None:
-        if self._as_json:
-            print_json_line({"table": self._name, **asdict(epoch)})
-        else:
-            print(f"{self._name}  {epoch.line()}", flush=True)
-
-
 def _print_receipt(made: Receipt, path: str) -> None:
     for hit in made.scanned.hits:
         print(f"FOUND {safe(str(hit))}")
@@ -239,7 +229,3 @@ def _print_receipt(made: Receipt, path: str) -> None:
     for kept in made.kept_elsewhere:
         print(safe(f"kept elsewhere: {kept.what}: {kept.where} ({kept.why})"))
     print(f"receipt: {path}")
-
-
-def _say(line: str) -> None:
-    print(f"lake: {safe(line)}", file=sys.stderr, flush=True)

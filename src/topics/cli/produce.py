@@ -15,7 +15,7 @@ import msgspec
 
 from topics.cli import _output as out
 from topics.cli._exit import OK
-from topics.cli._options import Where, json_option, on_a_log, topic_argument
+from topics.cli._options import Where, json_option, topic_argument, with_where
 from topics.errors import InvalidRequest, TopicsError
 from topics.values import Ack
 from topics.wire.jsonbytes import compact
@@ -31,7 +31,7 @@ LINGER_SECONDS = 0.1
 PROGRESS_SECONDS = 0.2
 
 
-class _Lines(click.File):
+class _LinesFile(click.File):
     """The file. Somebody who writes a message in its place is told how to append that."""
 
     def convert(
@@ -53,7 +53,7 @@ class _Lines(click.File):
 
 @click.command()
 @topic_argument
-@click.argument("file", type=_Lines("rb"), default="-")
+@click.argument("file", type=_LinesFile("rb"), default="-")
 @click.option(
     "--message",
     "-m",
@@ -85,7 +85,7 @@ class _Lines(click.File):
     help="Show progress on standard error. Default: only on a terminal.",
 )
 @json_option("Print what was appended as JSON. For lines that are JSON: --as json.")
-@on_a_log
+@with_where
 def produce(
     where: Where,
     *,
@@ -126,10 +126,7 @@ def produce(
             print(tally.words(), file=sys.stderr)
             raise
     tally.close()
-    if as_json:
-        out.print_json(tally.facts())
-    else:
-        print(tally.words())
+    out.tell(tally.facts(), tally.words(), as_json=as_json)
     return OK
 
 
@@ -277,7 +274,7 @@ def _json(line: bytes) -> Draft:
     return {"data": compact(line)}
 
 
-class _Given(msgspec.Struct, omit_defaults=True):
+class _GivenLine(msgspec.Struct, omit_defaults=True):
     """A record as `topics read --json` prints it, or as the API takes it."""
 
     data: msgspec.Raw
@@ -289,7 +286,7 @@ class _Given(msgspec.Struct, omit_defaults=True):
 
 
 def _record(line: bytes) -> Draft:
-    given = msgspec.json.decode(line, type=_Given)
+    given = msgspec.json.decode(line, type=_GivenLine)
     draft: dict[str, Any] = {"data": compact(bytes(given.data))}
     tag = given.tag if given.tag is not None else given.shown_tag
     node = given.node if given.node is not None else given.shown_node

@@ -15,8 +15,8 @@ import msgspec
 
 from topics.cli import _output as out
 from topics.cli._exit import NO, OK
-from topics.cli._groups import Group
-from topics.cli._options import Decorator, Where, as_json_option, on_a_log, topic_argument
+from topics.cli._groups import CommandGroup
+from topics.cli._options import Decorator, Where, on_a_log, topic_argument
 from topics.cli._types import checked_seq, time_option
 from topics.errors import InvalidRequest, NotAQueue
 from topics.values import Job, Record, TopicState
@@ -74,14 +74,13 @@ def _job(text: str) -> Job | int:
     return Job(seq, int(found[2], 16), deadline_ms=0, ts=0, deliveries=0, raw=b"null")
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def queue() -> None:
     """Look at the jobs of a queue, claim and finish jobs, put dead ones back."""
 
 
 @queue.command()
 @topic_argument
-@as_json_option
 @on_a_log
 def stats(where: Where, *, topic: str, as_json: bool) -> int:
     """Count the jobs of TOPIC. Ready, leased, delayed for a retry, dead."""
@@ -114,7 +113,6 @@ def stats(where: Where, *, topic: str, as_json: bool) -> int:
 @queue.command()
 @topic_argument
 @_most(10)
-@as_json_option
 @on_a_log
 def peek(where: Where, *, topic: str, most: int, as_json: bool) -> int:
     """Print the oldest jobs of TOPIC, claim none. Workers may hold them already."""
@@ -133,7 +131,6 @@ def peek(where: Where, *, topic: str, most: int, as_json: bool) -> int:
 @_most(1)
 @_node
 @time_option("--lease", "lease_ms", help="Length of the lease. Default: lease_ms of the queue.")
-@as_json_option
 @on_a_log
 def claim(
     where: Where, *, topic: str, most: int, node: str, lease_ms: int | None, as_json: bool
@@ -163,7 +160,6 @@ def claim(
 @topic_argument
 @_jobs_argument
 @_node
-@as_json_option
 @on_a_log
 def ack(where: Where, *, topic: str, jobs: list[Job | int], node: str, as_json: bool) -> int:
     """Finish jobs of TOPIC: remove them for good.
@@ -185,7 +181,6 @@ def ack(where: Where, *, topic: str, jobs: list[Job | int], node: str, as_json: 
     "--delay", "delay_ms", help="Time until a worker may claim the jobs again.", default="0s"
 )
 @click.option("--error", metavar="TEXT", help="What went wrong; a dead letter keeps it.")
-@as_json_option
 @on_a_log
 def nack(
     where: Where,
@@ -214,7 +209,6 @@ def nack(
 @queue.command()
 @topic_argument
 @_most(10)
-@as_json_option
 @on_a_log
 def dead(where: Where, *, topic: str, most: int, as_json: bool) -> int:
     """Print the dead letters of TOPIC. Those are jobs that failed too often."""
@@ -256,19 +250,16 @@ def dead(where: Where, *, topic: str, most: int, as_json: bool) -> int:
 @topic_argument
 @click.option("--from", "source", metavar="TOPIC", help="Default: the queue's dead-letter topic.")
 @_most(100)
-@as_json_option
 @on_a_log
 def redrive(where: Where, *, topic: str, source: str | None, most: int, as_json: bool) -> int:
     """Put dead letters of TOPIC back into it. Oldest first, as fresh jobs."""
     with where.writing() as log:
         done = log.queue(topic).redrive(source=source, most=most)
-    if as_json:
-        facts = {"topic": topic, "from": done.source, "moved": done.moved, "more": done.more}
-        out.print_json(facts)
-    else:
-        more = "; there are more" if done.more else ""
-        jobs = out.counted(done.moved, "job")
-        print(f"put {jobs} back into {topic} from {out.safe(done.source)}{more}")
+    facts = {"topic": topic, "from": done.source, "moved": done.moved, "more": done.more}
+    more = "; there are more" if done.more else ""
+    jobs = out.counted(done.moved, "job")
+    words = f"put {jobs} back into {topic} from {out.safe(done.source)}{more}"
+    out.tell(facts, words, as_json=as_json)
     return OK
 
 
@@ -373,9 +364,6 @@ def _lease(job: Job) -> str:
 
 
 def _tell(facts: dict[str, Any], words: str, skipped: Any, *, as_json: bool) -> int:  # noqa: ANN401
-    if as_json:
-        out.print_json(facts)
-    else:
-        held = f"; not held by this worker: {', '.join(map(str, skipped))}" if skipped else ""
-        print(f"{words} of {facts['topic']}{held}")
+    held = f"; not held by this worker: {', '.join(map(str, skipped))}" if skipped else ""
+    out.tell(facts, f"{words} of {facts['topic']}{held}", as_json=as_json)
     return NO if skipped else OK

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from topics.cli._exit import OK
-from topics.cli._options import Where, as_json_option, on_a_log, topic_argument
+from topics.cli._options import Where, match_option, not_node_option, on_a_log, topic_argument
 from topics.cli._types import SEQ, moment_option, time_option
 from topics.events import Resumed, item_of
 from topics.values import Record, Tombstone
@@ -18,13 +18,6 @@ if TYPE_CHECKING:
 
 PAGE_RECORDS = 1000
 
-_match = click.option(
-    "--match", metavar="TAG", help="Only records with this tag; a tag that ends in * is a prefix."
-)
-_node = click.option(
-    "--not-node", metavar="NODE", multiple=True, help="Leave out the records of this node."
-)
-
 
 @click.command()
 @topic_argument
@@ -33,9 +26,8 @@ _node = click.option(
     "--since", help="Start at a time: 2026-01-31T12:00:00Z, 2h (ago), today or yesterday."
 )
 @click.option("--limit", "-n", type=click.IntRange(min=0), help="Largest number of records.")
-@_match
-@_node
-@as_json_option
+@match_option
+@not_node_option
 @on_a_log
 def read(
     where: Where,
@@ -95,12 +87,11 @@ def read(
     show_default=True,
     help="Number of records.",
 )
-@_match
-@_node
+@match_option
+@not_node_option
 @time_option(
     "--for", "patience_ms", help="With --follow: stop after this time without a new record."
 )
-@as_json_option
 @on_a_log
 def tail(
     where: Where,

@@ -6,42 +6,38 @@ import click
 
 from topics.cli import _output as out
 from topics.cli._exit import NO, OK
-from topics.cli._groups import Group
-from topics.cli._options import Where, as_json_option, ask, on_a_log, yes_option
+from topics.cli._groups import CommandGroup
+from topics.cli._options import Where, ask, match_option, on_a_log, yes_option
 from topics.errors import RouterNotFound
 from topics.values import RouterState
 
 _name = click.argument("name")
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def router() -> None:
     """Copy what is appended to one topic to another."""
 
 
 @router.command("ls")
 @click.argument("prefix", default="")
-@as_json_option
 @on_a_log
 def list_routers(where: Where, *, prefix: str, as_json: bool) -> int:
     """List routers. All, or those whose names begin with PREFIX."""
     with where.reading() as log:
         found = log.routers(prefix=prefix)
-    if as_json:
-        out.print_json({"routers": [state.to_dict() for state in found]})
-    elif found:
-        out.print_table(
-            ["router", "source", "dest", "guarantee", "forwarded"],
-            ([r.router, r.source, r.dest, r.guarantee, r.forwarded_total] for r in found),
-        )
-    else:
-        click.echo("no routers", err=True)
+    out.print_list(
+        "routers",
+        found,
+        ["router", "source", "dest", "guarantee", "forwarded"],
+        lambda r: [r.router, r.source, r.dest, r.guarantee, r.forwarded_total],
+        as_json=as_json,
+    )
     return OK
 
 
 @router.command("get")
 @_name
-@as_json_option
 @on_a_log
 def get_router(where: Where, *, name: str, as_json: bool) -> int:
     """Show the router NAME and how far it has come."""
@@ -61,9 +57,7 @@ def get_router(where: Where, *, name: str, as_json: bool) -> int:
 @click.option(
     "--to", "--dest", "dest", metavar="TOPIC", required=True, help="The topic to copy to."
 )
-@click.option(
-    "--match", metavar="TAG", help="Only records with this tag; a tag that ends in * is a prefix."
-)
+@match_option
 @click.option(
     "--exactly-once", is_flag=True, help="Mark each copy, so that no record is copied twice."
 )
@@ -75,7 +69,6 @@ def get_router(where: Where, *, name: str, as_json: bool) -> int:
     is_flag=True,
     help="Allow a cycle of routers; a record is forwarded at most 8 times.",
 )
-@as_json_option
 @on_a_log
 def put_router(
     where: Where,
@@ -115,7 +108,6 @@ def put_router(
 @router.command("rm")
 @_name
 @yes_option
-@as_json_option
 @on_a_log
 def remove_router(where: Where, *, name: str, yes: bool, as_json: bool) -> int:
     """Stop the router NAME for good. What it copied stays."""
@@ -127,10 +119,7 @@ def remove_router(where: Where, *, name: str, yes: bool, as_json: bool) -> int:
             return NO
         if not log.drop_router(name):
             raise RouterNotFound(name)
-    if as_json:
-        out.print_json({"router": name, "deleted": True})
-    else:
-        print(f"removed {name}")
+    out.tell({"router": name, "deleted": True}, f"removed {name}", as_json=as_json)
     return OK
 
 

@@ -16,14 +16,14 @@ from typing import Any
 import click
 
 from topics.errors import InvalidSetting
-from topics.server.settings import SECTIONS, SETTINGS, Setting
+from topics.server.settings import SECTIONS, SETTINGS, ServerSetting
 
 MIN_OPEN_FILES = 512
 LEVELS = ("debug", "info", "warning", "error")
 _LINE = "%(asctime)s.%(msecs)03d %(levelname)-8s %(name)s: %(message)s"
 
 
-def _option(setting: Setting) -> click.Option:
+def _option(setting: ServerSetting) -> click.Option:
     if setting.is_switch:
         spelling = f"{setting.flag}/--no-{setting.flag.removeprefix('--')}"
         return click.Option([setting.name, spelling], default=None, help=setting.help)

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
 
 from topics.cli._exit import NO, OK
-from topics.cli._groups import Group
+from topics.cli._groups import CommandGroup
 from topics.cli._options import Where, as_json_option, master_option, on_a_log
-from topics.cli._output import print_facts, print_json, print_json_line, safe, style
+from topics.cli._output import notices, print_facts, print_json, print_json_line, style
 
 if TYPE_CHECKING:
     from topics.spark.bulk.exporting import Done
     from topics.spark.bulk.importing import Step
 
+say = notices("spark")
 
-@click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
+
+@click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
 def spark() -> None:
     """Check Spark on this machine, and run bulk jobs over topics with it."""
 
@@ -67,8 +68,8 @@ def audit(*, directory: str, cold_dir: str | None, master: str, as_json: bool) -
     from topics.spark.jobs.session import job_session  # noqa: PLC0415
 
     where = existing(directory)
-    with job_session("audit", master, _say) as session:
-        found = run(session, where, cold_dir=cold_dir, notice=_say)
+    with job_session("audit", master, say) as session:
+        found = run(session, where, cold_dir=cold_dir, notice=say)
     if as_json:
         print_json(found.to_dict())
     else:
@@ -81,7 +82,6 @@ def audit(*, directory: str, cold_dir: str | None, master: str, as_json: bool) -
 @click.argument("topic")
 @click.option("--name", default="", help="Begin another import of files imported before.")
 @master_option
-@as_json_option
 @on_a_log
 def import_(where: Where, *, source: str, topic: str, name: str, master: str, as_json: bool) -> int:
     """Import a Delta table, Parquet files or JSON lines into TOPIC, every row once.
@@ -96,9 +96,9 @@ def import_(where: Where, *, source: str, topic: str, name: str, master: str, as
     target = where.target()
     task = ImportTask(source, topic, server_of(target), name)
     cut = task.plan()
-    with job_session(f"import {topic}", master, _say) as session:
+    with job_session(f"import {topic}", master, say) as session:
         done = import_files(
-            session, task, cut, report=lambda step: _show(step, as_json=as_json), notice=_say
+            session, task, cut, report=lambda step: _show(step, as_json=as_json), notice=say
         )
     if as_json:
         print_json_line({"topic": topic, "ended": asdict(done)})
@@ -120,7 +120,6 @@ def import_(where: Where, *, source: str, topic: str, name: str, master: str, as
     help="Default: jsonl if OUTPUT ends in it, else parquet.",
 )
 @master_option
-@as_json_option
 @on_a_log
 def export(
     where: Where, *, topic: str, output: str, asked: str | None, master: str, as_json: bool
@@ -153,9 +152,9 @@ def export(
         os.environ.get("TOPICS_COLD_DIR") or None,
     )
     to_do = plan_export(task)
-    with job_session(f"export {topic}", master, _say) as session:
+    with job_session(f"export {topic}", master, say) as session:
         done = export_topic(
-            session, task, to_do, report=lambda piece: _show(piece, as_json=as_json), notice=_say
+            session, task, to_do, report=lambda piece: _show(piece, as_json=as_json), notice=say
         )
     if as_json:
         print_json_line({"topic": topic, "ended": asdict(done)})
@@ -173,7 +172,3 @@ def _show(step: Step | Done, *, as_json: bool) -> None:
         print_json_line(asdict(step))
     else:
         print(step.line(), flush=True)
-
-
-def _say(line: str) -> None:
-    print(f"spark: {safe(line)}", file=sys.stderr, flush=True)

@@ -16,8 +16,8 @@ import click
 from topics.cli import _output as out
 from topics.cli import _top_view as view
 from topics.cli._exit import OK
-from topics.cli._options import Where, as_json_option, on_a_log
-from topics.cli._sampling import Change, Sampler, log_sampler, server_sampler
+from topics.cli._options import Where, on_a_log
+from topics.cli._sampling import SampleDelta, Sampler, log_sampler, server_sampler
 from topics.cli._types import time_option
 from topics.errors import TopicsError
 
@@ -31,7 +31,6 @@ Pause = Callable[[float], bool]
 @click.command()
 @time_option("--interval", "interval_ms", help="How often to look.", default="1s")
 @click.option("--once", is_flag=True, help="Look over one interval, print it and end.")
-@as_json_option
 @on_a_log
 def top(where: Where, *, interval_ms: int, once: bool, as_json: bool) -> int:
     """Watch the whole log: rates, lag, leases, pressure and fsync latency. q ends it.
@@ -47,7 +46,7 @@ def top(where: Where, *, interval_ms: int, once: bool, as_json: bool) -> int:
         elif once or not sys.stdout.isatty():
             before = sample()
             time.sleep(interval)
-            view.print_once(Change(before, sample()), shown)
+            view.print_once(SampleDelta(before, sample()), shown)
         else:
             with _keys() as pause:
                 _live(sample, interval, shown, pause)
@@ -71,7 +70,7 @@ def _lines(sample: Sampler, interval: float, *, once: bool) -> None:
     while True:
         _sleep(interval)
         try:
-            change = Change(before, sample())
+            change = SampleDelta(before, sample())
         except TopicsError as error:
             if once:
                 raise
@@ -92,7 +91,7 @@ def _live(sample: Sampler, interval: float, where: str, pause: Pause) -> None:
     from rich.live import Live  # noqa: PLC0415
 
     console = Console(highlight=False, markup=False, emoji=False)
-    change = Change(sample(), sample())
+    change = SampleDelta(sample(), sample())
     trouble = ""
 
     def drawn() -> RenderableType:
@@ -102,7 +101,7 @@ def _live(sample: Sampler, interval: float, where: str, pause: Pause) -> None:
     with Live(drawn(), console=console, screen=True, auto_refresh=False) as live:
         while not pause(interval):
             try:
-                change, trouble = Change(change.now, sample()), ""
+                change, trouble = SampleDelta(change.now, sample()), ""
             except TopicsError as error:
                 trouble = str(error)
             live.update(drawn(), refresh=True)

@@ -9,7 +9,7 @@ import click
 
 from topics.cli import _output as out
 from topics.cli._exit import NO, OK
-from topics.cli._options import Where, as_json_option, ask, on_a_log, topic_argument, yes_option
+from topics.cli._options import Where, ask, on_a_log, topic_argument, yes_option
 from topics.cli._types import setting_defaults, settings_argument
 from topics.cli.queue import Dead
 from topics.errors import TopicExists, TopicNotFound
@@ -24,7 +24,6 @@ NOTHING_DROPPED = "nothing was dropped"
 
 @click.command()
 @click.argument("prefix", default="")
-@as_json_option
 @on_a_log
 def ls(where: Where, *, prefix: str, as_json: bool) -> int:
     """List topics, all or those whose names begin with PREFIX."""
@@ -44,7 +43,6 @@ def ls(where: Where, *, prefix: str, as_json: bool) -> int:
 
 @click.command()
 @topic_argument
-@as_json_option
 @on_a_log
 def describe(where: Where, *, topic: str, as_json: bool) -> int:
     """Show the state of TOPIC: how far it is, what it holds, how it is set up."""
@@ -102,7 +100,6 @@ class _WithSettings(click.Command):
 @click.option(
     "--if-missing", is_flag=True, help="Do not fail if the topic exists with other settings."
 )
-@as_json_option
 @on_a_log
 def create(
     where: Where,
@@ -124,10 +121,11 @@ def create(
             if not if_missing:
                 raise
             made = Created(topic, False, log.state(topic, touch=False).config)
-    if as_json:
-        out.print_json(made.to_dict())
-    else:
-        print(f"created {topic}" if made.created else f"{topic} exists already, nothing changed")
+    out.tell(
+        made.to_dict(),
+        f"created {topic}" if made.created else f"{topic} exists already, nothing changed",
+        as_json=as_json,
+    )
     return OK
 
 
@@ -135,7 +133,6 @@ def create(
 @topic_argument
 @_settings
 @yes_option
-@as_json_option
 @on_a_log
 def config(where: Where, *, topic: str, settings: dict[str, Any], yes: bool, as_json: bool) -> int:
     """Show the settings of TOPIC, or change some: ttl_ms=7d cap_records=1000 dead_letter=
@@ -223,7 +220,6 @@ def _loss(topic: str, loss: Eviction) -> str:
 @topic_argument
 @click.option("--if-empty", is_flag=True, help="Only a topic without records.")
 @yes_option
-@as_json_option
 @on_a_log
 def drop(where: Where, *, topic: str, if_empty: bool, yes: bool, as_json: bool) -> int:
     """Remove TOPIC with all its records, cursors and the routers that touch it."""
@@ -239,11 +235,8 @@ def drop(where: Where, *, topic: str, if_empty: bool, yes: bool, as_json: bool) 
         gone = log.drop(topic, if_empty=if_empty)
         if not gone.deleted:
             raise TopicNotFound(topic, so=NOTHING_DROPPED)  # somebody else was first
-    if as_json:
-        out.print_json(gone.to_dict())
-    else:
-        removed = gone.routers_removed
-        word = "router" if len(removed) == 1 else "routers"
-        routers = f" and {word} {', '.join(removed)}" if removed else ""
-        print(f"dropped {topic}{out.safe(routers)}")
+    removed = gone.routers_removed
+    word = "router" if len(removed) == 1 else "routers"
+    routers = f" and {word} {', '.join(removed)}" if removed else ""
+    out.tell(gone.to_dict(), f"dropped {topic}{out.safe(routers)}", as_json=as_json)
     return OK

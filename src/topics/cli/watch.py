@@ -9,7 +9,7 @@ import click
 
 from topics.cli._completing import complete_topic
 from topics.cli._exit import OK
-from topics.cli._options import Where, as_json_option, on_a_log
+from topics.cli._options import Where, match_option, not_node_option, on_a_log
 from topics.cli._types import time_option
 from topics.errors import NotFound
 from topics.events import Arrived, Event, Lost
@@ -26,14 +26,9 @@ if TYPE_CHECKING:
 @click.option(
     "--all", "from_start", is_flag=True, help="Print the records that exist already, too."
 )
-@click.option(
-    "--match", metavar="TAG", help="Only records with this tag; a tag that ends in * is a prefix."
-)
-@click.option(
-    "--not-node", metavar="NODE", multiple=True, help="Leave out the records of this node."
-)
+@match_option
+@not_node_option
 @time_option("--for", "patience_ms", help="Stop after this time without a new record.")
-@as_json_option
 @on_a_log
 def watch(
     where: Where,

@@ -33,7 +33,7 @@ SHARE = 200
 """A full look is followed by at least so many times as long without one."""
 
 
-class Collector:
+class GarbageCollector:
     """`tick` is called now and then, between requests."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:

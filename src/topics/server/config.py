@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from topics.engine.settings import EngineSettings
 from topics.errors import InvalidSetting
 from topics.http.api.auth import Keyring
-from topics.server.settings import BY_NAME, SETTINGS, BadValue, Limit, Setting, Value
+from topics.server.settings import BY_NAME, SETTINGS, BadValue, Limit, ServerSetting, Value
 
 DEFAULT_MIN_HEARTBEAT_MS: Final = 1000
 
@@ -77,7 +77,7 @@ def load(
     environ: Mapping[str, str], flags: Flags | None = None, *, resolve: Resolver = resolve_host
 ) -> ServerConfig:
     """The configuration these variables and flags ask for; `InvalidSetting` if there is none."""
-    given = _Given(environ, flags or {})
+    given = _GivenSettings(environ, flags or {})
     host, port = _bind_address(given)
     keyring = Keyring(given.text("api_keys") or "", setting=given.label("api_keys"))
     values: dict[str, Any] = {
@@ -115,7 +115,7 @@ def load(
     )
 
 
-class _Given:
+class _GivenSettings:
     """What the operator said, setting by setting."""
 
     def __init__(self, environ: Mapping[str, str], flags: Flags) -> None:
@@ -152,14 +152,14 @@ class _Given:
             )
         return value
 
-    def refusal(self, setting: Setting, got: str) -> InvalidSetting:
+    def refusal(self, setting: ServerSetting, got: str) -> InvalidSetting:
         return InvalidSetting(self.label(setting.name), allowed=setting.kind.allowed, got=got)
 
 
 # Where to bind
 
 
-def _bind_address(given: _Given) -> tuple[str, int]:
+def _bind_address(given: _GivenSettings) -> tuple[str, int]:
     text = str(given.value("host"))
     host, port = _split_host(given, text)
     if port is None:
@@ -173,7 +173,7 @@ def _bind_address(given: _Given) -> tuple[str, int]:
     return host, port
 
 
-def _split_host(given: _Given, text: str) -> tuple[str, int | None]:
+def _split_host(given: _GivenSettings, text: str) -> tuple[str, int | None]:
     """Host, and the port if the text names one.
 
     A bare IPv6 address is a host, colons and all; beside a port it needs brackets, since the port
@@ -224,7 +224,7 @@ def _is_loopback_address(text: str) -> bool:
     return (mapped or address).is_loopback
 
 
-def _public_without_keys(given: _Given, host: str) -> InvalidSetting:
+def _public_without_keys(given: _GivenSettings, host: str) -> InvalidSetting:
     keys, override = BY_NAME["api_keys"], BY_NAME["allow_insecure_no_auth"]
     return InvalidSetting(
         given.label("host"),
@@ -244,7 +244,7 @@ def _no_keys_warning(host: str, *, is_local: bool) -> str:
     )
 
 
-def _tls_files(given: _Given, cert: str | None, key: str | None) -> TlsFiles | None:
+def _tls_files(given: _GivenSettings, cert: str | None, key: str | None) -> TlsFiles | None:
     if cert is not None and key is not None:
         return TlsFiles(cert, key)
     if cert is None and key is None:

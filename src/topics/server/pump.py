@@ -27,7 +27,7 @@ from topics.server.scheduler import PUSH, ROUTE, WEIGHTS, Scheduler
 HALF_FULL = 0.5
 
 
-class Log(Protocol):
+class PumpLog(Protocol):
     """The queues of the log."""
 
     def fill(self, shard: int) -> float: ...
@@ -60,7 +60,7 @@ class Pump:
     def __init__(
         self,
         delivery: Delivery,
-        log: Log,
+        log: PumpLog,
         work: Work,
         *,
         shards: int,

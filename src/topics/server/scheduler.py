@@ -45,7 +45,7 @@ ROUTE: Final = 2
 """What a ready topic is there for: either or both."""
 
 
-class Served(NamedTuple):
+class ServedTopic(NamedTuple):
     """A topic whose turn it is."""
 
     topic: Topic
@@ -132,7 +132,7 @@ class Scheduler:
 
     # Rounds
 
-    def serve_round(self, now_ms: int) -> Iterator[Served]:
+    def serve_round(self, now_ms: int) -> Iterator[ServedTopic]:
         """One round. Each topic has left the set when it is given out."""
         self.reband(now_ms)
         for band, weight in enumerate(WEIGHTS):
@@ -153,12 +153,12 @@ class Scheduler:
         del self._units[unit.topic.id]
         return unit
 
-    def _serve(self, unit: _Unit, now_ms: int) -> Served:
+    def _serve(self, unit: _Unit, now_ms: int) -> ServedTopic:
         work = unit.work
         if self._deferred and work == PUSH | ROUTE:
             work = PUSH
             self._enter(_Unit(unit.topic, ROUTE, unit.ready_ms, now_ms), now_ms)
-        return Served(unit.topic, work, max(0, now_ms - unit.entitled_ms))
+        return ServedTopic(unit.topic, work, max(0, now_ms - unit.entitled_ms))
 
     # Bands
 

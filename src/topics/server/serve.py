@@ -35,7 +35,7 @@ from topics.http.api.service import HttpLimits, Service
 from topics.http.fence import Fence
 from topics.http.limits import Limits, head_bytes
 from topics.http.listener import Listener, load_certificate, tls_context
-from topics.server.collector import Collector
+from topics.server.collector import GarbageCollector
 from topics.server.config import ServerConfig, TlsFiles
 from topics.server.driver import Driver
 from topics.server.pump import Pump
@@ -118,7 +118,7 @@ class Server:
         self._sampling = False
         self._maintaining = False
         self._maintenance_over = asyncio.Event()
-        self._collector = Collector(time.monotonic)
+        self._collector = GarbageCollector(time.monotonic)
         self._pump: Pump | None = None
         self._routers: RouterPump | None = None
         self.stopping = asyncio.Event()

@@ -146,7 +146,7 @@ def _whole(text: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class ServerSetting:
     """One setting. `default` None means unset."""
 
     name: str
@@ -196,68 +196,70 @@ class Setting:
 _ENGINE_DEFAULTS: Final = msgspec.structs.asdict(EngineSettings())
 
 
-def _engine_number(name: str, meaning: str, *, shown_default: str | None = None) -> Setting:
+def _engine_number(name: str, meaning: str, *, shown_default: str | None = None) -> ServerSetting:
     default = _ENGINE_DEFAULTS[name]
-    return Setting(name, Whole(*RANGES[name]), default, meaning, True, shown_default)
+    return ServerSetting(name, Whole(*RANGES[name]), default, meaning, True, shown_default)
 
 
-def _engine_limit(name: str, meaning: str) -> Setting:
+def _engine_limit(name: str, meaning: str) -> ServerSetting:
     default = _ENGINE_DEFAULTS[name]
-    return Setting(name, Limit(default, RANGES[name][1]), default, meaning, is_engine=True)
+    return ServerSetting(name, Limit(default, RANGES[name][1]), default, meaning, is_engine=True)
 
 
-def _cap(name: str, default: int, meaning: str) -> Setting:
-    return Setting(name, Whole(*_UNLIMITED_RANGE), default, f"{meaning}; 0 = no limit")
+def _cap(name: str, default: int, meaning: str) -> ServerSetting:
+    return ServerSetting(name, Whole(*_UNLIMITED_RANGE), default, f"{meaning}; 0 = no limit")
 
 
-def _limit(name: str, default: int, bound: int, meaning: str) -> Setting:
-    return Setting(name, Limit(default, bound), default, meaning)
+def _limit(name: str, default: int, bound: int, meaning: str) -> ServerSetting:
+    return ServerSetting(name, Limit(default, bound), default, meaning)
 
 
-def _switch(name: str, meaning: str, *, is_engine: bool = False) -> Setting:
-    return Setting(name, Switch(), default=False, meaning=meaning, is_engine=is_engine)
+def _switch(name: str, meaning: str, *, is_engine: bool = False) -> ServerSetting:
+    return ServerSetting(name, Switch(), default=False, meaning=meaning, is_engine=is_engine)
 
 
 _PATH: Final = Text("a path")
 
 SETTINGS: Final = (
-    Setting(
+    ServerSetting(
         "host",
         Text("a host name, an address, or host:port"),
         "127.0.0.1",
         "Host to bind; host:port sets the port as well, an IPv6 host then stands in brackets",
     ),
-    Setting("port", Whole(0, 65535), 4000, "Port to bind; 0 = any free one"),
-    Setting("port_file", _PATH, None, "File to write the bound host:port to, before recovery"),
-    Setting(
+    ServerSetting("port", Whole(0, 65535), 4000, "Port to bind; 0 = any free one"),
+    ServerSetting(
+        "port_file", _PATH, None, "File to write the bound host:port to, before recovery"
+    ),
+    ServerSetting(
         "api_keys",
         Text("entries secret[:scopes[:prefixes]] joined by ','", may_be_empty=True),
         None,
         "API keys; better given as a variable, for other users can see flags",
     ),
     _switch("allow_insecure_no_auth", "Allow a public bind without API keys"),
-    Setting(
+    ServerSetting(
         "allowed_hosts",
         Hosts(),
         None,
         "Host names a server without keys answers to, besides localhost and IP addresses",
     ),
-    Setting(
+    ServerSetting(
         "cors_origins",
         Origins(),
         None,
         "Origins whose web pages may use the server, besides its own; unset = none",
     ),
     _switch("probe_auth", "Let health and readiness probes need a key too"),
-    Setting(
+    ServerSetting(
         "max_body_bytes",
         Whole(*_UNLIMITED_RANGE),
         64 << 20,
         "Largest request body; 0 refuses every body that is not empty",
     ),
     _cap("max_request_bytes", 512 << 20, "Bodies and messages in memory, of all requests"),
-    Setting("data_dir", _PATH, "./topics-data", "Directory of everything durable"),
-    Setting("cold_dir", _PATH, None, "Directory for old segments; unset = all stay", True),
+    ServerSetting("data_dir", _PATH, "./topics-data", "Directory of everything durable"),
+    ServerSetting("cold_dir", _PATH, None, "Directory for old segments; unset = all stay", True),
     _engine_number(
         "wal_shards", "Log writers; 0 = the default", shown_default="one per CPU, at most 8"
     ),
@@ -268,7 +270,7 @@ SETTINGS: Final = (
     _engine_number("hot_retain_bytes", "Bytes of a topic that stay hot, if less; 0 = any"),
     _engine_number("disk_sync_ms", "How long written log bytes may wait for their sync"),
     _engine_number("stop_checkpoint_ms", "How long a stop may spend on its last checkpoint"),
-    Setting(
+    ServerSetting(
         "wal_repair",
         Word("salvage"),
         None,
@@ -295,15 +297,15 @@ SETTINGS: Final = (
         "Staging apps remembered, each counted once more per KiB of its last answer; 0 = no limit",
     ),
     _engine_number("stage_app_ttl_ms", "How long an unused app's last commit is remembered"),
-    Setting("tls_cert", _PATH, None, "Certificate chain, PEM; with tls_key: TLS only"),
-    Setting("tls_key", _PATH, None, "Private key of the certificate, PEM"),
-    Setting(
+    ServerSetting("tls_cert", _PATH, None, "Certificate chain, PEM; with tls_key: TLS only"),
+    ServerSetting("tls_key", _PATH, None, "Private key of the certificate, PEM"),
+    ServerSetting(
         "access_log",
         Text("a path, or - for stdout"),
         None,
         "File for one JSON line per request; unset = none",
     ),
-    Setting(
+    ServerSetting(
         "test_min_heartbeat_ms",
         Whole(1, 1000),
         None,

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.cli.runner import topics
 
 from topics.cli._app import COMMANDS, app
-from topics.cli._groups import MEANT, Group
+from topics.cli._groups import MEANT, CommandGroup
 
 
 def test_options_that_name_a_log_may_stand_before_the_command(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_every_group_knows_what_was_meant() -> None:
     commands = [app.get_command(context, name) for name in COMMANDS]
     groups = [app, *(each for each in commands if isinstance(each, click.Group))]
     assert len(groups) > 5
-    assert [group.name for group in groups if not isinstance(group, Group)] == []
+    assert [group.name for group in groups if not isinstance(group, CommandGroup)] == []
     known = {name for group in groups for name in group.list_commands(context)}
     assert {meant for each in MEANT.values() for meant in each} <= known
     assert not COMMANDS.keys() & MEANT.keys() - {"drop", "create", "delete", "describe"}

@@ -10,8 +10,16 @@ from pathlib import Path
 import pytest
 from tests.unit.cli.runner import topics
 
-from topics.cli._exit import INTERRUPTED, NO, NOT_FOUND, REFUSED, UNREACHABLE, USAGE, code_for
-from topics.cli._extras import missing
+from topics.cli._exit import (
+    INTERRUPTED,
+    NO,
+    NOT_FOUND,
+    REFUSED,
+    UNREACHABLE,
+    USAGE,
+    code_for,
+    missing,
+)
 from topics.embedded.view import View
 from topics.errors import _BY_CODE, TopicsError, from_wire
 from topics.spark.bulk.exporting import ExportFailed

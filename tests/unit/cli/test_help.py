@@ -75,8 +75,8 @@ def test_every_command_says_what_it_does_and_speaks_json(name: str) -> None:
 
 def test_the_line_in_the_list_fits_and_ends_like_a_sentence() -> None:
     for name, place in COMMANDS.items():
-        assert place.line.endswith("."), name
-        assert len(f"  {name:<10}  {place.line}") <= 80, name
+        assert place[1].endswith("."), name
+        assert len(f"  {name:<10}  {place[1]}") <= 80, name
     assert list(COMMANDS) == sorted(COMMANDS)
 
 

@@ -10,8 +10,7 @@ import pytest
 from tests.unit.cli.runner import topics
 
 from topics.cli import _output as out
-from topics.cli._facts import Facts
-from topics.cli._inspect import print_recovery
+from topics.cli._inspect import Facts, print_recovery
 from topics.cli._records import Lines, cause_of_cap, tombstone_line, why
 from topics.embedded import open_log
 from topics.events import CaughtUp, Resumed, TopicDropped

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from topics.cli import _top_view as view
-from topics.cli._sampling import Change, Lag, Sample, TopicNumbers, parse_metrics
+from topics.cli._sampling import Lag, Sample, SampleDelta, TopicNumbers, parse_metrics
 
 METRICS = """\
 # HELP topics_pressure How hard the log is pressed.
@@ -53,7 +53,7 @@ def test_metrics_give_topics_cursors_and_the_server_itself() -> None:
 
 
 def test_rates_are_what_changed_by_the_second() -> None:
-    change = Change(sample(10.0, head=5, written=1000), sample(12.0, head=25, written=5000))
+    change = SampleDelta(sample(10.0, head=5, written=1000), sample(12.0, head=25, written=5000))
     assert change.appended('a "b"') == 10.0
     assert change.appended_in_all() == 10.0
     assert change.rate("wal_bytes_written_total") == 2000.0
@@ -61,10 +61,10 @@ def test_rates_are_what_changed_by_the_second() -> None:
 
 
 def test_what_starts_again_from_nothing_has_no_negative_rate() -> None:
-    change = Change(sample(0.0, head=50, written=500), sample(1.0, head=2, written=3))
+    change = SampleDelta(sample(0.0, head=50, written=500), sample(1.0, head=2, written=3))
     assert change.appended('a "b"') == 0
     assert change.rate("wal_bytes_written_total") == 0
-    fresh = Change(Sample(0.0), sample(1.0, head=4))
+    fresh = SampleDelta(Sample(0.0), sample(1.0, head=4))
     assert fresh.appended('a "b"') == 4
 
 
@@ -72,11 +72,11 @@ def test_a_restart_in_between_makes_up_no_rates() -> None:
     now = sample(1.0, head=719_234, written=5000, uptime=300, fast=9, most=9, syncs=9)
     starting = Sample(0.0, server={"ready": 0.0, "uptime_ms_total": 100.0})
     for before in (sample(0.0, head=5, uptime=9000), starting):
-        change = Change(before, now)
+        change = SampleDelta(before, now)
         assert change.is_interrupted
         assert change.appended_in_all() == change.rate("wal_bytes_written_total") == 0
         assert change.fsync_us(0.5) is None
-    assert not Change(sample(0.0, uptime=100), now).is_interrupted
+    assert not SampleDelta(sample(0.0, uptime=100), now).is_interrupted
 
 
 def test_a_narrow_screen_leaves_columns_out_and_cuts_no_number() -> None:
@@ -90,10 +90,10 @@ def test_a_narrow_screen_leaves_columns_out_and_cuts_no_number() -> None:
 
 def test_fsync_latency_is_of_the_interval_only() -> None:
     before = sample(0.0, fast=1000, most=1000, syncs=1000)
-    change = Change(before, sample(1.0, fast=1000, most=1090, syncs=1100))
+    change = SampleDelta(before, sample(1.0, fast=1000, most=1090, syncs=1100))
     assert change.fsync_us(0.5) == 1000
     assert change.fsync_us(0.99) == float("inf")
-    assert Change(before, before).fsync_us(0.5) is None
+    assert SampleDelta(before, before).fsync_us(0.5) is None
     shown = "\n".join(view.summary(change, "http://x"))
     assert "p50 <= 1 ms  p99 > 100 ms" in shown
     assert view.facts(change)["fsync_us_p99"] is None
@@ -107,7 +107,7 @@ def test_the_screen_shows_the_busiest_topics_and_counts_those_without_room() -> 
     with console.capture() as capture:
         console.print(
             view.screen(
-                Change(Sample(0.0), now), "/data", height=24, width=100, trouble="no answer"
+                SampleDelta(Sample(0.0), now), "/data", height=24, width=100, trouble="no answer"
             )
         )
     shown = capture.get()
@@ -119,6 +119,6 @@ def test_the_screen_shows_the_busiest_topics_and_counts_those_without_room() -> 
 
 
 def test_a_directory_does_not_pretend_to_know_its_owner() -> None:
-    change = Change(Sample(0.0), Sample(1.0, {"a": TopicNumbers(head=3)}))
+    change = SampleDelta(Sample(0.0), Sample(1.0, {"a": TopicNumbers(head=3)}))
     assert view.facts(change)["pressure"] is None
     assert "what its owner is doing is not known" in "\n".join(view.summary(change, "/data"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from topics.server import collector
-from topics.server.collector import DUE, MANY_OBJECTS, MANY_TOPICS, Collector
+from topics.server.collector import DUE, MANY_OBJECTS, MANY_TOPICS, GarbageCollector
 
 
 class FakeGc:
@@ -46,8 +46,8 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeGc:
 
 
 @pytest.fixture
-def begun(fake: FakeGc) -> Collector:
-    made = Collector(lambda: fake.now_s)
+def begun(fake: FakeGc) -> GarbageCollector:
+    made = GarbageCollector(lambda: fake.now_s)
     made.begin(10)
     assert (fake.looks, fake.freezes) == (1, 1)
     assert fake.thresholds[2] > DUE
@@ -55,7 +55,7 @@ def begun(fake: FakeGc) -> Collector:
 
 
 def test_topics_leave_the_sight_of_the_collector_when_many_were_added(
-    fake: FakeGc, begun: Collector
+    fake: FakeGc, begun: GarbageCollector
 ) -> None:
     begun.tick(9 + MANY_TOPICS, is_busy=False)
     assert fake.freezes == 1
@@ -67,7 +67,7 @@ def test_topics_leave_the_sight_of_the_collector_when_many_were_added(
 
 
 def test_topics_leave_the_sight_without_a_full_look_while_a_large_request_holds_many_objects(
-    fake: FakeGc, begun: Collector
+    fake: FakeGc, begun: GarbageCollector
 ) -> None:
     fake.old = [None] * (MANY_OBJECTS + 1)
     begun.tick(10 + MANY_TOPICS, is_busy=False)
@@ -75,7 +75,7 @@ def test_topics_leave_the_sight_without_a_full_look_while_a_large_request_holds_
 
 
 def test_a_full_look_waits_until_it_is_due_and_upkeep_is_over(
-    fake: FakeGc, begun: Collector
+    fake: FakeGc, begun: GarbageCollector
 ) -> None:
     fake.middle_looks = DUE - 1
     begun.tick(10, is_busy=False)
@@ -86,7 +86,7 @@ def test_a_full_look_waits_until_it_is_due_and_upkeep_is_over(
     assert (fake.looks, fake.freezes) == (2, 1)
 
 
-def test_long_looks_come_seldom(fake: FakeGc, begun: Collector) -> None:
+def test_long_looks_come_seldom(fake: FakeGc, begun: GarbageCollector) -> None:
     for _ in range(100):
         fake.middle_looks = DUE
         begun.tick(10, is_busy=False)

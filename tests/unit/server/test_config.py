@@ -8,7 +8,7 @@ import pytest
 from topics.engine.settings import EngineSettings
 from topics.errors import InvalidSetting
 from topics.server.config import Flags, ServerConfig, TlsFiles, load, resolve_host
-from topics.server.settings import BY_NAME, SETTINGS, Limit, Setting, Switch, markdown_table
+from topics.server.settings import BY_NAME, SETTINGS, Limit, ServerSetting, Switch, markdown_table
 
 KEYS = {"TOPICS_API_KEYS": "k"}
 DOCS = Path(__file__).parents[3] / "docs" / "configuration.md"
@@ -40,7 +40,7 @@ def refusal(env: Mapping[str, str], flags: Flags | None = None) -> InvalidSettin
     return caught.value
 
 
-def value_of(loaded: ServerConfig, setting: Setting) -> object:
+def value_of(loaded: ServerConfig, setting: ServerSetting) -> object:
     return getattr(loaded.engine if setting.is_engine else loaded, setting.name)
 
 
@@ -107,7 +107,7 @@ def test_a_variable_and_a_flag_are_two_spellings_of_one_name() -> None:
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda s: s.name)
-def test_help_says_meaning_variable_and_default(setting: Setting) -> None:
+def test_help_says_meaning_variable_and_default(setting: ServerSetting) -> None:
     assert setting.help.startswith(setting.meaning)
     assert f"[{setting.variable}; default: {setting.default_text}]" in setting.help
 
@@ -159,7 +159,7 @@ NUMBERS = [s for s in SETTINGS if isinstance(s.default, int) and not s.is_switch
 
 
 @pytest.mark.parametrize("setting", NUMBERS, ids=lambda s: s.name)
-def test_a_number_is_taken_from_its_variable_and_a_flag_wins(setting: Setting) -> None:
+def test_a_number_is_taken_from_its_variable_and_a_flag_wins(setting: ServerSetting) -> None:
     by_variable = config({setting.variable: "7"})
     assert value_of(by_variable, setting) == 7
     by_flag = config({setting.variable: "7"}, {setting.name: "8"})
@@ -172,7 +172,7 @@ def test_a_number_is_taken_from_its_variable_and_a_flag_wins(setting: Setting) -
 @pytest.mark.parametrize(
     "text", ["", "x", "-1", "1.0", "1e3", "64MB", "+1", "1_0", " 1", "٣", "0x1"]
 )
-def test_what_is_no_number_stops_the_start(setting: Setting, text: str) -> None:
+def test_what_is_no_number_stops_the_start(setting: ServerSetting, text: str) -> None:
     error = refusal({setting.variable: text})
     assert error.setting == setting.variable
     assert repr(text) in str(error)
@@ -287,7 +287,9 @@ def test_a_switch_is_on_or_off(name: str, text: str, *, expected: bool) -> None:
 
 @pytest.mark.parametrize("setting", SWITCHES, ids=lambda s: s.name)
 @pytest.mark.parametrize("text", ["", "yes", "on", "2", " 1", "tru"])
-def test_a_switch_that_is_neither_on_nor_off_stops_the_start(setting: Setting, text: str) -> None:
+def test_a_switch_that_is_neither_on_nor_off_stops_the_start(
+    setting: ServerSetting, text: str
+) -> None:
     error = refusal({setting.variable: text})
     assert error.setting == setting.variable
     assert "1, true, 0 or false" in str(error)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from topics.core.priority import aged, base_priority
 from topics.core.topic import Topic
-from topics.server.scheduler import PUSH, ROUTE, WEIGHTS, Scheduler, Served, band_of
+from topics.server.scheduler import PUSH, ROUTE, WEIGHTS, Scheduler, ServedTopic, band_of
 from topics.topic_settings import TopicConfig
 
 NOW = 1_700_000_000_000
@@ -30,11 +30,11 @@ def fill(scheduler: Scheduler, ready: Iterable[Topic], now_ms: int = NOW) -> Non
         scheduler.add(each, PUSH, now_ms)
 
 
-def serve(scheduler: Scheduler, now_ms: int = NOW) -> list[Served]:
+def serve(scheduler: Scheduler, now_ms: int = NOW) -> list[ServedTopic]:
     return list(scheduler.serve_round(now_ms))
 
 
-def ids(served: Iterable[Served]) -> list[int]:
+def ids(served: Iterable[ServedTopic]) -> list[int]:
     return [each.topic.id for each in served]
 
 
