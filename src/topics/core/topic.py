@@ -23,7 +23,7 @@ from topics.core.runs import KindRuns, RunSet
 from topics.core.seqset import CHUNK_BITS, LAST_BIT, SeqSet
 from topics.core.tags import TagIndex
 from topics.core.tail import FRAME_OVERHEAD, Tail
-from topics.errors import RecordTooLarge, TopicFull
+from topics.errors import RecordTooLarge, TopicFull, TopicsError
 from topics.topic_settings import TopicConfig
 
 __all__ = ["SEQ_BASE", "Ledger", "Topic"]
@@ -120,30 +120,43 @@ class Topic(LiveSeqs):
 
     # Writing
 
-    def admit(self, count: int, nbytes: int) -> None:
-        """Refuse what a `reject` topic cannot hold, before any seq exists."""
+    @property
+    def headroom(self) -> tuple[int | None, int | None]:
+        """Records and bytes that a `reject` topic still takes; None is no limit."""
         config = self.config
-        if config.discard == "old":
-            return
-        cap_records, cap_bytes = config.cap_records, config.cap_bytes
-        if cap_records and count > cap_records:
-            raise RecordTooLarge.for_cap(
+        if config.discard != "reject":
+            return None, None
+        # What is on its way is not visible yet, but it will be.
+        records = self.count + self.handed_out - self.head
+        nbytes = self.bytes + self.pending_bytes
+        return (
+            config.cap_records - records if config.cap_records else None,
+            config.cap_bytes - nbytes if config.cap_bytes else None,
+        )
+
+    def refusal_of(self, count: int, nbytes: int) -> TopicsError | None:
+        """Why a `reject` topic does not take so much more; judged before any seq exists."""
+        records_left, bytes_left = self.headroom
+        cap_records, cap_bytes = self.config.cap_records, self.config.cap_bytes
+        if records_left is not None and count > cap_records:
+            return RecordTooLarge.for_cap(
                 self.name, cap="cap_records", size=count, maximum=cap_records
             )
-        if cap_bytes and nbytes > cap_bytes:
-            raise RecordTooLarge.for_cap(self.name, cap="cap_bytes", size=nbytes, maximum=cap_bytes)
-        # What is on its way is not visible yet, but it will be.
-        coming = self.handed_out - self.head
-        if (cap_records and self.count + coming + count > cap_records) or (
-            cap_bytes and self.bytes + self.pending_bytes + nbytes > cap_bytes
+        if bytes_left is not None and nbytes > cap_bytes:
+            return RecordTooLarge.for_cap(
+                self.name, cap="cap_bytes", size=nbytes, maximum=cap_bytes
+            )
+        if (records_left is not None and count > records_left) or (
+            bytes_left is not None and nbytes > bytes_left
         ):
-            raise TopicFull(
+            return TopicFull(
                 self.name,
                 cap_records=cap_records,
                 cap_bytes=cap_bytes,
                 head_seq=self.head,
                 earliest_seq=self.earliest,
             )
+        return None
 
     def apply_appended(self, run: Appended) -> None:
         """Publish records; `run.first_seq` is the next seq, or follows a run of holes."""

@@ -25,6 +25,7 @@ from topics.core.batch import RecordBatch
 from topics.core.topic import Topic
 from topics.engine.effects import Op, run
 from topics.engine.engine import Engine
+from topics.engine.writes.append import acked
 from topics.errors import Closed, ForkedChild, Interrupted, ReadOnly
 from topics.storage.interrupts import leaves_a_mess
 from topics.values import Ack
@@ -131,7 +132,8 @@ class Calls:
                 return None
             self._look_at = _CHANGING
             try:
-                ack = self._engine.append_at_once(topic, batch)
+                submission = self._engine.submit(topic, batch)
+                ack = None if submission is None else acked(submission)
             except Exception as error:
                 self._settle(self._engine, error, look_at)
                 raise

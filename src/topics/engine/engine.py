@@ -27,9 +27,11 @@ from topics.engine.stages.shelf import MemoryShelf, Shelf
 from topics.engine.stages.staging import Staging
 from topics.engine.upkeep.key_expiry import KeyExpiry
 from topics.engine.upkeep.schedule import Upkeep
+from topics.engine.writes.admission import Admission
 from topics.engine.writes.append import Appender
 from topics.engine.writes.deleting import Cursors, Deleter
 from topics.engine.writes.lifecycle import Lifecycle
+from topics.engine.writes.reserving import Ceilings
 from topics.errors import Interrupted
 from topics.storage.sources import Sources
 from topics.storage.wal.inline import NullCommitter
@@ -69,17 +71,18 @@ class Engine:
         read_only: bool = False,
         shelf: Shelf | None = None,
     ) -> None:
-        arenas = kernel.arenas
         self.kernel = kernel
         self.upkeep = upkeep  # None: nothing to keep up, the engine lives in memory
         self.warnings = list(warnings)  # what recovery noticed and lived with
         self.read_only = read_only
         self._home = home  # None: there is no directory, or only to read from
         self.lifecycle = Lifecycle(kernel)
-        self._appender = Appender(kernel, self.lifecycle, arenas)
+        self._ceilings = Ceilings(kernel)
+        admission = Admission(kernel, self._ceilings)
+        self._appender = Appender(kernel, self.lifecycle, admission, self._ceilings)
         self._deleter = Deleter(kernel)
         self._reader = Reader(kernel)
-        self.forwarder = Forwarder(kernel, self._reader, reserve=self._appender.reserve)
+        self.forwarder = Forwarder(kernel, self._reader, admission)
         self.routing = Routing(kernel, self.lifecycle, self.forwarder)
         if not read_only:
             kernel.catch_up = self.forwarder.catch_up
@@ -89,8 +92,7 @@ class Engine:
         self.put = self.lifecycle.put
         self.drop = self.lifecycle.drop
         self.append = self._appender.append
-        self.append_at_once = self._appender.append_at_once
-        self.submit_at_once = self._appender.submit_at_once
+        self.submit = self._appender.submit
         self.append_together = self._appender.append_together
         self.delete = self._deleter.delete
         self.delete_seqs = self._deleter.delete_seqs
@@ -99,7 +101,7 @@ class Engine:
         self.read = self._reader.read
         self.newest = self._reader.newest
         self.read_back = BackReader(kernel, self._reader).read
-        self.staging = Staging(kernel, self.lifecycle, arenas, shelf or MemoryShelf())
+        self.staging = Staging(kernel, self.lifecycle, admission, shelf or MemoryShelf())
         self.stage = self.staging.stage
         self.commit = self.staging.commit
         self.plan = Planner(kernel).plan

@@ -35,7 +35,7 @@ from topics.engine.reads.history import indexes_of
 from topics.engine.settings import EngineSettings
 from topics.engine.stages.showing import Showing
 from topics.engine.writes.gates import AppendGates
-from topics.errors import Internal, Throttled, TopicNotFound
+from topics.errors import Internal, Throttled, TopicNotFound, TopicsError
 from topics.storage.crashpoints import crashpoint
 from topics.storage.frames.buffer import encode, frame_count
 from topics.storage.frames.leases import encode_leases
@@ -81,6 +81,26 @@ class FactSubmission(Submission):
     facts: Sequence[Fact]
     then: Callable[[FactSubmission], None]
     """Called once they are applied, or known not to be."""
+
+
+class TopicChange(Submission):
+    """A decided change of one topic on its way through the log; `Kernel.publish` shows it."""
+
+    __slots__ = ("counted", "held", "topic")
+
+    topic: Topic
+    counted: int
+    """Bytes that caps and quota count while the change is on its way."""
+    held: object
+    """Indexes that `apply` needs: they stay in memory as long as somebody has them."""
+    gives_seqs = True
+    """Whether it holds seqs above the head, to be given out again if the log refuses it."""
+    wakes = True
+    """Whether readers of the topic have something to read."""
+
+    def apply(self) -> None:
+        """Show the change in the topic. Does not fail and reads no file."""
+        raise NotImplementedError
 
 
 class Door:
@@ -167,6 +187,16 @@ class Kernel:
         """The refusal of a call that must log while the log cannot keep up."""
         self.door.refused_for_room += 1
         return Throttled.backlog(pressure=1.0, retry_after_ms=self.door.retry_after_ms())
+
+    def full_disk(self, topic: Topic) -> Internal | None:
+        """Why a write to a topic that is logged makes no sense now; None while there is space."""
+        if not self.is_logged(topic):
+            return None
+        return self.committer.refusal(self.committer.shard_of(topic.id))
+
+    def no_room(self, topic: Topic) -> TopicsError:
+        """The refusal of a write for which the log has no room."""
+        return self.full_disk(topic) or self.backlog()
 
     def require_room(self, topic_id: int, size: int, *, is_relief: bool = False) -> None:
         """Refuse a call that must log when the queue of its shard is full; nothing is done yet.
@@ -417,6 +447,34 @@ class Kernel:
         submission.done = True
         submission.on_done(submission)
 
+    # Publication
+
+    def publish(self, change: Submission) -> None:
+        """The log has answered a change of one topic: show it, or take its seqs back."""
+        assert isinstance(change, TopicChange)
+        topic = change.topic
+        if change.gives_seqs:
+            topic.pending -= 1
+            if change.counted:
+                self.catalog.expect(topic, -change.counted)
+            if change.error is not None and not topic.pending:
+                # Nothing of it is visible, and nothing else is on its way: its seqs are free again.
+                topic.handed_out = topic.head
+        if change.error is None:
+            self.applied[change.shard] = change.last_lfn
+            self.show(topic, change.apply, wakes=change.wakes)
+
+    def show(self, topic: Topic, apply: Callable[[], object], *, wakes: bool) -> None:
+        """Everything that follows a commit to one topic: apply, counts, marks, memory, readers."""
+        nbytes, earliest = topic.bytes, topic.earliest
+        apply()
+        self.catalog.bytes += topic.bytes - nbytes
+        self.dirty.add(topic.id)
+        if topic.earliest != earliest:
+            self.give_memory_back(topic)
+        if wakes:
+            self.changed(topic)
+
     def apply(self, facts: Sequence[Fact]) -> None:
         """Publish facts that need no log: the topic lives in memory only."""
         for fact in facts:
@@ -520,10 +578,7 @@ class Kernel:
         """Show a loss that the log does not know of yet; the clock would derive it again."""
         if not self.is_there(topic):
             return  # its bytes were taken off the total when it was dropped
-        before = topic.bytes
-        topic.lose(ttl_hi=fact.ttl_hi, cap_hi=0)
-        self.catalog.bytes += topic.bytes - before
-        self.dirty.add(topic.id)
+        self.show(topic, partial(topic.lose, ttl_hi=fact.ttl_hi, cap_hi=0), wakes=False)
 
 
 def is_relief(facts: Sequence[Fact]) -> bool:

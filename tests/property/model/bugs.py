@@ -24,7 +24,7 @@ from topics.engine.upkeep import capture
 from topics.engine.upkeep.checkpoint import Checkpointer
 from topics.engine.upkeep.trimming import Trimmer
 from topics.engine.writes import deleting
-from topics.engine.writes.append import Appender, AppendSubmission
+from topics.engine.writes.append import AppendSubmission
 from topics.storage.snapshots.lines import GroupPosition, TopicLine
 from topics.storage.wal.shard import Shard
 from topics.storage.wal.submission import Submission
@@ -220,14 +220,12 @@ def evictions_in_the_log_are_not_applied() -> Iterator[None]:
 
 @planted("run_out_of_space")
 def a_write_that_failed_keeps_its_seqs() -> Iterator[None]:
-    def published(
-        original: Callable[..., None], appender: Appender, submission: AppendSubmission
-    ) -> None:
-        original(appender, submission)
-        if submission.error is not None:
+    def publish(original: Callable[..., None], kernel: Kernel, submission: Submission) -> None:
+        original(kernel, submission)
+        if isinstance(submission, AppendSubmission) and submission.error is not None:
             submission.topic.handed_out = submission.run.last_seq
 
-    return instead(Appender, "_published", published)
+    return instead(Kernel, "publish", publish)
 
 
 # Checkpoints

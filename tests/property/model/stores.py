@@ -39,8 +39,8 @@ def small_world() -> Iterator[None]:
     Snapshots are in parts, however small they are, and a chain of parts is short.
     """
     changed: dict[str, object] = {
-        "writes.append.RESERVE_BLOCK": DISK_BLOCK,
-        "writes.append.MAX_RESERVE_BLOCK": MAX_DISK_BLOCK,
+        "writes.reserving.RESERVE_BLOCK": DISK_BLOCK,
+        "writes.reserving.MAX_RESERVE_BLOCK": MAX_DISK_BLOCK,
         "recovery.opening.WalSettings": partial(WalSettings, file_bytes=LOG_FILE_BYTES),
         "upkeep.snapshots.SMALL_BYTES": 0,
         "upkeep.snapshots.MOST_PARTS": MOST_PARTS,

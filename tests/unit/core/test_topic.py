@@ -111,12 +111,9 @@ def test_a_record_above_the_byte_cap_is_lost_at_once() -> None:
 def test_a_reject_topic_refuses_instead_of_evicting() -> None:
     t = topic(cap_records=2, cap_bytes=10, discard="reject")
     put(t, 2, size=2)
-    with pytest.raises(TopicFull):
-        t.admit(1, 1)
-    with pytest.raises(RecordTooLarge):
-        t.admit(3, 1)
-    with pytest.raises(RecordTooLarge):
-        t.admit(1, 11)
+    assert isinstance(t.refusal_of(1, 1), TopicFull)
+    assert isinstance(t.refusal_of(3, 1), RecordTooLarge)
+    assert isinstance(t.refusal_of(1, 11), RecordTooLarge)
     t.enforce_caps()
     assert t.count == 2
 

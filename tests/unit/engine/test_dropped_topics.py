@@ -127,7 +127,7 @@ def test_a_loss_that_comes_to_light_behind_a_drop_is_not_counted() -> None:
 def test_nothing_is_remembered_of_topics_and_routers_that_were_dropped() -> None:
     store = Store()
     log, engine = store.log, store.log._engine
-    appender, forwarder = engine._appender, engine.forwarder
+    ceilings, forwarder = engine._ceilings, engine.forwarder
     for _ in range(3):
         log.create("a", durability="disk")
         store.append("a", *range(300))
@@ -135,14 +135,14 @@ def test_nothing_is_remembered_of_topics_and_routers_that_were_dropped() -> None
         log.route("two", source="a", dest="c", exactly_once=True)
         store.append("a", *range(300))
         engine.forward()
-        assert appender._blocks
-        assert appender._half_used
+        assert ceilings._blocks
+        assert ceilings.half_used
         assert set(forwarder._signed._known) == {"one", "two"}
         log.drop_router("two")
         assert set(forwarder._signed._known) == {"one"}
         for name in "abc":
             log.drop(name)
-        assert not appender._blocks
-        assert not appender._half_used
+        assert not ceilings._blocks
+        assert not ceilings.half_used
         assert not forwarder._shared
         assert not forwarder._signed._known

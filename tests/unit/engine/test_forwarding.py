@@ -410,7 +410,7 @@ def test_a_write_to_an_ephemeral_destination_does_not_overtake_copies(together: 
     store.hold()
     engine = store.log._engine
     store.tasks.begin(engine.forwarder.catch_up(store.topic("b")))
-    assert engine.submit_at_once("b", RecordBatch([b"9"])) is None
+    assert engine.submit("b", RecordBatch([b"9"])) is None
     if together:
         batches = [RecordBatch([b"9"]), RecordBatch([b"9"])]
         assert run(engine.append_together("b", batches, Timing())) is None
@@ -510,11 +510,11 @@ def test_a_failed_pass_leaves_its_router_where_it_was(store: Store) -> None:
     store.append("a", 1)
     forwarder = store.log._engine.forwarder
 
-    def refuse(*args: object) -> bool:
+    def refuse(*args: object, **more: object) -> bool:
         raise Throttled.backlog(pressure=1.0, retry_after_ms=50)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(forwarder._kernel, "require_room", refuse)
+        patch.setattr(forwarder._admission, "decide", refuse)
         assert datas(store, "b") == [], "a read does not fail for a router's sake"
     assert datas(store, "b") == [1]
 

@@ -309,7 +309,7 @@ def test_writes_of_which_one_repeats_a_write_in_line_keep_their_places() -> None
     assert not gates.closed
 
 
-@pytest.mark.parametrize("change", [{"discard": "reject", "cap_records": 9}, None])
+@pytest.mark.parametrize("change", [{"discard": "reject", "cap_records": 2}, None])
 def test_writes_in_line_together_go_alone_when_the_topic_has_changed_meanwhile(
     change: dict[str, Any] | None,
 ) -> None:

@@ -125,8 +125,8 @@ def test_on_a_full_disk_writes_that_need_none_go_on_and_nobody_waits_for_room() 
     run(engine.put("fleeting", {"durability": "ephemeral"}))
     log.is_disk_full = True
     assert run(engine.append("fleeting", ONE)).last_seq == 1
-    assert engine.append_at_once("fleeting", ONE) is not None
-    assert engine.append_at_once("odd", ONE) is None
+    assert engine.submit("fleeting", ONE) is not None
+    assert engine.submit("odd", ONE) is None
     with pytest.raises(LogFull):
         run(engine.append("odd", ONE, wait_for_room=True))
 

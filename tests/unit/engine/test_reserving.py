@@ -8,7 +8,8 @@ from tests.unit.engine.test_admission import DATA, Slow
 from topics.core.batch import RecordBatch
 from topics.core.topic import Topic
 from topics.engine.effects import run
-from topics.engine.writes.append import RESERVE_BLOCK, Timing
+from topics.engine.writes.append import Timing
+from topics.engine.writes.reserving import RESERVE_BLOCK
 from topics.errors import Internal
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from topics.core.topic import Topic
 from topics.embedded.drafts import stage_rows_of
 from topics.engine.effects import Op, Pause, fulfil, run
 from topics.engine.engine import Engine
@@ -82,14 +83,14 @@ def test_a_wide_commit_pauses_and_says_while_a_part_of_it_is_shown(engine: Engin
 def test_a_wide_commit_that_cannot_be_published_lets_nobody_wait(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    apply = engine.kernel.catalog.apply
+    show = engine.kernel.show
 
-    def broken(fact: object, *, generation: int) -> None:
+    def broken(topic: Topic, apply: Callable[[], object], *, wakes: bool) -> None:
         if shown(engine) == 7:
             raise RuntimeError("no")
-        apply(fact, generation=generation)  # type: ignore[arg-type] # as it came
+        show(topic, apply, wakes=wakes)
 
-    monkeypatch.setattr(engine.kernel.catalog, "apply", broken)
+    monkeypatch.setattr(engine.kernel, "show", broken)
     waiting: list[str] = []
 
     def look() -> None:

@@ -11,7 +11,8 @@ from tests.unit.queue.builders import Shop
 from topics.core.batch import RecordBatch
 from topics.engine.effects import Op, run
 from topics.engine.reads.reading import Query
-from topics.engine.writes.append import RESERVE_BLOCK, Timing
+from topics.engine.writes.append import Timing
+from topics.engine.writes.reserving import RESERVE_BLOCK
 from topics.errors import LogFull
 from topics.storage.frames.buffer import walk
 from topics.storage.frames.header import FLAG_CONT, HEADER, OVERHEAD
@@ -233,7 +234,7 @@ def test_with_a_key_that_is_on_its_way_each_goes_by_itself() -> None:
     acks = made.loop.begin(together(made, MIXED))
     for key in ("a", "c", "d", "f" * 200):
         assert run(together(made, [*PLAIN_FIRST, Write(key, RecordBatch([b"1"]))])) is None
-        assert made.engine.submit_at_once(TOPIC, RecordBatch([b"1"]), key) is None
+        assert made.engine.submit(TOPIC, RecordBatch([b"1"]), key) is None
     again = made.loop.begin(made.engine.append(TOPIC, RecordBatch([b"1"]), key="d"))
     assert len(made.log.held) == 1
     made.log.is_holding = False
@@ -276,10 +277,10 @@ def test_when_the_log_refuses_no_key_is_known_and_no_seq_is_burnt() -> None:
 
 def test_a_lone_write_with_a_key_is_submitted_without_waiting() -> None:
     made = shop(durability="disk")
-    first = made.engine.submit_at_once(TOPIC, RecordBatch([b"1"]), "k")
+    first = made.engine.submit(TOPIC, RecordBatch([b"1"]), "k")
     assert first is not None
     assert first.run.first_seq == 2
-    assert made.engine.submit_at_once(TOPIC, RecordBatch([b"1"]), "k") is None
+    assert made.engine.submit(TOPIC, RecordBatch([b"1"]), "k") is None
     assert run(made.engine.append(TOPIC, RecordBatch([b"1"]), key="k")).deduped
 
 

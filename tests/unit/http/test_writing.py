@@ -353,7 +353,7 @@ def broken_later(*_: object) -> Op[None]:
 
 @pytest.mark.parametrize(
     ("names", "what", "bug"),
-    [("a", "submit_at_once", broken), ("ab", "append_together", broken_later)],
+    [("a", "submit", broken), ("ab", "append_together", broken_later)],
 )
 def test_a_bug_is_told_to_all_who_met_it(
     names: str, what: str, bug: object, monkeypatch: pytest.MonkeyPatch

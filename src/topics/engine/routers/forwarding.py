@@ -18,29 +18,25 @@ then, and replay would not find them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-
-from topics.core.facts import Appended, Evicted, Forwarded, SeqSkipped
-from topics.core.loading import NotLoaded
+from topics.core.batch import RecordBatch
+from topics.core.facts import Appended, Forwarded, SeqSkipped
 from topics.core.routers import Router
 from topics.core.topic import Topic
 from topics.engine.effects import Gate, Op
-from topics.engine.kernel import CONTROL_BYTES, Kernel
+from topics.engine.kernel import Kernel, TopicChange
 from topics.engine.reads.reading import Reader
 from topics.engine.routers.passes import (
     PASS_BYTES,
     PASS_RECORDS,
     Original,
     Plan,
-    Room,
     Stretch,
     lost_through,
     plan_pass,
     stamp_of,
 )
 from topics.engine.routers.signed_copies import SignedCopies
-from topics.engine.writes.caps import due_to_caps, foresee
+from topics.engine.writes.admission import Admission, Full, Go, Wait
 from topics.errors import TopicsError
 from topics.storage.crashpoints import crashpoint
 from topics.storage.frames.append import record_at
@@ -49,32 +45,32 @@ from topics.storage.frames.header import HOPS_SHIFT
 from topics.storage.wal.submission import Submission
 
 FLAGS_AT = 5
+NO_RECORDS = RecordBatch([])
 MAX_SHARED = 4
 """Stretches kept for the other routers of their source."""
 
-Reserve = Callable[[Topic, int], Op[None]]
-"""Makes a ceiling at or above a seq durable."""
 
+class PassSubmission(TopicChange):
+    """A pass on its way through the log of its destination."""
 
-class PassSubmission(Submission):
-    """A pass on its way through the log."""
+    __slots__ = ("fact", "forwarder", "frames_at", "parts", "router", "wakes")
 
-    __slots__ = ("counted", "dest", "fact", "frames_at", "held", "parts", "router")
-
-    dest: Topic
-    counted: int  # bytes that caps and quota count while it is on its way
+    forwarder: Forwarder
     router: Router
+    wakes: bool
     fact: Forwarded
     parts: list[tuple[bytes, Appended] | SeqSkipped]
     frames_at: int  # where logged copies begin in the submission; 0: they are not logged
-    held: object  # indexes that it needs when it is applied
+
+    def apply(self) -> None:
+        self.forwarder.apply(self)
 
 
 class Forwarder:
-    def __init__(self, kernel: Kernel, reader: Reader, *, reserve: Reserve) -> None:
+    def __init__(self, kernel: Kernel, reader: Reader, admission: Admission) -> None:
         self._kernel = kernel
         self._reader = reader
-        self._reserve = reserve
+        self._admission = admission
         self._busy: dict[str, Gate] = {}
         self._shared: dict[int, Stretch] = {}  # by source id
         self._signed = SignedCopies(reader)
@@ -157,49 +153,50 @@ class Forwarder:
     # One pass
 
     def _pass(self, router: Router) -> Op[bool]:
+        kernel = self._kernel
         stretch: Stretch | None = None
         loaded: list[object] = []  # indexes
-        let_in = False  # the section was just entered, though others may be in line still
+        admitted = False  # by the gate of the destination; valid for one attempt
         while (ends := self._ends(router)) is not None:
             source, dest = ends
-            if dest.id in self._kernel.gates.closed and not let_in:
-                yield from self._kernel.gates.enter(dest.id)
-                let_in = True
-                continue
-            let_in = False  # good for this once: after any other wait it is one who comes anew
             if (yield from self._waited(router, source, dest)):
+                admitted = False
                 continue
             if router.cursor >= source.head:
                 return False
             if stretch is None or not stretch.still_holds(source):
                 stretch = yield from self._stretch(router, source, stretch)
+                admitted = False
                 continue
             durable = dest.durability.needs_sync
-            if durable and not self._kernel.is_synced(stretch.marks):
-                yield from self._kernel.sync_marks(stretch.marks)
+            if durable and not kernel.is_synced(stretch.marks):
+                yield from kernel.sync_marks(stretch.marks)
+                admitted = False
                 continue
             plan = self._plan(router, source, dest, stretch)
             if plan.cursor == router.cursor:
                 return False
-            if self._is_above_ceiling(dest, plan.count):
-                yield from self._reserve(dest, dest.handed_out + plan.count)
-                continue
-            loss = yield from self._kernel.ask(dest, partial(self._due_to_caps, dest, plan))
-            if loss is not None:
-                held = yield from self._kernel.prepare_loss(dest, loss.cap_hi)
-                yield from self._kernel.commit([loss], topic_id=dest.id, durable=durable)
-                del held
-                continue
-            try:
-                held = self._foresee(dest, plan)
-            except NotLoaded as missing:
-                loading = self._kernel.load_for_write(dest, missing.load)
-                loaded.append((yield from self._kernel.gates.closed_during(dest.id, loading)))
-                let_in = True
-                continue
-            if plan.copied:
-                self._kernel.note_copies(dest, stretch.marks)
-            return (yield from self._log(router, source, dest, plan, held))
+            decision = self._admission.decide(
+                dest, plan.batch or NO_RECORDS, admitted=admitted, pass_seqs=plan.count
+            )
+            admitted = False
+            match decision:
+                case Wait(on=wait):
+                    loaded.append((yield from wait))
+                    admitted = True
+                case Go(losses=losses):
+                    loss = losses.evicted if kernel.is_logged(dest) else None
+                    if loss is None:
+                        if plan.copied:
+                            kernel.note_copies(dest, stretch.marks)
+                        return (yield from self._log(router, source, dest, plan, losses.held))
+                    held = yield from kernel.prepare_loss(dest, max(loss.cap_hi, loss.ttl_hi))
+                    yield from kernel.commit([loss], topic_id=dest.id, durable=durable)
+                    del held
+                case Full():
+                    raise kernel.no_room(dest)
+                case _:  # the plan takes only what fits
+                    return False
         return False
 
     def _waited(self, router: Router, source: Topic, dest: Topic) -> Op[bool]:
@@ -224,30 +221,9 @@ class Forwarder:
             return None
         return (source, dest) if catalog.routers.by_name.get(router.name) is router else None
 
-    def _is_above_ceiling(self, dest: Topic, count: int) -> bool:
-        if self._kernel.in_memory or not dest.durability.reserves_seqs:
-            return False
-        return dest.handed_out + count > dest.reserved
-
-    def _due_to_caps(self, dest: Topic, plan: Plan) -> Evicted | None:
-        if plan.batch is None:
-            return None
-        return due_to_caps(self._kernel, dest, count=len(plan.copied), nbytes=plan.batch.nbytes)
-
-    def _foresee(self, dest: Topic, plan: Plan) -> object:
-        """Indexes that a pass needs when it is applied; raises `NotLoaded`."""
-        if plan.batch is None:
-            return ()
-        count, nbytes = len(plan.copied), plan.batch.nbytes
-        return foresee(self._kernel, dest, count=count, nbytes=nbytes).held
-
     def _plan(self, router: Router, source: Topic, dest: Topic, stretch: Stretch) -> Plan:
-        kernel = self._kernel
-        limit, catalog = kernel.settings.max_total_bytes, kernel.catalog
-        quota_left = max(0, limit - catalog.bytes - catalog.pending_bytes) if limit else None
-        room = Room(dest, quota_left)
         present = self._signed.present(router, dest) if router.exactly_once else frozenset()
-        return plan_pass(router, source, stretch, room, present)
+        return plan_pass(router, source, stretch, self._admission.headroom(dest), present)
 
     # What there is to copy
 
@@ -301,7 +277,6 @@ class Forwarder:
     def _log(
         self, router: Router, source: Topic, dest: Topic, plan: Plan, held: object
     ) -> Op[bool]:
-        self._kernel.require_room(dest.id, CONTROL_BYTES)
         submission = self._submit(router, source, dest, plan, held)
         if not submission.done:
             yield submission
@@ -327,9 +302,10 @@ class Forwarder:
             durable=durable,
             on_done=self._passed,
         )
-        submission.dest, submission.router, submission.fact = dest, router, fact
-        submission.parts, submission.held = parts, held
+        submission.topic, submission.router, submission.fact = dest, router, fact
+        submission.parts, submission.held, submission.forwarder = parts, held, self
         submission.frames_at = len(head) if log_copies else 0
+        submission.wakes = bool(parts)
         dest.handed_out += plan.count
         dest.pending += 1
         submission.counted = plan.batch.nbytes if plan.batch is not None else 0
@@ -351,34 +327,23 @@ class Forwarder:
         return source.volatile.count_between(first, last) > 0
 
     def _passed(self, submission: Submission) -> None:
-        assert isinstance(submission, PassSubmission)
-        kernel, dest, router = self._kernel, submission.dest, submission.router
-        kernel.passes.pop(submission, None)
-        kernel.catalog.expect(dest, -submission.counted)
-        dest.pending -= 1
-        if submission.error is not None:
-            if not dest.pending:
-                dest.handed_out = dest.head
-            return
-        kernel.applied[submission.shard] = submission.last_lfn
+        self._kernel.passes.pop(submission, None)
+        self._kernel.publish(submission)
+
+    def apply(self, submission: PassSubmission) -> None:
+        """Show the copies, and move the router on."""
         crashpoint("fwd.logged")
-        before = dest.bytes
-        self._publish(submission)
-        kernel.catalog.bytes += dest.bytes - before
+        kernel, dest, router = self._kernel, submission.topic, submission.router
+        self._apply_parts(submission)
         router.cursor = submission.fact.cursor
         router.forwarded_total = submission.fact.forwarded_total
         self._signed.passed(router, submission.fact, dest.head)
-        kernel.dirty.add(dest.id)
         kernel.dirty_routers.add(router.name)
-        if not kernel.is_logged(dest):
-            kernel.arenas.release(dest.id, dest.earliest)
-        elif kernel.derived_bytes >= kernel.settings.checkpoint_bytes:
+        if kernel.derived_bytes >= kernel.settings.checkpoint_bytes and kernel.is_logged(dest):
             kernel.must_checkpoint = True
-        if submission.parts:
-            kernel.changed(dest)
 
-    def _publish(self, submission: PassSubmission) -> None:
-        kernel, dest = self._kernel, submission.dest
+    def _apply_parts(self, submission: PassSubmission) -> None:
+        kernel, dest = self._kernel, submission.topic
         logged_at = submission.offset + submission.frames_at
         for part in submission.parts:
             if isinstance(part, SeqSkipped):

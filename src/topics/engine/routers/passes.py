@@ -17,6 +17,7 @@ from topics.core.derive import derive, forwards, next_hops, rule_of
 from topics.core.facts import Appended, Forwarded, SeqSkipped
 from topics.core.routers import Router
 from topics.core.topic import Topic
+from topics.engine.writes.admission import Headroom
 from topics.storage.frames.append import encode_append
 from topics.wire import jsonbytes
 
@@ -75,36 +76,6 @@ def lost_through(source: Topic, first: int) -> int:
         return min(source.evict_floor - 1, source.head)
     gap = source.gap_at(first)
     return min(gap.hi, source.head) if gap is not None else 0
-
-
-class Room:
-    """What a destination still takes in this pass: its own cap if it refuses, and the quota."""
-
-    def __init__(self, dest: Topic, quota_left: int | None) -> None:
-        config = dest.config
-        rejects = config.discard == "reject"
-        coming = dest.handed_out - dest.head
-        records_left = config.cap_records - dest.count - coming
-        self._records = records_left if rejects and config.cap_records else None
-        bytes_left = config.cap_bytes - dest.bytes - dest.pending_bytes
-        caps = [bytes_left] if rejects and config.cap_bytes else []
-        if quota_left is not None:
-            caps.append(quota_left)
-        self._bytes = min(caps) if caps else None
-
-    def fitting(self, batch: RecordBatch) -> int:
-        """How many records of a batch fit, in order; the first that does not stops the rest."""
-        count = len(batch)
-        if self._records is not None:
-            count = max(0, min(count, self._records))
-        if self._bytes is None:
-            return count
-        left, metas = self._bytes, batch.metas
-        for at in range(count):
-            left -= len(batch.datas[at]) + (len(metas[at]) if metas is not None else 0)
-            if left < 0:
-                return at
-        return count
 
 
 class Plan(msgspec.Struct):
@@ -180,7 +151,7 @@ class Plan(msgspec.Struct):
 
 
 def plan_pass(
-    router: Router, source: Topic, stretch: Stretch, room: Room, present: Collection[int]
+    router: Router, source: Topic, stretch: Stretch, headroom: Headroom, present: Collection[int]
 ) -> Plan:
     """Decide a pass over a stretch. `present` are source seqs whose signed copy is there."""
     if stretch.is_lost:
@@ -193,7 +164,7 @@ def plan_pass(
         return Plan(stretch.end, suppressed=len(suppressed))
     rule = rule_of(router, source_epoch=source.epoch)
     batch = derive(rule, [original.seq for original in wanted], _batch(wanted), jsonbytes)
-    cursor, fitting = stretch.end, room.fitting(batch)
+    cursor, fitting = stretch.end, _fitting(batch, headroom)
     if fitting < len(wanted):
         cursor = wanted[fitting].seq - 1
         wanted, batch = wanted[:fitting], cut(batch, 0, fitting)
@@ -203,6 +174,21 @@ def plan_pass(
         batch=batch if wanted else None,
         suppressed=sum(seq <= cursor for seq in suppressed),
     )
+
+
+def _fitting(batch: RecordBatch, headroom: Headroom) -> int:
+    """How many records of a batch fit, in order; the first that does not stops the rest."""
+    count = len(batch)
+    if headroom.records is not None:
+        count = max(0, min(count, headroom.records))
+    if headroom.nbytes is None:
+        return count
+    left, metas = headroom.nbytes, batch.metas
+    for at in range(count):
+        left -= len(batch.datas[at]) + (len(metas[at]) if metas is not None else 0)
+        if left < 0:
+            return at
+    return count
 
 
 def _batch(originals: list[Original]) -> RecordBatch:

@@ -35,11 +35,11 @@ from topics.core.facts import (
     StageCommitted,
 )
 from topics.core.topic import Topic
-from topics.engine.arenas import Arenas
 from topics.engine.effects import PAUSE, Gate, Io, Op
 from topics.engine.kernel import BARRIER_ID, CONTROL_BYTES, Kernel
 from topics.engine.stages.showing import Showing
-from topics.engine.writes.caps import due_to_caps, foresee_patiently
+from topics.engine.writes.admission import Admission, Full, Refuse
+from topics.engine.writes.caps import due_to_caps, load_losses
 from topics.engine.writes.lifecycle import Lifecycle
 from topics.errors import Internal, InvalidRequest, LogFailed, Throttled
 from topics.storage.crashpoints import crashpoint
@@ -117,10 +117,10 @@ class Stranded(Internal):
 
 
 class Lander:
-    def __init__(self, kernel: Kernel, lifecycle: Lifecycle, arenas: Arenas) -> None:
+    def __init__(self, kernel: Kernel, lifecycle: Lifecycle, admission: Admission) -> None:
         self._kernel = kernel
         self._lifecycle = lifecycle
-        self._arenas = arenas
+        self._admission = admission
 
     def land(self, commit: Commit, batches: Mapping[str, RecordBatch]) -> Op[Landing]:
         """Commit these records; raises `Stranded` when they cannot be shown yet."""
@@ -195,12 +195,11 @@ class Lander:
 
     def _admit(self, topics: Sequence[Topic], batches: Mapping[str, RecordBatch]) -> Op[int]:
         """What a write to each of the topics would have to pass; returns the bytes of all."""
-        kernel = self._kernel
+        kernel, admission = self._kernel, self._admission
         if kernel.log_is_too_long:
             raise kernel.backlog()
         kernel.require_room(0, CONTROL_BYTES)
         for count, topic in enumerate(topics, 1):
-            kernel.require_room(topic.id, CONTROL_BYTES)
             yield from kernel.retain(topic)
             if count % STEP_TOPICS == 0:
                 yield PAUSE
@@ -209,13 +208,15 @@ class Lander:
             size = batch.nbytes
             nbytes += size
             if name in by_name:
-                by_name[name].admit(len(batch), size)
+                match admission.judge(by_name[name], batch, size, log_bytes=CONTROL_BYTES):
+                    case Full():
+                        raise kernel.no_room(by_name[name])
+                    case Refuse(error=error):
+                        raise error
             if count % STEP_TOPICS == 0:
                 yield PAUSE
-        limit = kernel.settings.max_total_bytes
-        held = kernel.catalog.bytes + kernel.catalog.pending_bytes
-        if limit and held + nbytes > limit:
-            raise Throttled("max_total_bytes", maximum=limit)
+        if (refusal := admission.judge_quota(nbytes)) is not None:
+            raise refusal.error
         return nbytes
 
     def _barrier(self, topics: Sequence[Topic], batches: Mapping[str, RecordBatch]) -> Op[None]:
@@ -292,7 +293,7 @@ class Lander:
             *_, last = found = list(pieces)
             count = last.first_seq + len(last.batch) - 1 - topic.handed_out
             nbytes = sum(piece.batch.nbytes for piece in found)
-            foreseeing = foresee_patiently(self._kernel, topic, count=count, nbytes=nbytes)
+            foreseeing = load_losses(self._kernel, topic, count=count, nbytes=nbytes)
             held.append((yield from foreseeing))
         return held
 
@@ -432,7 +433,7 @@ class Lander:
         )
         submission.piece, submission.run = piece, run
         if kernel.in_memory:
-            self._arenas.take(submission, topic.id, frames, run.last_seq)
+            kernel.arenas.take(submission, topic.id, frames, run.last_seq)
             kernel.finish_unlogged(submission)
         else:
             kernel.committer.submit(submission)
@@ -455,8 +456,9 @@ class Lander:
         try:
             for count, piece in enumerate(pieces, 1):
                 assert piece.run is not None
-                kernel.catalog.apply(piece.run, generation=kernel.generation)
-                kernel.dirty.add(piece.topic.id)
+                kernel.show(
+                    piece.topic, partial(piece.topic.apply_appended, piece.run), wakes=False
+                )
                 if showing is not None and count % STEP_TOPICS == 0:
                     yield PAUSE
             self._finish(landing)
@@ -465,8 +467,6 @@ class Lander:
                 kernel.showing.remove(showing)
                 showing.over.open()
         for count, topic in enumerate(landing.topics, 1):
-            if kernel.in_memory:
-                self._arenas.release(topic.id, topic.earliest)
             kernel.changed(topic)
             if count % STEP_TOPICS == 0:
                 yield PAUSE

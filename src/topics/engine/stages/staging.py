@@ -27,7 +27,6 @@ import msgspec
 
 from topics.core.batch import RecordBatch
 from topics.core.catalog import App
-from topics.engine.arenas import Arenas
 from topics.engine.effects import PAUSE, Gate, Io, Op
 from topics.engine.kernel import Kernel
 from topics.engine.stages.apps import ANYBODY, Apps, Caller, decode_result
@@ -35,6 +34,7 @@ from topics.engine.stages.commit import Commit, Lander, Landing, Stranded
 from topics.engine.stages.room import Room, Taken
 from topics.engine.stages.rows import STEP_ROWS, StageRows, StageSize
 from topics.engine.stages.shelf import Shelf
+from topics.engine.writes.admission import Admission
 from topics.engine.writes.lifecycle import Lifecycle
 from topics.errors import Forbidden, Internal, InvalidRequest, NotFound, StaleEpoch, TopicsError
 from topics.storage.stages import Stage, StageInfo, StageKey, by_topic, disk_bytes
@@ -91,10 +91,12 @@ class _Turns:
 
 
 class Staging:
-    def __init__(self, kernel: Kernel, lifecycle: Lifecycle, arenas: Arenas, shelf: Shelf) -> None:
+    def __init__(
+        self, kernel: Kernel, lifecycle: Lifecycle, admission: Admission, shelf: Shelf
+    ) -> None:
         self._kernel = kernel
         self._shelf = shelf
-        self._lander = Lander(kernel, lifecycle, arenas)
+        self._lander = Lander(kernel, lifecycle, admission)
         self._turns = _Turns()
         self._room = Room(kernel.settings)
         self._committed: dict[str, list[_Committed]] = {}  # by app

@@ -1,9 +1,8 @@
 """Appending: from drafts to published records.
 
-Order of checks: drafts are valid (the caller saw to it), the topic exists or is made, a known key
-answers at once, `expect_head`, retention, the topic's own cap, the byte quota, the reserved
-ceiling. Only then does a seq exist. From `handed_out` being raised to the submission being in the
-log's queue nothing may fail or wait, or a seq would be burnt or logged out of order.
+The caller has checked the drafts. `Admission.decide` tells whether a write may go; only then does a
+seq exist. From `handed_out` being raised to the submission being in the log's queue nothing may
+fail or wait, or a seq would be burnt or logged out of order.
 """
 
 from __future__ import annotations
@@ -13,45 +12,42 @@ from itertools import accumulate
 from typing import Any
 
 from topics.core.batch import RecordBatch, joined
-from topics.core.facts import Appended, Evicted, HeadReserved, KeyRemembered
+from topics.core.facts import Appended, Evicted, KeyRemembered
 from topics.core.keys import MAX_EXPIRED
-from topics.core.loading import NotLoaded
 from topics.core.topic import Topic
-from topics.engine.arenas import Arenas
 from topics.engine.effects import Op, Sleep
-from topics.engine.kernel import CONTROL_BYTES, FactSubmission, Kernel
-from topics.engine.writes.caps import NOTHING, Foreseen, foresee
-from topics.engine.writes.drafts import ANY_SIZE
-from topics.engine.writes.leads import leads_of, remembered_of
+from topics.engine.kernel import CONTROL_BYTES, Kernel, TopicChange
+from topics.engine.writes.admission import Admission, Full, Go, Known, Refuse, Wait
 from topics.engine.writes.lifecycle import Lifecycle
-from topics.errors import HeadMismatch, Throttled, TopicNotFound
+from topics.engine.writes.reserving import NEVER, Ceilings
+from topics.errors import HeadMismatch, TopicNotFound
 from topics.storage.frames.append import NO_LEADS, encode_append
+from topics.storage.frames.buffer import encode
 from topics.storage.frames.prepared import PreparedAppend
-from topics.storage.wal.shard import ShardState
 from topics.storage.wal.submission import Submission
 from topics.values import Ack
 
-RESERVE_BLOCK = 256
-MAX_RESERVE_BLOCK = 4096
-FAST_BLOCK_MS = 100
-NEVER = 1 << 64
 MAX_ROOM_WAIT_MS = 5000
 ROOM_POLL_MS = 10
-FRAME_BYTES = 64
-"""About what a record costs in the log beside its payload."""
 
 
-class AppendSubmission(Submission):
-    """One write on its way through the log."""
+class AppendSubmission(TopicChange):
+    """One write, or a group of writes, on its way through the log."""
 
-    __slots__ = ("counted", "evicted", "held", "keys", "run", "topic")
+    __slots__ = ("evicted", "keys", "run")
 
-    topic: Topic
     run: Appended
-    counted: int  # bytes that caps and quota count while it is on its way
     evicted: Evicted | None
-    held: object  # indexes that it needs when it is applied
     keys: Sequence[KeyRemembered]
+
+    def apply(self) -> None:
+        topic, run = self.topic, self.run
+        if self.evicted is not None:
+            topic.apply_evicted(self.evicted)
+        run.base = (self.source_id << 32) + self.offset
+        topic.apply_appended(run)
+        for key in self.keys:
+            topic.keys.remember(key)
 
 
 class Timing:
@@ -71,12 +67,17 @@ class Timing:
             self.synced_ns = submission.synced_ns
 
 
-def acked(submission: AppendSubmission, timing: Timing | None = None) -> Ack:
-    """The answer to a write that is done; raises what became of it instead."""
+def _check(submission: Submission, timing: Timing | None, waited_ms: float = 0) -> None:
+    """Raise what became of a write, or note where its time went."""
     if submission.error is not None:
         raise submission.error
     if timing is not None:
-        timing.note(submission, 0)
+        timing.note(submission, waited_ms)
+
+
+def acked(submission: AppendSubmission, timing: Timing | None = None) -> Ack:
+    """The answer to a write that is done; raises what became of it instead."""
+    _check(submission, timing)
     run = submission.run
     last, count = run.last_seq, len(run.lengths)
     return Ack(submission.topic.name, run.first_seq, last, last, count)
@@ -89,15 +90,27 @@ def landed(submission: AppendSubmission, timing: Timing) -> Op[Ack]:
 
 
 class Appender:
-    def __init__(self, kernel: Kernel, lifecycle: Lifecycle, arenas: Arenas) -> None:
+    def __init__(
+        self, kernel: Kernel, lifecycle: Lifecycle, admission: Admission, ceilings: Ceilings
+    ) -> None:
         self._kernel = kernel
         self._lifecycle = lifecycle
-        self._arenas = arenas
-        self._blocks: dict[int, tuple[int, int]] = {}  # topic id -> (block size, when taken)
-        self._half_used: dict[int, int] = {}  # topic id -> the seq at which more is reserved
-        self._reserving: dict[int, Submission] = {}  # topic id -> the reservation under way
-        self._keys_under_way: dict[tuple[int, str], AppendSubmission] = {}
-        kernel.on_dropped.append(self._forget)
+        self._admission = admission
+        self._ceilings = ceilings
+
+    def submit(
+        self, name: str, batch: RecordBatch, key: str | None = None
+    ) -> AppendSubmission | None:
+        """Ask early: submit a write without conditions if it may go now.
+
+        None when it has to wait, or to be refused or answered in another way: `append` does that.
+        """
+        topic = self._kernel.catalog.by_name.get(name)
+        if topic is None or self._kernel.pace_ms is not None:
+            return None
+        keys = () if key is None else (key,)
+        decision = self._admission.decide(topic, batch, keys)
+        return self._submit(topic, batch, decision, keys=keys) if type(decision) is Go else None
 
     def append(
         self,
@@ -114,70 +127,49 @@ class Appender:
     ) -> Op[Ack]:
         """Append a batch whole, or raise with nothing done.
 
-        Everything that may wait comes first. From the look at the key to the submission nothing
-        waits, so of two writes with one key, or one `expect_head`, only one can pass. That has to
-        be short: of a long batch the frames are `prepared` before.
+        Of a long batch the frames are `prepared` before: from the decision to the submission
+        nothing waits, so that has to be short.
         """
-        kernel, waited_ms, created = self._kernel, 0.0, False
+        kernel, keys = self._kernel, () if key is None else (key,)
+        waited_ms, created = 0.0, False
+        admitted = 0  # the topic whose gate admitted the write; valid for one attempt
+        held: list[object] = []  # indexes that were loaded
         if kernel.pace_ms is not None and not wait_for_room:
             waited_ms = yield from self._pace(name)
         while True:
             may_wait = wait_for_room and waited_ms < MAX_ROOM_WAIT_MS
-            if not may_wait or self._can_prepare(name, batch):
-                topic, is_new, foreseen = yield from self._prepare(
-                    name, batch, create, config, key=key, expect_head=expect_head
-                )
-                created = created or is_new
-                if key is not None and (known := self._known(topic, key)) is not None:
-                    return known
-                if self._has_room(topic, batch):
+            topic = kernel.catalog.by_name.get(name)
+            if topic is None:
+                if may_wait and not kernel.has_room(kernel.catalog.next_topic_id, CONTROL_BYTES):
+                    waited_ms += yield from _poll()
+                else:
+                    created |= yield from self._create(name, create, config, expect_head)
+                continue
+            decision = self._admission.decide(
+                topic, batch, keys, expect_head, admitted=admitted == topic.id
+            )
+            admitted = 0
+            match decision:
+                case Go():
                     break
-                if kernel.is_logged(topic):
-                    kernel.require_disk(topic.id)
-                if not may_wait:
-                    raise kernel.backlog()
-            yield Sleep(ROOM_POLL_MS / 1000)
-            waited_ms += ROOM_POLL_MS
-        if expect_head is not None and topic.handed_out != expect_head:
-            raise HeadMismatch(topic=name, expected=expect_head, head_seq=topic.handed_out)
-        nbytes = self._admit(topic, batch)
-        submission = self._stage(
-            topic, batch, nbytes, foreseen, keys=() if key is None else (key,), prepared=prepared
-        )
+                case Wait(on=wait):
+                    held.append((yield from wait))
+                    admitted = topic.id if decision.admits else 0
+                case Full():
+                    if not may_wait or kernel.full_disk(topic):
+                        raise kernel.no_room(topic)
+                    waited_ms += yield from _poll()
+                case Known(entry=entry):
+                    last = entry.first_seq + entry.count - 1
+                    return Ack(name, entry.first_seq, last, entry.head, entry.count, False, True)
+                case Refuse(error=error):
+                    raise error
+        submission = self._submit(topic, batch, decision, keys=keys, prepared=prepared)
         if not submission.done:
             yield submission
-        if submission.error is not None:
-            raise submission.error
-        if timing is not None:
-            timing.note(submission, waited_ms)
+        _check(submission, timing, waited_ms)
         run = submission.run
         return Ack(name, run.first_seq, run.last_seq, run.last_seq, run.count, created, False)
-
-    def append_at_once(self, name: str, batch: RecordBatch) -> Ack | None:
-        """`submit_at_once` for a log that has finished a submission by the time it has taken it."""
-        submission = self.submit_at_once(name, batch)
-        return None if submission is None else acked(submission)
-
-    def submit_at_once(
-        self, name: str, batch: RecordBatch, key: str | None = None
-    ) -> AppendSubmission | None:
-        """A write without conditions that nothing holds up, without the machinery for waiting.
-
-        None when there is more to look at than that, as with a key that was seen before: `append`
-        does it then.
-        """
-        topic = self._unhindered(name)
-        if topic is None:
-            return None
-        last = topic.handed_out + len(batch.datas)
-        if last > topic.reserved and self._needs_ceiling(topic, last):
-            return None
-        if not self._has_room(topic, batch):
-            return None
-        foreseen = self._foreseen(topic, batch) if topic.evicts else NOTHING
-        if foreseen is None or (key is not None and not self._are_new(topic, (key,))):
-            return None
-        return self._stage(topic, batch, 0, foreseen, keys=() if key is None else (key,))
 
     def append_together(
         self,
@@ -189,39 +181,30 @@ class Appender:
         """Several writes without conditions as one submission: what they all need is done once.
 
         Each is whole or not there at all, together with its key, as if it had come alone. `keys`
-        has one for each write, or nothing at all. None, with nothing done, when there is more to
-        look at than their seqs, as with a key that was seen before or comes twice: each has to be
-        appended by itself then.
+        has one for each write, or nothing at all. None, with nothing done, when they cannot all go
+        alike, as with a key that was seen before or comes twice: each has to be appended by itself
+        then.
         """
-        whole = joined(batches)
+        kernel, whole = self._kernel, joined(batches)
         named = [key for key in keys if key is not None]
         ends = [*accumulate([len(batch.datas) for batch in batches])]
-        # With a key each has its own place in line: one before them may have the same, and who is
-        # taken apart after the wait would have to go to the end.
-        topic = self._unhindered(name, may_wait=not named)
-        if topic is None or (named and not self._are_new(topic, named)):
+        topic = kernel.catalog.by_name.get(name)
+        if topic is None or kernel.pace_ms is not None or len(set(named)) < len(named):
             return None
-        if topic.id in self._kernel.gates.closed:
-            yield from self._kernel.gates.enter(topic.id)
-            if not self._is_plain(name, topic):
+        decision = self._admission.decide(topic, whole, named)
+        while isinstance(decision, Wait) and self._may_share(decision, named):
+            yield from decision.on
+            # The wait may have brought a drop or another configuration.
+            if kernel.catalog.by_name.get(name) is not topic:
                 return None
-        while self._has_room(topic, whole):
-            last = topic.handed_out + ends[-1]
-            if not self._needs_ceiling(topic, last):
-                break
-            reserving = self.reserve(topic, last)  # all who come wait meanwhile: nothing changes
-            yield from self._kernel.gates.closed_during(topic.id, reserving)
-        else:
+            decision = self._admission.decide(topic, whole, named, admitted=True)
+        # Where replay cannot tell what caps evict, each write has to log its own share of it.
+        if not isinstance(decision, Go) or len(topic.volatile):
             return None
-        foreseen = self._foreseen(topic, whole)
-        if foreseen is None:
-            return None
-        submission = self._stage(topic, whole, 0, foreseen, ends=ends, keys=keys if named else ())
+        submission = self._submit(topic, whole, decision, ends=ends, keys=keys if named else ())
         if not submission.done:
             yield submission
-        if submission.error is not None:
-            raise submission.error
-        timing.note(submission, 0)
+        _check(submission, timing)
         acks, first = [], submission.run.first_seq
         for batch in batches:
             last = first + len(batch.datas) - 1
@@ -229,100 +212,13 @@ class Appender:
             first = last + 1
         return acks
 
-    def _unhindered(self, name: str, *, may_wait: bool = False) -> Topic | None:
-        """The topic if plain writes to it are only a matter of seqs and of room in the log.
+    def _may_share(self, wait: Wait, named: Sequence[str]) -> bool:
+        """Whether a group waits for this together.
 
-        For those who may wait it can also be a matter of their turn.
+        With keys each write has its own place in the queue of the gate: a write before them may
+        have the same key, and a group that is taken apart after the wait would have to queue again.
         """
-        kernel = self._kernel
-        topic = kernel.catalog.by_name.get(name)
-        if topic is None or topic.config.discard != "old" or kernel.pace_ms is not None:
-            return None
-        if kernel.settings.max_total_bytes or kernel.log_is_too_long:
-            return None
-        if (topic.id in kernel.gates.closed and not may_wait) or len(topic.volatile):
-            return None
-        return None if kernel.awaits_copies(topic) else topic
-
-    def _is_plain(self, name: str, topic: Topic) -> bool:
-        """Whether plain writes are still that simple, after a wait that may have brought a drop or
-        another configuration. How busy the server is matters only to those who come."""
-        if self._kernel.catalog.by_name.get(name) is not topic or len(topic.volatile):
-            return False
-        return topic.config.discard == "old" and not self._kernel.awaits_copies(topic)
-
-    def _prepare(
-        self,
-        name: str,
-        batch: RecordBatch,
-        create: bool | None,
-        config: Mapping[str, Any] | None,
-        *,
-        key: str | None,
-        expect_head: int | None,
-    ) -> Op[tuple[Topic, bool, Foreseen]]:
-        """The topic, made if need be, with room for the batch below its reserved ceiling, and what
-        goes with it.
-
-        After every wait the world may have changed, so it is looked at again from the start.
-        """
-        kernel, created = self._kernel, False
-        let_in = 0  # the topic whose section was just entered, though others may be in line still
-        held: list[object] = []  # indexes that were loaded
-        while True:
-            topic = kernel.catalog.by_name.get(name)
-            if topic is None:
-                created |= yield from self._create(name, create, config, expect_head)
-                continue
-            if topic.id in kernel.gates.closed and topic.id != let_in:
-                yield from kernel.gates.enter(topic.id)
-                let_in = topic.id
-                continue
-            let_in = 0  # good for this once: after most other waits it is one who comes anew
-            same_key = self._keys_under_way.get((topic.id, key)) if key is not None else None
-            if same_key is not None:
-                yield same_key
-            elif self._counts_before(topic) and kernel.may_have_expired(topic):
-                yield from kernel.gates.closed_during(topic.id, kernel.retain(topic))
-                let_in = topic.id
-            elif kernel.awaits_copies(topic):
-                yield from kernel.gates.closed_during(topic.id, kernel.copies_landed(topic))
-                let_in = topic.id
-            elif self._needs_ceiling(topic, topic.handed_out + len(batch)):
-                reserving = self.reserve(topic, topic.handed_out + len(batch))
-                yield from kernel.gates.closed_during(topic.id, reserving)
-                let_in = topic.id
-            else:
-                try:
-                    return topic, created, self._foresee(topic, batch)
-                except NotLoaded as missing:
-                    loading = kernel.load_for_write(topic, missing.load)
-                held.append((yield from kernel.gates.closed_during(topic.id, loading)))
-                let_in = topic.id
-
-    def _foresee(self, topic: Topic, batch: RecordBatch) -> Foreseen:
-        """What goes with a write; raises `NotLoaded` when indexes have to be loaded first."""
-        nbytes = batch.nbytes if topic.config.cap_bytes else 0
-        return foresee(self._kernel, topic, count=len(batch.datas), nbytes=nbytes)
-
-    def _foreseen(self, topic: Topic, batch: RecordBatch) -> Foreseen | None:
-        """The same as far as memory can tell; None when it cannot."""
-        try:
-            return self._foresee(topic, batch)
-        except NotLoaded:
-            return None
-
-    def _can_prepare(self, name: str, batch: RecordBatch) -> bool:
-        """Whether there is room for what is logged before a write: a new topic, or more seqs."""
-        kernel, topic = self._kernel, self._kernel.catalog.by_name.get(name)
-        if topic is not None and not self._needs_ceiling(topic, topic.handed_out + len(batch)):
-            return True
-        topic_id = kernel.catalog.next_topic_id if topic is None else topic.id
-        return kernel.has_room(topic_id, CONTROL_BYTES)
-
-    def _counts_before(self, topic: Topic) -> bool:
-        """Whether what TTL leaves matters before a write: to admission, or to what caps take."""
-        return topic.config.discard == "reject" or len(topic.volatile) > 0
+        return wait.question == "seqs" or (wait.question == "gate" and not named)
 
     def _pace(self, name: str) -> Op[float]:
         """Let others go first while the server is busy; returns how long."""
@@ -335,26 +231,6 @@ class Appender:
             yield Sleep(wait_ms / 1000)
         return wait_ms
 
-    def _needs_ceiling(self, topic: Topic, last: int) -> bool:
-        """Whether seqs up to `last` have to be reserved durably before they are given out."""
-        if last <= topic.reserved or self._kernel.in_memory:
-            return False
-        return topic.durability.reserves_seqs
-
-    def _has_room(self, topic: Topic, batch: RecordBatch) -> bool:
-        kernel = self._kernel
-        if kernel.log_is_too_long:
-            return False
-        if not kernel.door.log_is_queued:
-            return True
-        committer = kernel.committer
-        shard = committer.shard_of(topic.id)
-        if committer.state(shard) is ShardState.FULL and kernel.is_logged(topic):
-            return False
-        if committer.room(shard, ANY_SIZE):
-            return True  # an empty queue takes anything, so nobody needs to know how much it is
-        return committer.room(shard, batch.nbytes + FRAME_BYTES * len(batch))
-
     def _create(
         self,
         name: str,
@@ -362,7 +238,7 @@ class Appender:
         config: Mapping[str, Any] | None,
         expect_head: int | None,
     ) -> Op[bool]:
-        """Make the topic; False when somebody is at it already, who is waited for."""
+        """Make the topic; False after waiting for another operation that makes it already."""
         under_way = self._lifecycle.being_created.get(name)
         if under_way is not None:
             yield under_way
@@ -375,113 +251,17 @@ class Appender:
         yield from self._lifecycle.create(name, parsed)
         return True
 
-    def _known(self, topic: Topic, key: str) -> Ack | None:
-        """The answer to a key seen before."""
-        now_ms = self._kernel.clock.now_ms()
-        window_ms = topic.config.idempotency_window_ms
-        aged = self._kernel.aged_through(topic, window_ms, now_ms=now_ms)
-        topic.keys.expire(now_ms=now_ms, window_ms=window_ms, aged=aged)
-        entry = topic.keys.find(key, now_ms=now_ms, window_ms=window_ms, aged=aged)
-        if entry is None:
-            return None
-        last = entry.first_seq + entry.count - 1
-        return Ack(topic.name, entry.first_seq, last, entry.head, entry.count, False, True)
-
-    def _are_new(self, topic: Topic, keys: Sequence[str]) -> bool:
-        """Whether no other write has one of these keys: remembered, on its way, or among them."""
-        if len(set(keys)) < len(keys):
-            return False
-        now_ms, window_ms = self._kernel.clock.now_ms(), topic.config.idempotency_window_ms
-        aged = self._kernel.aged_through(topic, window_ms, now_ms=now_ms)
-        window, under_way = topic.keys, self._keys_under_way
-        window.expire(
-            now_ms=now_ms, window_ms=window_ms, aged=aged, at_most=MAX_EXPIRED * len(keys)
-        )
-        return not any(
-            (topic.id, key) in under_way
-            or window.find(key, now_ms=now_ms, window_ms=window_ms, aged=aged) is not None
-            for key in keys
-        )
-
-    def _admit(self, topic: Topic, batch: RecordBatch) -> int:
-        """Refuse what does not fit; returns the bytes that caps and quota have to count."""
-        limit = self._kernel.settings.max_total_bytes
-        if topic.config.discard == "old" and not limit and not len(topic.volatile):
-            return 0
-        nbytes = batch.nbytes
-        topic.admit(len(batch), nbytes)
-        catalog = self._kernel.catalog
-        if limit and catalog.bytes + catalog.pending_bytes + nbytes > limit:
-            raise Throttled("max_total_bytes", maximum=limit)
-        return nbytes
-
-    def reserve(self, topic: Topic, last: int) -> Op[None]:
-        """Make a ceiling above `last` durable, or wait for the one that is on its way.
-
-        Afterwards the caller looks again: that one may have been for less.
-        """
-        under_way = self._reserving.get(topic.id)
-        if under_way is None:
-            self._kernel.require_room(topic.id, CONTROL_BYTES)
-            under_way = self._begin_reserving(topic, last)
-        if not under_way.done:
-            yield under_way
-        if under_way.error is not None:
-            raise under_way.error
-
-    def _begin_reserving(self, topic: Topic, last: int) -> Submission:
-        klass = topic.durability
-        block = self._block(topic) if klass.survives_restart else klass.first_block
-        fact = HeadReserved(topic.id, max(self._kernel.clock.now_ms(), topic.last_ts), last + block)
-        submission = self._kernel.submit(
-            [fact], topic_id=topic.id, durable=True, then=self._reserved
-        )
-        if not submission.done:
-            self._reserving[topic.id] = submission
-        self._half_used[topic.id] = last + block // 2
-        return submission
-
-    def _reserved(self, submission: FactSubmission) -> None:
-        (fact,) = submission.facts
-        assert isinstance(fact, HeadReserved)
-        self._reserving.pop(fact.topic_id, None)
-
-    def _forget(self, topic_id: int) -> None:
-        """The topic was dropped."""
-        self._blocks.pop(topic_id, None)
-        self._half_used.pop(topic_id, None)
-
-    def _reserve_ahead(self, topic: Topic) -> None:
-        """Half of what was reserved is used: ask for more before somebody has to wait for it."""
-        del self._half_used[topic.id]
-        is_wanted = topic.durability.reserves_seqs and topic.id not in self._reserving
-        if is_wanted and self._kernel.has_room(topic.id, CONTROL_BYTES):
-            self._begin_reserving(topic, topic.handed_out)
-
-    def _block(self, topic: Topic) -> int:
-        """The next block: twice the last one while blocks are used up faster than 100 ms."""
-        now_ms = self._kernel.clock.now_ms()
-        size, taken = self._blocks.get(topic.id, (RESERVE_BLOCK // 2, 0))
-        fast = now_ms - taken < FAST_BLOCK_MS
-        size = min(size * 2, MAX_RESERVE_BLOCK) if fast or not taken else RESERVE_BLOCK
-        self._blocks[topic.id] = (size, now_ms)
-        return size
-
-    def _stage(
+    def _submit(
         self,
         topic: Topic,
         batch: RecordBatch,
-        nbytes: int,
-        foreseen: Foreseen,
+        go: Go,
         *,
         ends: Sequence[int] = (),
         keys: Sequence[str | None] = (),
         prepared: PreparedAppend | None = None,
     ) -> AppendSubmission:
-        kernel = self._kernel
-        evicted = foreseen.evicted
-        if topic.config.cap_bytes:
-            nbytes = batch.nbytes
+        kernel, (evicted, held) = self._kernel, go.losses
         now_ms = kernel.clock.now_ms()
         ts = topic.last_ts = max(now_ms, topic.last_ts)
         first, count = topic.handed_out + 1, len(batch.datas)
@@ -490,9 +270,9 @@ class Appender:
         leads: Mapping[int, bytes] = NO_LEADS
         remembered: Sequence[KeyRemembered] = ()
         if keys:
-            remembered = remembered_of(topic.id, now_ms, first, keys, ends or (count,))
+            remembered = self._remembered(topic, now_ms, first, keys, ends or (count,))
         if is_logged and (evicted is not None or remembered):
-            leads = leads_of(evicted, remembered, first, durable=durable)
+            leads = _leads(evicted, remembered, first, durable=durable)
             count += len(remembered) + (evicted is not None)
         frames: bytes | memoryview
         if prepared is None:
@@ -506,52 +286,75 @@ class Appender:
             frames,
             count,
             durable=durable,
-            on_done=self._published,
+            on_done=self._publish_keyed if remembered else kernel.publish,
         )
-        submission.topic, submission.run = topic, run
+        submission.topic, submission.run, submission.held = topic, run, held
         submission.evicted, submission.keys = evicted, remembered
-        submission.held = foreseen.held
         topic.handed_out = last
         topic.pending += 1
-        submission.counted = nbytes
-        if nbytes:
-            kernel.catalog.expect(topic, nbytes)
+        submission.counted = go.counted
+        if go.counted:
+            kernel.catalog.expect(topic, go.counted)
         for key in remembered:
-            self._keys_under_way[(topic.id, key.key)] = submission
+            self._admission.keys_under_way[(topic.id, key.key)] = submission
         if is_logged:
             kernel.committer.submit(submission)
         else:
-            self._arenas.take(submission, topic.id, frames, last)
+            kernel.arenas.take(submission, topic.id, frames, last)
             kernel.finish_unlogged(submission)
-        if last >= self._half_used.get(topic.id, NEVER) and kernel.door.log_is_queued:
-            self._reserve_ahead(topic)
+        if last >= self._ceilings.half_used.get(topic.id, NEVER) and kernel.door.log_is_queued:
+            self._ceilings.reserve_ahead(topic)
         return submission
 
-    def _published(self, submission: Submission) -> None:
+    def _remembered(
+        self,
+        topic: Topic,
+        now_ms: int,
+        first: int,
+        keys: Sequence[str | None],
+        ends: Sequence[int],
+    ) -> list[KeyRemembered]:
+        """What is to be remembered of writes that lie one behind the other, from seq `first` on.
+
+        Keys outside their window leave in exchange.
+        """
+        window_ms = topic.config.idempotency_window_ms
+        aged = self._kernel.aged_through(topic, window_ms, now_ms=now_ms)
+        at_most = MAX_EXPIRED * len(keys)
+        topic.keys.expire(now_ms=now_ms, window_ms=window_ms, aged=aged, at_most=at_most)
+        facts, begin = [], 0
+        for key, end in zip(keys, ends, strict=True):
+            if key is not None:
+                seq, last = first + begin, first + end - 1
+                facts.append(KeyRemembered(topic.id, now_ms, key, seq, end - begin, last))
+            begin = end
+        return facts
+
+    def _publish_keyed(self, submission: Submission) -> None:
         assert isinstance(submission, AppendSubmission)
-        topic, keys = submission.topic, submission.keys
-        topic.pending -= 1
-        if submission.counted:
-            self._kernel.catalog.expect(topic, -submission.counted)
-        for key in keys:
-            self._keys_under_way.pop((topic.id, key.key), None)
-        if submission.error is not None:
-            # Nothing of it is visible; once nobody else is on the way its seqs are free again.
-            if not topic.pending:
-                topic.handed_out = topic.head
-            return
-        kernel, run = self._kernel, submission.run
-        kernel.applied[submission.shard] = submission.last_lfn
-        before = topic.bytes
-        if submission.evicted is not None:
-            topic.apply_evicted(submission.evicted)
-        run.base = (submission.source_id << 32) + submission.offset
-        topic.apply_appended(run)
-        for key in keys:
-            topic.keys.remember(key)
-            kernel.catalog.keyed.add(topic.id)
-        kernel.catalog.bytes += topic.bytes - before
-        kernel.dirty.add(topic.id)
-        if not kernel.is_logged(topic):
-            self._arenas.release(topic.id, topic.earliest)
-        kernel.changed(topic)
+        topic_id = submission.topic.id
+        for key in submission.keys:
+            self._admission.keys_under_way.pop((topic_id, key.key), None)
+        if submission.error is None:
+            self._kernel.catalog.keyed.add(topic_id)
+        self._kernel.publish(submission)
+
+
+def _leads(
+    evicted: Evicted | None, keys: Sequence[KeyRemembered], first: int, *, durable: bool
+) -> dict[int, bytes]:
+    """The frames before the records of each write: its key, and before the first what was lost.
+
+    They belong to the write, and are there if and only if its records are. By the place of the
+    write's first record in the batch.
+    """
+    leads = {key.first_seq - first: encode(key, durable=durable, cont=True) for key in keys}
+    if evicted is not None:
+        leads[0] = encode(evicted, durable=durable, cont=True) + leads.get(0, b"")
+    return leads
+
+
+def _poll() -> Op[int]:
+    """Wait for room in the log; returns the milliseconds."""
+    yield Sleep(ROOM_POLL_MS / 1000)
+    return ROOM_POLL_MS

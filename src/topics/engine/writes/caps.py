@@ -1,10 +1,10 @@
-"""Losses that a write brings about: what the log must know of them, and memory, before it.
+"""What a write evicts: as far as the log must know it, and memory, before the write is logged.
 
-Applying a write must not read files, so the indexes that tell what goes with it are in memory
+Applying a write must not read files. So the indexes that tell what the write evicts are in memory
 before the write is logged, and are held until it is applied. Other writes may be on their way, and
 some of them may fail, so the cap may cut anywhere up to where it would if all of them came.
 
-Replay derives what caps take from the log itself, so as a rule nothing is logged for it. It cannot
+Replay derives what caps evict from the log itself, so as a rule nothing is logged for it. It cannot
 where records of a past ephemeral life still count: they are in no log.
 """
 
@@ -21,6 +21,16 @@ from topics.engine.kernel import Kernel
 from topics.engine.reads.history import indexes_of
 
 
+class Losses(NamedTuple):
+    """What a write evicts: what the log has to know of it, and the indexes that tell all of it."""
+
+    evicted: Evicted | None
+    held: object
+
+
+NO_LOSSES = Losses(None, ())
+
+
 def due_to_caps(kernel: Kernel, topic: Topic, *, count: int, nbytes: int) -> Evicted | None:
     """What has to be logged before so many more records; None when replay finds it by itself."""
     if not topic.counts_volatile or not kernel.is_logged(topic):
@@ -33,39 +43,29 @@ def due_to_caps(kernel: Kernel, topic: Topic, *, count: int, nbytes: int) -> Evi
     return Evicted(topic.id, ts, floor, topic.earliest, topic.ttl_hi)
 
 
-class Foreseen(NamedTuple):
-    """What goes with a write: as far as the log has to know, and what tells of all of it."""
-
-    evicted: Evicted | None
-    held: object
-
-
-NOTHING = Foreseen(None, ())
-
-
-def foresee(kernel: Kernel, topic: Topic, *, count: int, nbytes: int) -> Foreseen:
-    """What so many more records bring about; raises `NotLoaded` when memory cannot tell."""
+def losses_of(kernel: Kernel, topic: Topic, *, count: int, nbytes: int) -> Losses:
+    """What so many more records evict; raises `NotLoaded` when memory cannot tell."""
     if not topic.evicts:
-        return NOTHING
+        return NO_LOSSES
     if topic.earliest <= topic.history.last or len(topic.volatile):
-        return kernel.ask_memory(_foreseen, kernel, topic, count, nbytes)
-    # Of what is in the tail all is at hand.
+        return kernel.ask_memory(_losses_of, kernel, topic, count, nbytes)
+    # All live records are in the tail, whose sizes and times are in memory.
     evicted = kernel.due_eviction(topic) if topic.config.ttl_ms else None
-    return NOTHING if evicted is None else Foreseen(evicted, ())
+    return NO_LOSSES if evicted is None else Losses(evicted, ())
 
 
-def foresee_patiently(kernel: Kernel, topic: Topic, *, count: int, nbytes: int) -> Op[Foreseen]:
-    """The same once everything is loaded, for who keeps all writes out meanwhile."""
+def load_losses(kernel: Kernel, topic: Topic, *, count: int, nbytes: int) -> Op[Losses]:
+    """The same once everything is loaded, for an operation that keeps the gate closed meanwhile."""
     held: list[object] = []
     while True:
         try:
-            return foresee(kernel, topic, count=count, nbytes=nbytes)
+            return losses_of(kernel, topic, count=count, nbytes=nbytes)
         except NotLoaded as missing:
             load = missing.load
         held.append((yield from kernel.load_for_write(topic, load)))
 
 
-def _foreseen(kernel: Kernel, topic: Topic, count: int, nbytes: int) -> Foreseen:
+def _losses_of(kernel: Kernel, topic: Topic, count: int, nbytes: int) -> Losses:
     evicted = kernel.due_eviction(topic) if topic.config.ttl_ms else None
     if len(topic.volatile):
         loss = due_to_caps(kernel, topic, count=count, nbytes=nbytes)
@@ -80,7 +80,7 @@ def _foreseen(kernel: Kernel, topic: Topic, count: int, nbytes: int) -> Foreseen
         # By then the whole chunk may be weighed in which it cuts.
         first, through = topic.earliest, max(cut | LAST_BIT, through)
     if not through:
-        return NOTHING
+        return NO_LOSSES
     for _ in topic.weigh_front(through):
         pass
-    return Foreseen(evicted, indexes_of(topic, first, through))
+    return Losses(evicted, indexes_of(topic, first, through))

@@ -13,13 +13,12 @@ from topics.core.loading import NotLoaded
 from topics.core.runs import runs_of
 from topics.core.topic import Topic
 from topics.engine.effects import PAUSE, Op
-from topics.engine.kernel import CONTROL_BYTES, Kernel, sizes_at_hand
+from topics.engine.kernel import CONTROL_BYTES, Kernel, TopicChange, sizes_at_hand
 from topics.engine.reads.history import indexes_of
 from topics.engine.reads.tagging import TagLoader
 from topics.errors import Internal, InvalidRequest, NotFound, Throttled
 from topics.storage.crashpoints import crashpoint
 from topics.storage.frames.buffer import encode
-from topics.storage.wal.submission import Submission
 from topics.topic_settings import U64_MAX
 from topics.values import CursorState, DeleteResult
 from topics.wire import predicates
@@ -35,20 +34,27 @@ def parse_match(selector: str | list[str] | tuple[str, ...] | None) -> Match | N
     return Match(predicate.literal, is_prefix=predicate.is_prefix)
 
 
-class DeleteSubmission(Submission):
-    __slots__ = ("chosen", "fact", "gone", "held", "is_late", "removed", "topic")
+class DeleteSubmission(TopicChange):
+    __slots__ = ("chosen", "fact", "generation", "gone", "is_late", "removed")
 
-    topic: Topic
+    gives_seqs = False
+    wakes = False
     fact: Deleted
+    generation: int
     chosen: TagSelection | None
     """What a delete by tag removes, found and weighed before it was logged."""
     removed: int
-    held: object
-    """Indexes that it needs when it is applied."""
     gone: Collection[int]
     """Of explicit seqs those that were not there any more when it was applied."""
     is_late: bool
     """Whether other changes could come in between."""
+
+    def apply(self) -> None:
+        crashpoint("del.commit")
+        topic, fact = self.topic, self.fact
+        if self.is_late:
+            self.gone = {seq for seq in fact.seqs if not topic.is_live(seq)}
+        self.removed = apply_deleted(topic, fact, generation=self.generation, chosen=self.chosen)
 
 
 class Deleter:
@@ -225,10 +231,11 @@ class Deleter:
             encode(fact, durable=durable),
             1,
             durable=durable,
-            on_done=self._applied,
+            on_done=kernel.publish,
         )
         submission.topic, submission.fact, submission.chosen = topic, fact, chosen
         submission.removed, submission.held = 0, held
+        submission.generation = kernel.generation
         submission.gone, submission.is_late = (), False
         # An ephemeral topic logs deletes too if it has older records that a restart brings back.
         if kernel.is_logged(topic) or (not kernel.in_memory and topic.volatile_from > 1):
@@ -239,24 +246,6 @@ class Deleter:
         else:
             kernel.finish_unlogged(submission)
         return submission
-
-    def _applied(self, submission: Submission) -> None:
-        assert isinstance(submission, DeleteSubmission)
-        if submission.error is not None:
-            return
-        crashpoint("del.commit")
-        kernel, topic = self._kernel, submission.topic
-        kernel.applied[submission.shard] = submission.last_lfn
-        if submission.is_late:
-            is_live = topic.is_live
-            submission.gone = {seq for seq in submission.fact.seqs if not is_live(seq)}
-        before = topic.bytes
-        submission.removed = apply_deleted(
-            topic, submission.fact, generation=kernel.generation, chosen=submission.chosen
-        )
-        kernel.catalog.bytes += topic.bytes - before
-        kernel.dirty.add(topic.id)
-        kernel.give_memory_back(topic)
 
 
 def _at_hand(topic: Topic, before: int | None, chosen: TagSelection | None) -> object:

@@ -176,7 +176,7 @@ def _write_alone(call: Call, topic: str, sent: WriteRequest, return_seqs: bool) 
     answer = partial(answer_write, call, timing, return_seqs)
     try:
         engine = call.engine
-        submission = engine.submit_at_once(topic, sent.drafts, sent.idempotency_key)
+        submission = engine.submit(topic, sent.drafts, sent.idempotency_key)
         if submission is not None and submission.done:
             answer(acked(submission, timing))
             return
