@@ -158,7 +158,7 @@ class LoadWorld:
                 topic = self.random.choice(topics)
                 self.waiting_us.setdefault(topic.name, due_us)
                 self.machine.spend(WRITE_US)
-                self.engine.kernel.changed(topic)
+                self.engine.kernel.host.changed(topic)
                 due_us += round(self.random.expovariate(per_s) * 1e6)
             if self._writing:
                 self.machine.call_after(due_us - self.machine.us, arrive)

@@ -55,6 +55,7 @@ GROUPS = st.lists(WRITES, min_size=2, max_size=4)
 class CrowdedLog(HeldLog):
     """A log that can also say that its queue is full."""
 
+    is_queued = True
     is_full = False
 
     def room(self, shard: int, size: int) -> bool:
@@ -73,7 +74,6 @@ class World:
         self.kernel = self.engine.kernel
         self.log = CrowdedLog(self.kernel.committer)
         self.kernel.committer = self.log
-        self.kernel.door.log_is_queued = True
         self.loop = VirtualLoop(self.clock)
         self.closed: Gate | None = None
         run(self.engine.put("t", {"durability": "disk"}))
@@ -130,7 +130,9 @@ class World:
         self.log.is_full = not self.log.is_full
 
     def pace(self) -> None:
-        self.kernel.pace_ms = None if self.kernel.pace_ms is not None else lambda topic: 5.0
+        self.kernel.host.pace_ms = (
+            None if self.kernel.host.pace_ms is not None else lambda topic: 5.0
+        )
 
     def too_long(self) -> None:
         self.kernel.log_is_too_long = not self.kernel.log_is_too_long

@@ -74,7 +74,7 @@ def test_an_overload_leaves_nothing_behind() -> None:
     world.run(seconds=10)
     assert world.pump.pressure == 0
     assert not world.pump.scheduler.deferred
-    assert world.engine.kernel.pace_ms is None
+    assert world.engine.kernel.host.pace_ms is None
     assert world.machine.is_asleep
 
 
@@ -102,7 +102,7 @@ def test_a_stalled_log_is_felt_at_once_and_forgotten_soon() -> None:
     assert world.pump.pressure == 1
     assert world.pump.retry_after_ms() == 1000
     world.run(seconds=0.5)
-    pace_ms = world.engine.kernel.pace_ms
+    pace_ms = world.engine.kernel.host.pace_ms
     assert pace_ms is not None
     assert (pace_ms(background), pace_ms(normal)) == (20, 0)
     assert world.pump.retry_after_ms() == 5000
@@ -110,7 +110,7 @@ def test_a_stalled_log_is_felt_at_once_and_forgotten_soon() -> None:
     world.work.in_flight = 0
     world.run(seconds=0.5)
     assert world.pump.pressure == 0
-    assert world.engine.kernel.pace_ms is None
+    assert world.engine.kernel.host.pace_ms is None
     assert world.machine.is_asleep
 
 

@@ -15,6 +15,7 @@ from topics.delivery.pages import PageCache, Runner
 from topics.delivery.sessions import Sessions
 from topics.delivery.synced import SyncedHeads
 from topics.engine.engine import Engine
+from topics.engine.kernel import Host
 
 
 class Connection(Protocol):
@@ -51,7 +52,7 @@ class Delivery:
         self.sessions = Sessions(kernel.clock, entropy, max_sessions=max_sessions)
         self.connections: dict[Connection, None] = {}
         self.lagged_total = 0
-        kernel.changed = self._changed
+        kernel.host = Host(changed=self._changed)
 
     def count_lag(self) -> None:
         self.lagged_total += 1

@@ -25,6 +25,7 @@ from topics.core.batch import RecordBatch
 from topics.core.topic import Topic
 from topics.engine.effects import Op, run
 from topics.engine.engine import Engine
+from topics.engine.kernel import Host
 from topics.engine.writes.append import acked
 from topics.errors import Closed, ForkedChild, Interrupted, ReadOnly
 from topics.storage.interrupts import leaves_a_mess
@@ -198,8 +199,7 @@ class Calls:
         return fresh
 
     def _adopt(self, engine: Engine) -> None:
-        engine.kernel.changed = self._wake
-        engine.kernel.door.before_change = self._note_change
+        engine.kernel.host = Host(changed=self._wake, before_change=self._note_change)
 
     # Waiting
 

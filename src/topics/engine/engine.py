@@ -6,13 +6,14 @@ from an event loop. The engine itself never blocks and starts no thread.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from topics.core.catalog import Catalog
+from topics.core.topic import Topic
 from topics.engine.arenas import Arenas
 from topics.engine.clock import Clock, SystemClock
-from topics.engine.effects import run
+from topics.engine.effects import Op, run
 from topics.engine.kernel import Kernel
 from topics.engine.reads.backwards import BackReader
 from topics.engine.reads.history import SegmentHistory
@@ -26,7 +27,7 @@ from topics.engine.settings import EngineSettings
 from topics.engine.stages.shelf import MemoryShelf, Shelf
 from topics.engine.stages.staging import Staging
 from topics.engine.upkeep.key_expiry import KeyExpiry
-from topics.engine.upkeep.schedule import Upkeep
+from topics.engine.upkeep.schedule import Chore, Upkeep
 from topics.engine.writes.admission import Admission
 from topics.engine.writes.append import Appender
 from topics.engine.writes.deleting import Cursors, Deleter
@@ -59,36 +60,34 @@ class Home(Protocol):
 
 
 class Engine:
-    """All operations. `kernel` is what they share; doors use it for hooks and counters only."""
+    """All operations. `kernel` is what they share; programs use its host and counters only."""
 
     def __init__(
         self,
         kernel: Kernel,
         *,
-        upkeep: Upkeep | None = None,
+        make_upkeep: Callable[[Sequence[Chore]], Upkeep] | None = None,
         home: Home | None = None,
         warnings: Sequence[str] = (),
         read_only: bool = False,
         shelf: Shelf | None = None,
     ) -> None:
         self.kernel = kernel
-        self.upkeep = upkeep  # None: nothing to keep up, the engine lives in memory
         self.warnings = list(warnings)  # what recovery noticed and lived with
         self.read_only = read_only
         self._home = home  # None: there is no directory, or only to read from
-        self.lifecycle = Lifecycle(kernel)
+        self._reader = Reader(kernel, self.catch_up)
         self._ceilings = Ceilings(kernel)
         admission = Admission(kernel, self._ceilings)
+        self.forwarder = Forwarder(kernel, self._reader, admission)
+        self.lifecycle = Lifecycle(
+            kernel, on_dropped=(self._ceilings.forget, self.forwarder.forget_topic)
+        )
         self._appender = Appender(kernel, self.lifecycle, admission, self._ceilings)
         self._deleter = Deleter(kernel)
-        self._reader = Reader(kernel)
-        self.forwarder = Forwarder(kernel, self._reader, admission)
         self.routing = Routing(kernel, self.lifecycle, self.forwarder)
-        if not read_only:
-            kernel.catch_up = self.forwarder.catch_up
-        KeyExpiry(kernel)
         self.cursors = Cursors(kernel)
-        self.views = Views(kernel)
+        self.views = Views(kernel, self.catch_up)
         self.put = self.lifecycle.put
         self.drop = self.lifecycle.drop
         self.append = self._appender.append
@@ -111,6 +110,15 @@ class Engine:
         self.frames_at_hand = self._reader.frames_at_hand
         self.page = self._reader.page
         self.piece = self._reader.piece
+        self.upkeep: Upkeep | None = None  # nothing to keep up: the engine lives in memory
+        if make_upkeep is not None:
+            chores = (self.lifecycle.retire, KeyExpiry(kernel).upkeep, self.staging.upkeep)
+            self.upkeep = make_upkeep(chores)
+
+    def catch_up(self, topic: Topic) -> Op[None]:
+        """Bring a topic up to date with the routers that feed it; nothing when it is only read."""
+        if not self.read_only:
+            yield from self.forwarder.catch_up(topic)
 
     @property
     def work_is_due(self) -> bool:

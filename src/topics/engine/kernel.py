@@ -103,15 +103,26 @@ class TopicChange(Submission):
         raise NotImplementedError
 
 
-class Door:
-    """What an engine asks, and tells, whoever runs it, besides `Kernel.changed`."""
+class Host:
+    """The program that runs an engine: what the engine tells it, and asks it."""
 
-    def __init__(self) -> None:
-        self.retry_after_ms: Callable[[], int] = _a_second
-        self.log_is_queued = False  # submissions wait in a bounded queue: ask for room first
-        self.refused_for_room = 0
-        self.before_change: Callable[[], None] = _nothing
-        """Called where an operation that reads finds that it has to change something first."""
+    __slots__ = ("before_change", "changed", "pace_ms", "retry_after_ms")
+
+    def __init__(
+        self,
+        *,
+        changed: Callable[[Topic], None] = lambda topic: None,
+        before_change: Callable[[], None] = lambda: None,
+        retry_after_ms: Callable[[], int] = lambda: 1000,
+    ) -> None:
+        self.changed = changed
+        """Readers of the topic have something to read, or the topic is gone."""
+        self.before_change = before_change
+        """An operation that reads has to change something first."""
+        self.retry_after_ms = retry_after_ms
+        """When a call that found the log full may try again."""
+        self.pace_ms: Callable[[Topic], float] | None = None
+        """How long a write to the topic waits at first; None while the program is not busy."""
 
 
 class Kernel:
@@ -135,9 +146,8 @@ class Kernel:
         self.sources = sources
         self.segments = segments  # None: everything lives in memory
         self.generation = generation
-        self.changed: Callable[[Topic], None] = _nobody
-        self.door = Door()
-        self.pace_ms: Callable[[Topic], float] | None = None  # what a write has to wait at first
+        self.host = Host()  # until the program that runs the engine brings its own
+        self.refused_for_room = 0
         self.must_checkpoint = False
         self.log_is_too_long = False  # writes wait until a checkpoint lets old log files go
         self.applied: dict[int, int] = {}  # per shard: the last frame that was applied
@@ -151,8 +161,6 @@ class Kernel:
         self._rests: dict[int, dict[int, int]] = {}
         # Copies made by routers that no checkpoint has put into segments yet.
         self.derived_bytes = 0 if segments is None else arenas.total
-        self.catch_up: Callable[[Topic], Op[None]] = _nothing_feeds
-        self.chores: list[Callable[[], Op[None]]] = []  # small work due at every poll
         # What no checkpoint holds: topics by id, routers and apps by name. A mark that is missing
         # is a change that a restart does not find again, once its log file has been let go.
         self.dirty: set[int] = set()
@@ -161,7 +169,6 @@ class Kernel:
         # Topics with ages, which only grow: a snapshot that is written tells all of them anew.
         self.ahead = {topic.id for topic in catalog if len(topic.ages)}
         self._started = clock.monotonic()
-        self.on_dropped: list[Callable[[int], None]] = []  # told of the id of a dropped topic
         self._unreadable: dict[int, int] = {}  # topic id -> when to try again to tell what expired
 
     @property
@@ -185,8 +192,8 @@ class Kernel:
 
     def backlog(self) -> Throttled:
         """The refusal of a call that must log while the log cannot keep up."""
-        self.door.refused_for_room += 1
-        return Throttled.backlog(pressure=1.0, retry_after_ms=self.door.retry_after_ms())
+        self.refused_for_room += 1
+        return Throttled.backlog(pressure=1.0, retry_after_ms=self.host.retry_after_ms())
 
     def full_disk(self, topic: Topic) -> Internal | None:
         """Why a write to a topic that is logged makes no sense now; None while there is space."""
@@ -217,7 +224,7 @@ class Kernel:
     def has_room(self, topic_id: int, size: int) -> bool:
         """Whether the log takes that much of a topic, there already or about to be made."""
         committer = self.committer
-        return not self.door.log_is_queued or committer.room(committer.shard_of(topic_id), size)
+        return not committer.is_queued or committer.room(committer.shard_of(topic_id), size)
 
     def is_logged(self, topic: Topic) -> bool:
         """Whether the topic's records, deletes and cursors pass through the log."""
@@ -473,7 +480,7 @@ class Kernel:
         if topic.earliest != earliest:
             self.give_memory_back(topic)
         if wakes:
-            self.changed(topic)
+            self.host.changed(topic)
 
     def apply(self, facts: Sequence[Fact]) -> None:
         """Publish facts that need no log: the topic lives in memory only."""
@@ -522,7 +529,7 @@ class Kernel:
             # Expired records of a segment whose index cannot be read cannot be shown either.
             self._note_unreadable(topic)
             return
-        self.door.before_change()
+        self.host.before_change()
         if self.is_logged(topic):
             submission = self.submit([fact], topic_id=topic.id, durable=False)
             if not submission.done:
@@ -589,22 +596,6 @@ def is_relief(facts: Sequence[Fact]) -> bool:
 def sizes_at_hand(topic: Topic, through: int) -> list[Idx]:
     """What `Topic.lose` and deletes by position need beside the weights they know."""
     return indexes_of(topic, topic.rest_of(through), through)
-
-
-def _nothing_feeds(topic: Topic) -> Op[None]:
-    yield from ()
-
-
-def _a_second() -> int:
-    return 1000
-
-
-def _nothing() -> None:
-    """Nobody keeps a note of changes."""
-
-
-def _nobody(topic: Topic) -> None:
-    """Nobody waits for changes."""
 
 
 def _note_nothing(submission: Submission) -> None:

@@ -31,7 +31,7 @@ class DeadLetters:
         self._kernel = engine.kernel
         self._at_once: dict[int, int] = {}  # queue id -> letters to try next, after a refusal
         self._redriving: dict[int, Gate] = {}
-        self._kernel.on_dropped.append(self._forget)
+        engine.lifecycle.on_dropped.append(self._forget)
 
     def _forget(self, topic_id: int) -> None:
         """The topic was dropped."""
@@ -107,7 +107,7 @@ class DeadLetters:
             gate.open()
 
     def _redrive(self, topic: Topic, letters: Topic, most: int) -> Op[Redriven]:
-        yield from self._kernel.catch_up(letters)
+        yield from self._engine.catch_up(letters)
         yield from self._kernel.retain(letters)
         moved, end = 0, letters.head
         cursor = letters.earliest - 1

@@ -169,7 +169,7 @@ class Queues:
 
     def _serve(self, topic: Topic, claimers: Sequence[Claimer], *, is_cohort: bool) -> Op[None]:
         live_leases(self._kernel, topic)
-        yield from self._kernel.catch_up(topic)
+        yield from self._engine.catch_up(topic)
         yield from self._kernel.retain(topic)
 
         def hand_out() -> LeaseBook:
@@ -418,7 +418,7 @@ class Queues:
     def stats(self, name: str) -> Op[QueueCounts]:
         """Jobs ready, on lease, and moved away as dead letters."""
         topic, _ = self._queue(name)
-        yield from self._kernel.catch_up(topic)
+        yield from self._engine.catch_up(topic)
         yield from self._kernel.retain(topic)
         leases = live_leases(self._kernel, topic)
         return QueueCounts(*self.counts(topic), leases.dead_lettered)

@@ -21,6 +21,7 @@ from topics.core.topic import Topic
 from topics.delivery.changes import nothing_withheld
 from topics.delivery.live import Delivery
 from topics.delivery.loop_budget import BUDGET_NS, Schedule, TimerHandle, Timers
+from topics.engine.kernel import Host
 from topics.server.governor import TICK_MS, UNKNOWN_RETRY_MS, DrainRate, Governor
 from topics.server.scheduler import PUSH, ROUTE, WEIGHTS, Scheduler
 
@@ -94,8 +95,8 @@ class Pump:
         self._tick: TimerHandle | None = None
         self._ticked_s = 0.0
         self._stopped = False
-        self._kernel.changed = self._changed
-        self._kernel.door.retry_after_ms = self.retry_after_ms
+        self._host = Host(changed=self._changed, retry_after_ms=self.retry_after_ms)
+        self._kernel.host = self._host
         work.on_wait = self._wake
 
     def stop(self) -> None:
@@ -274,7 +275,7 @@ class Pump:
             fresh, self._fresh = self._fresh, {}
             self._order(fresh)
         self.scheduler.defer(deferred, self._kernel.clock.now_ms())
-        self._kernel.pace_ms = self._pace_ms if deferred else None
+        self._host.pace_ms = self._pace_ms if deferred else None
         self._changes.withheld = self._withholds if deferred else nothing_withheld
         if entered:
             self._unsaid = {topic.name: None for topic in self.scheduler.withheld()}

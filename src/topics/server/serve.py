@@ -263,7 +263,6 @@ class Server:
     def _begin(self, engine: Engine) -> None:
         for warning in engine.warnings:
             _log.warning("%s", warning)
-        engine.kernel.door.log_is_queued = True
         committer = engine.kernel.committer
         assert isinstance(committer, GroupedCommitter)
         timers = LoopTimers(self._loop)

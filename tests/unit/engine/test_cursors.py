@@ -80,11 +80,11 @@ def test_a_refused_move_changes_nothing_for_those_behind_it() -> None:
     cursors = shop.engine.cursors
     shop.log.is_holding = True
     put = shop.loop.begin(cursors.put("t", "c", 1))
-    shop.engine.kernel.door.log_is_queued = True
+    shop.engine.kernel.committer.is_queued = True
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shop.log, "room", lambda shard, size: False)
         refused = shop.loop.begin(cursors.drop("t", "c"))
-    shop.engine.kernel.door.log_is_queued = False
+    shop.engine.kernel.committer.is_queued = False
     drop = shop.loop.begin(cursors.drop("t", "c"))
     shop.log.is_holding = False
     shop.log.let_go()

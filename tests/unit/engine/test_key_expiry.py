@@ -31,12 +31,7 @@ def keys(store: Store, topic: str = "t") -> list[str]:
 
 def chore(store: Store) -> int:
     """Let upkeep drop what has expired; how often that pauses."""
-    (expire,) = [
-        each
-        for each in store.kernel.chores
-        if isinstance(getattr(each, "__self__", None), key_expiry.KeyExpiry)
-    ]
-    return played(expire())[1]
+    return played(key_expiry.KeyExpiry(store.kernel).upkeep())[1]
 
 
 def test_keys_of_a_topic_that_nobody_writes_to_leave_in_steps(
@@ -65,7 +60,7 @@ def test_a_snapshot_holds_only_keys_inside_their_window(
     store.log.append("t", {"data": 1}, idempotency_key="young")
     assert len(keys(store)) == KEYS + 1
     store.clock.advance(1)
-    monkeypatch.setattr(store.kernel, "chores", [])  # nothing has left memory yet
+    monkeypatch.setattr(store.log._engine.upkeep, "_chores", ())  # nothing has left memory yet
     store.log.checkpoint()
     assert len(keys(store)) == KEYS + 1
     store.kill()

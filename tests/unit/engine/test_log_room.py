@@ -63,7 +63,7 @@ def crowded() -> tuple[Engine, CrowdedLog]:
     run(engine.stage("app", 1, 0, 0, StageRows(["staged"], ONE.part(0, 1))))
     log = engine.kernel.committer
     assert isinstance(log, CrowdedLog)
-    engine.kernel.door.log_is_queued = True
+    engine.kernel.committer.is_queued = True
     return engine, log
 
 
@@ -234,4 +234,4 @@ def test_a_checkpoint_is_not_refused_for_a_full_queue() -> None:
     assert engine.upkeep is not None
     run(engine.upkeep.checkpoint())
     assert topic.ttl_logged_hi == fact.ttl_hi
-    assert not kernel.door.refused_for_room
+    assert not kernel.refused_for_room

@@ -23,8 +23,8 @@ class Planner(Reader):
 
 def both(store: Store, query: Query) -> tuple[Page | None, Page]:
     """The page of one step, if there is one, and the planned one."""
-    newest = Reader(store.kernel).newest(store.topic("a"), query)
-    return newest, run(Planner(store.kernel).read("a", query))
+    newest = store.log._engine.newest(store.topic("a"), query)
+    return newest, run(Planner(store.kernel, store.log._engine.catch_up).read("a", query))
 
 
 def five(**config: Unpack[TopicSettings]) -> Store:
@@ -50,7 +50,7 @@ def test_a_follower_gets_in_one_step_what_a_plan_would_give_it(
 def test_a_read_in_one_step_counts_as_a_read() -> None:
     store = five()
     store.clock.advance(1000)
-    Reader(store.kernel).newest(store.topic("a"), Query(after=4))
+    store.log._engine.newest(store.topic("a"), Query(after=4))
     assert store.topic("a").last_read_ts == store.clock.now_ms()
     assert store.topic("a").last_consumed == store.clock.now_ms()
 
@@ -92,11 +92,11 @@ def test_records_that_are_due_to_expire_are_planned() -> None:
     store = five(ttl_ms=1000)
     assert both(store, Query(after=4))[0] is not None
     store.clock.advance(1001)
-    assert Reader(store.kernel).newest(store.topic("a"), Query(after=4)) is None
+    assert store.log._engine.newest(store.topic("a"), Query(after=4)) is None
 
 
 def test_what_a_router_still_has_to_bring_is_planned() -> None:
     store = five()
     store.log.create("source")
     store.log.route("r", source="source", dest="a")
-    assert Reader(store.kernel).newest(store.topic("a"), Query(after=4)) is None
+    assert store.log._engine.newest(store.topic("a"), Query(after=4)) is None

@@ -16,7 +16,7 @@ from topics.errors import Internal
 def queued() -> tuple[Slow, Topic]:
     """A log with a queue, as a server has, and a topic that has just begun a block."""
     slow = Slow()
-    slow.engine.kernel.door.log_is_queued = True
+    slow.engine.kernel.committer.is_queued = True
     run(slow.engine.put("t", {"durability": "disk"}))
     topic = slow.engine.kernel.topic("t")
     slow.write(topic.reserved + 1)  # beyond what a new topic has
@@ -49,7 +49,7 @@ def test_writes_go_on_below_the_ceiling_while_the_next_block_is_on_its_way() -> 
 
 def test_those_who_wait_at_the_ceiling_share_one_reservation() -> None:
     slow = Slow()
-    slow.engine.kernel.door.log_is_queued = True
+    slow.engine.kernel.committer.is_queued = True
     run(slow.engine.put("t", {"durability": "disk"}))
     slow.write(RESERVE_BLOCK)
     slow.log.is_holding = True
@@ -89,7 +89,7 @@ def test_a_write_does_not_pass_writes_done_together_that_wait_at_the_ceiling() -
     batches = [many, RecordBatch([DATA])]
     together = slow.loop.begin(slow.engine.append_together("t", batches, Timing()))
     later = slow.write()
-    slow.engine.kernel.pace_ms = lambda topic: 0.0  # from now on others would go one by one
+    slow.engine.kernel.host.pace_ms = lambda topic: 0.0  # from now on others would go one by one
     slow.log.is_holding = False
     slow.let_go()
     acks = together.result

@@ -299,4 +299,4 @@ def test_a_stopped_pump_arms_nothing_and_serves_nobody(world: Loaded) -> None:
     world.advance(500)
     assert world.clock.pending() <= pending + 1
     assert datas(peer) == []
-    assert world.engine.kernel.pace_ms is None
+    assert world.engine.kernel.host.pace_ms is None

@@ -28,7 +28,7 @@ class BackReader:
         """At most `query.limit` live records below `before`, the newest first."""
         kernel = self._kernel
         topic = kernel.topic(name)
-        yield from kernel.catch_up(topic)
+        yield from self._reader.catch_up(topic)
         yield from kernel.retain(topic)
         top = topic.head if before is None else min(topic.head, before - 1)
         found: list[Record] = []

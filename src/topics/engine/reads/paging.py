@@ -198,7 +198,7 @@ class Pages:
     def _moment(self, name: str, query: Query, key: bytes) -> Op[_Moment]:
         kernel = self._kernel
         topic = kernel.topic(name)
-        yield from kernel.catch_up(topic)
+        yield from self._reader.catch_up(topic)
         yield from kernel.retain(topic)
         if query.from_ts is not None and query.after:
             raise InvalidRequest("give a start by seq or by time, not both")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TypeAlias
 
 import msgspec
 
@@ -81,9 +82,14 @@ class Progress:
         self.cold: set[int] = set()  # segments that were read from the cold directory
 
 
+CatchUp: TypeAlias = Callable[[Topic], Op[None]]
+"""Brings a topic up to date with the routers that feed it."""
+
+
 class Reader:
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, catch_up: CatchUp) -> None:
         self._kernel = kernel
+        self.catch_up = catch_up
 
     def read(self, name: str, query: Query) -> Op[Page]:
         """One page after the cursor, with at most one announcement of loss before its records."""
@@ -93,7 +99,7 @@ class Reader:
         if page is not None:
             return page
         if kernel.catalog.routers.by_name:
-            yield from kernel.catch_up(topic)
+            yield from self.catch_up(topic)
         yield from kernel.retain(topic)
         if query.from_ts is not None and query.after:
             raise InvalidRequest("give a start by seq or by time, not both")

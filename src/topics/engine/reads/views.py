@@ -11,6 +11,7 @@ from topics.core.priority import shown_priority
 from topics.core.topic import SEQ_BASE, Topic
 from topics.engine.effects import Op
 from topics.engine.kernel import Kernel
+from topics.engine.reads.reading import CatchUp
 from topics.engine.upkeep.leasing import queue_counts, sweep_leases
 from topics.errors import InvalidRequest
 from topics.values import (
@@ -35,12 +36,13 @@ _RUN_KIND: dict[int, HoleKind] = {
 
 
 class Views:
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, catch_up: CatchUp) -> None:
         self._kernel = kernel
+        self._catch_up = catch_up
 
     def state(self, name: str, *, touch: bool = True) -> Op[TopicState]:
         topic = self._kernel.topic(name)
-        yield from self._kernel.catch_up(topic)
+        yield from self._catch_up(topic)
         yield from self._kernel.retain(topic)
         now_ms = self._kernel.clock.now_ms()
         if touch:

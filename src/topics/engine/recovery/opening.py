@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 import msgspec
 
@@ -230,7 +231,7 @@ def _start(fs: Fs, entered: directory.Directory, found: Found, opening: Opening)
     kernel.must_checkpoint = _needs_checkpoint(found, shards)
     engine = Engine(
         kernel,
-        upkeep=Upkeep(kernel, checkpointer, shards=shards),
+        make_upkeep=partial(Upkeep, kernel, checkpointer, shards=shards),
         home=home,
         warnings=found.warnings,
         shelf=shelf,

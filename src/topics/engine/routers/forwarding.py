@@ -74,9 +74,8 @@ class Forwarder:
         self._busy: dict[str, Gate] = {}
         self._shared: dict[int, Stretch] = {}  # by source id
         self._signed = SignedCopies(reader)
-        kernel.on_dropped.append(self._forget)
 
-    def _forget(self, topic_id: int) -> None:
+    def forget_topic(self, topic_id: int) -> None:
         """A topic was dropped, and its routers with it."""
         self._shared.pop(topic_id, None)
         self._signed.forget(lambda router: topic_id in (router.source_id, router.dest_id))
@@ -138,7 +137,7 @@ class Forwarder:
 
         A pass that fails leaves the cursor where it is: nobody's request fails for a router's sake.
         """
-        self._kernel.door.before_change()
+        self._kernel.host.before_change()
         while (gate := self._busy.get(router.name)) is not None:
             yield gate
         gate = self._busy[router.name] = Gate()

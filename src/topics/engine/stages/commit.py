@@ -467,7 +467,7 @@ class Lander:
                 kernel.showing.remove(showing)
                 showing.over.open()
         for count, topic in enumerate(landing.topics, 1):
-            kernel.changed(topic)
+            kernel.host.changed(topic)
             if count % STEP_TOPICS == 0:
                 yield PAUSE
 

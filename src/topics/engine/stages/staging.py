@@ -105,7 +105,6 @@ class Staging:
         self._apps_due_ms = 0  # no app can be forgotten before
         self.check_app = self._apps.check
         kernel.gates.complete_stranded = self.complete_stranded
-        kernel.chores.append(self.upkeep)
         self._sort_found(shelf.found)
 
     def _sort_found(self, found: Iterable[StageInfo]) -> None:

@@ -16,7 +16,6 @@ TOPICS_BETWEEN_PAUSES = 128
 class KeyExpiry:
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
-        kernel.chores.append(self.upkeep)
 
     def upkeep(self) -> Op[None]:
         """Drop what has expired, in steps."""

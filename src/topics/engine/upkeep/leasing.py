@@ -88,7 +88,7 @@ def sweep_leases(kernel: Kernel, topic: Topic) -> int:
         lease_ms = topic.config.lease_ms
         leases.pull_in(now_ms, latest_ms=now_ms + MAX_LEASE_MS, lease_ms=lease_ms)
     if now_ms >= leases.quiet_until_ms:
-        kernel.door.before_change()
+        kernel.host.before_change()
         expired = leases.sweep(now_ms)
         freed = [(seq, Lease(lease.lease_id, lease.node, now_ms)) for seq, lease in expired]
         log_leases(kernel, topic, LeaseChanged.RELEASED, freed)

@@ -11,7 +11,8 @@ same.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from topics.core.facts import CheckpointMarked, ClosedCleanly, Fact
 from topics.engine.effects import PAUSE, Io, Op, Pause, fulfil, run
@@ -35,13 +36,25 @@ FULL_RETRY_MS = 600_000
 """How often a checkpoint is tried on a full disk when nothing was logged meanwhile."""
 
 
+Chore: TypeAlias = Callable[[], Op[None]]
+"""Small work that is due at every poll."""
+
+
 class Upkeep:
     """The maintenance lane of one engine."""
 
-    def __init__(self, kernel: Kernel, checkpointer: Checkpointer, *, shards: int) -> None:
+    def __init__(
+        self,
+        kernel: Kernel,
+        checkpointer: Checkpointer,
+        chores: Sequence[Chore],
+        *,
+        shards: int,
+    ) -> None:
         self._kernel = kernel
         self._checkpointer = checkpointer
         self._shards = shards
+        self._chores = chores
         self._work: Op[None] | None = None
         # In time of running: a wall clock that was ahead once would put everything off for long.
         self._next_poll_ms = kernel.running_ms() + POLL_MS
@@ -76,7 +89,7 @@ class Upkeep:
         now_ms = self._kernel.running_ms()
         self._next_poll_ms = now_ms + POLL_MS
         checkpoint = self._wants_checkpoint(now_ms)
-        if checkpoint or self._kernel.chores or self._kernel.settings.cold_dir is not None:
+        if checkpoint or self._chores or self._kernel.settings.cold_dir is not None:
             return self._bounded(self._guarded(self._due(checkpoint=checkpoint)))
         return None
 
@@ -87,7 +100,7 @@ class Upkeep:
         yield from relocate_old(self._kernel, self._checkpointer.is_settled)
 
     def _do_chores(self) -> Op[None]:
-        for chore in self._kernel.chores:
+        for chore in self._chores:
             yield from chore()
             yield PAUSE
 

@@ -212,7 +212,7 @@ class Admission:
         kernel, committer = self._kernel, self._kernel.committer
         if kernel.log_is_too_long:
             return False
-        if not kernel.door.log_is_queued:
+        if not committer.is_queued:
             return True
         shard = committer.shard_of(topic.id)
         if committer.state(shard) is ShardState.FULL and kernel.is_logged(topic):

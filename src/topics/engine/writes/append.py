@@ -106,7 +106,7 @@ class Appender:
         None when it has to wait, or to be refused or answered in another way: `append` does that.
         """
         topic = self._kernel.catalog.by_name.get(name)
-        if topic is None or self._kernel.pace_ms is not None:
+        if topic is None or self._kernel.host.pace_ms is not None:
             return None
         keys = () if key is None else (key,)
         decision = self._admission.decide(topic, batch, keys)
@@ -134,7 +134,7 @@ class Appender:
         waited_ms, created = 0.0, False
         admitted = 0  # the topic whose gate admitted the write; valid for one attempt
         held: list[object] = []  # indexes that were loaded
-        if kernel.pace_ms is not None and not wait_for_room:
+        if kernel.host.pace_ms is not None and not wait_for_room:
             waited_ms = yield from self._pace(name)
         while True:
             may_wait = wait_for_room and waited_ms < MAX_ROOM_WAIT_MS
@@ -189,7 +189,7 @@ class Appender:
         named = [key for key in keys if key is not None]
         ends = [*accumulate([len(batch.datas) for batch in batches])]
         topic = kernel.catalog.by_name.get(name)
-        if topic is None or kernel.pace_ms is not None or len(set(named)) < len(named):
+        if topic is None or kernel.host.pace_ms is not None or len(set(named)) < len(named):
             return None
         decision = self._admission.decide(topic, whole, named)
         while isinstance(decision, Wait) and self._may_share(decision, named):
@@ -224,9 +224,9 @@ class Appender:
         """Let others go first while the server is busy; returns how long."""
         kernel = self._kernel
         topic = kernel.catalog.by_name.get(name)
-        if topic is None or kernel.pace_ms is None:
+        if topic is None or kernel.host.pace_ms is None:
             return 0
-        wait_ms = kernel.pace_ms(topic)
+        wait_ms = kernel.host.pace_ms(topic)
         if wait_ms:
             yield Sleep(wait_ms / 1000)
         return wait_ms
@@ -302,7 +302,7 @@ class Appender:
         else:
             kernel.arenas.take(submission, topic.id, frames, last)
             kernel.finish_unlogged(submission)
-        if last >= self._ceilings.half_used.get(topic.id, NEVER) and kernel.door.log_is_queued:
+        if last >= self._ceilings.half_used.get(topic.id, NEVER) and kernel.committer.is_queued:
             self._ceilings.reserve_ahead(topic)
         return submission
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -29,12 +29,12 @@ from topics.values import Created, Dropped
 
 
 class Lifecycle:
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, *, on_dropped: Sequence[Callable[[int], None]] = ()) -> None:
         self._kernel = kernel
+        self.on_dropped = list(on_dropped)
+        """Told of the id of every topic that is dropped: nothing may be kept of it."""
         self.being_created: dict[str, FactSubmission] = {}
         """By name what makes a topic that nobody sees yet."""
-        if not kernel.in_memory:
-            kernel.chores.append(self.retire)
         self._to_retire: list[int] = []  # dropped topics whose directories have their names still
 
     def parse(self, fields: Mapping[str, Any], name: str) -> TopicConfig:
@@ -125,7 +125,7 @@ class Lifecycle:
             kernel.gates.open(gate)
         kernel.dirty.add(topic.id)
         kernel.give_memory_back(topic)
-        kernel.changed(topic)
+        kernel.host.changed(topic)
         return True
 
     def _update_facts(self, topic: Topic, config: TopicConfig, floor: int) -> list[Fact]:
@@ -178,14 +178,14 @@ class Lifecycle:
         else:
             yield from kernel.commit([dropped], topic_id=topic.id, durable=True)
             crashpoint("topic.frame")
-        for forget in kernel.on_dropped:
+        for forget in self.on_dropped:
             forget(topic.id)
         if not kernel.in_memory:
             yield from self._clear(
                 topic, [RouterDropped(ts, r.name, r.source_id, r.dest_id) for r in removed]
             )
         kernel.forget(topic)
-        kernel.changed(topic)
+        kernel.host.changed(topic)
         return Dropped(name, True, [router.name for router in removed])
 
     def _clear(self, topic: Topic, routers: list[RouterDropped]) -> Op[None]:

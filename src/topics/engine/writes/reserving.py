@@ -25,7 +25,6 @@ class Ceilings:
         self._blocks: dict[int, tuple[int, int]] = {}  # topic id -> (block size, when taken)
         self.half_used: dict[int, int] = {}  # topic id -> the seq at which more is reserved
         self._under_way: dict[int, Submission] = {}  # topic id -> the reservation in the log
-        kernel.on_dropped.append(self.forget)
 
     def is_below(self, topic: Topic, last: int) -> bool:
         """Whether seqs up to `last` have to be reserved before they are given out."""

@@ -143,7 +143,7 @@ def _wal(service: Service) -> tuple[WalMetrics, list[int]]:
         wal.read_only |= committer.state(shard) is not ShardState.OPEN
         buckets = [a + b for a, b in zip(buckets, stats.sync_buckets, strict=True)]
     wal.fsync_count = wal.fsyncs
-    wal.submit_full_total = service.engine.kernel.door.refused_for_room
+    wal.submit_full_total = service.engine.kernel.refused_for_room
     return wal, buckets
 
 

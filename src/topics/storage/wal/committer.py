@@ -21,6 +21,9 @@ class Committer(Protocol):
     What has an answer here has that answer where nothing is ever queued.
     """
 
+    is_queued: bool = False
+    """Whether submissions wait in a bounded queue, so that writers have to ask for room first."""
+
     def submit(self, submission: Submission) -> None:
         """Take a submission; `on_done` may run before this returns. Refusals go there too."""
         ...

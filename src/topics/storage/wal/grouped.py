@@ -417,6 +417,8 @@ class GroupedCommitter(ShardCommitter):
     submission may be finished by the time `submit` returns. The threads watch the clock themselves.
     """
 
+    is_queued = True
+
     def __init__(
         self,
         shards: Sequence[Shard],
