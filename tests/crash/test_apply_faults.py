@@ -12,13 +12,14 @@ from tests.unit.engine.builders import Held, Store
 
 from topics.core.batch import RecordBatch
 from topics.core.topic import Topic
+from topics.engine.writes import deleting
 from topics.errors import Internal, LogFailed
 
 
 @contextmanager
-def unpublished(method: str) -> Iterator[None]:
+def unpublished(method: str, owner: object = Topic) -> Iterator[None]:
     """Nothing is published this way: the disk fails as soon as memory has to be changed."""
-    with mock.patch.object(Topic, method, side_effect=OSError(errno.EIO, "cannot be read")):
+    with mock.patch.object(owner, method, side_effect=OSError(errno.EIO, "cannot be read")):
         yield
 
 
@@ -42,7 +43,7 @@ def test_ws16_a_delete_that_could_not_be_published_is_not_forgotten_by_a_checkpo
     store.log.create("t", durability="fsync")
     store.append("t", 1, 2, 3)
     store.log.checkpoint()
-    with unpublished("apply_deleted"), pytest.raises(LogFailed):
+    with unpublished("apply_deleted", deleting), pytest.raises(LogFailed):
         store.log.delete("t", before_seq=3)
     with pytest.raises(LogFailed):
         store.log.checkpoint()
