@@ -160,7 +160,7 @@ def _answers(operation: Json) -> Iterator[str]:
 
 def _example(method: str, path: str, operation: Json) -> Iterator[str]:
     """The call as `curl` sends it, and what comes back."""
-    example = examples.EXAMPLES.get(operation["operationId"])
+    example = examples.examples().get(operation["operationId"])
     if example is None:
         return
     for name, value in example.path.items():

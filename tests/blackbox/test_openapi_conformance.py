@@ -31,9 +31,9 @@ from tests.blackbox.api_client import Api, good
 from tests.blackbox.conftest import PATIENCE_S, ServerFactory, ServerProcess
 from tests.seeds import seed_for
 
-from topics.wire.endpoint_parts import Endpoint
 from topics.wire.endpoints import ENDPOINTS
-from topics.wire.examples import EXAMPLES
+from topics.wire.endpoints.parts import Endpoint
+from topics.wire.examples import examples
 from topics.wire.openapi import document
 
 SERVER_ENV = {"TOPICS_MAX_BODY_BYTES": "200000", "TOPICS_TEST_MIN_HEARTBEAT_MS": "50"}
@@ -196,7 +196,7 @@ def test_every_example_of_the_document_is_what_a_server_answers(
     server_factory: ServerFactory,
 ) -> None:
     api = Api(server_factory())
-    for name, example in EXAMPLES.items():
+    for name, example in examples().items():
         if isinstance(example.answer, str):
             continue  # a stream: its frames have tests of their own
         for method, path, body in PREPARING.get(name, ()):

@@ -88,13 +88,12 @@ def _fields_of_all_endpoints() -> frozenset[str]:
     # The table of endpoints is made of bodies whose decoders need this module.
     from topics.wire.endpoints import ENDPOINTS  # noqa: PLC0415
     from topics.wire.requests.watching import COMMANDS  # noqa: PLC0415
+    from topics.wire.shapes import shape_of  # noqa: PLC0415
 
-    shapes = [endpoint.body for endpoint in ENDPOINTS]
-    shapes += [reply.shape for endpoint in ENDPOINTS for reply in endpoint.replies.values()]
+    shapes = [shape_of(name) for endpoint in ENDPOINTS for name in endpoint.shapes]
     names = {parameter.name for endpoint in ENDPOINTS for parameter in endpoint.query}
     for shape in (*shapes, *COMMANDS):
-        if shape is not None:
-            names.update(_names_within(inspect.type_info(shape)))
+        names.update(_names_within(inspect.type_info(shape)))
     return frozenset(names)
 
 

@@ -16,27 +16,25 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from topics.topic_settings import U64_MAX
-from topics.wire import requests, shapes
-from topics.wire.endpoint_parts import Endpoint, Parameter, Reply, Shape
-from topics.wire.endpoints import (
+from topics.wire.endpoints import ENDPOINTS, GROUPS
+from topics.wire.endpoints.parts import (
     ARROW_STREAM,
-    ENDPOINTS,
     EVENT_STREAM,
-    GROUPS,
     METRICS_TEXT,
+    Endpoint,
+    Parameter,
+    Reply,
+    ShapeName,
 )
-from topics.wire.examples import EXAMPLES, Example
+from topics.wire.examples import ShownCall, examples
+from topics.wire.requests.watching import COMMANDS
+from topics.wire.shapes import shape_of
 from topics.wire.statuses import STATUS
 
 Json = dict[str, Any]
 
 _REF = "#/components/schemas/{name}"
-_COMMANDS: tuple[Shape, ...] = (
-    requests.SubscribeCommand,
-    requests.UnsubscribeCommand,
-    requests.PublishCommand,
-    requests.PingCommand,
-)
+_COMMANDS = tuple(command.__name__ for command in COMMANDS)
 _ABOUT = (
     "A durable event log over HTTP. Unknown fields are ignored. Every refusal is an ErrorBody. "
     "Whatever it asks for, a request may be refused for what it is: 400 or 505 when it is not "
@@ -86,8 +84,10 @@ def document(version: str) -> bytes:
 def describe(version: str) -> Json:
     """The whole description as plain objects."""
     paths: dict[str, Json] = {}
-    for endpoint in ENDPOINTS:
-        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint)
+    for group, (_, endpoints) in GROUPS.items():
+        for endpoint in endpoints:
+            shown = {**_operation(endpoint), "tags": [group]}
+            paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = shown
     return {
         "openapi": "3.1.0",
         "info": {
@@ -97,7 +97,7 @@ def describe(version: str) -> Json:
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],
-        "tags": [{"name": name, "description": text} for name, text in GROUPS.items()],
+        "tags": [{"name": name, "description": text} for name, (text, _) in GROUPS.items()],
         "paths": paths,
         "components": {
             "schemas": _schemas(),
@@ -111,11 +111,10 @@ def describe(version: str) -> Json:
 
 
 def _operation(endpoint: Endpoint) -> Json:
-    example = EXAMPLES.get(endpoint.name)
+    example = examples().get(endpoint.name)
     shown: Json = {
         "operationId": endpoint.name,
         "summary": endpoint.summary,
-        "tags": [endpoint.group],
         "parameters": _parameters(endpoint, example),
         "responses": _responses(endpoint, example),
         "security": _security(endpoint),
@@ -144,7 +143,7 @@ def _security(endpoint: Endpoint) -> list[Json]:
     return [*ways, {}]
 
 
-def _parameters(endpoint: Endpoint, example: Example | None) -> list[Json]:
+def _parameters(endpoint: Endpoint, example: ShownCall | None) -> list[Json]:
     shown = [_path_parameter(name) for name in _path_names.findall(endpoint.path)]
     shown += [_parameter(parameter) for parameter in endpoint.query]
     if example is not None:
@@ -179,7 +178,7 @@ def _parameter(parameter: Parameter) -> Json:
 # Responses
 
 
-def _responses(endpoint: Endpoint, example: Example | None) -> Json:
+def _responses(endpoint: Endpoint, example: ShownCall | None) -> Json:
     shown = {str(status): _success(reply) for status, reply in endpoint.replies.items()}
     if example is not None:
         media = "application/json" if isinstance(example.answer, Mapping) else EVENT_STREAM
@@ -218,7 +217,7 @@ def _success(reply: Reply) -> Json:
 def _refusal(status: int, codes: Sequence[str]) -> Json:
     shown: Json = {
         "description": f"{HTTPStatus(status).phrase}: {', '.join(codes)}",
-        "content": {"application/json": {"schema": _reference(shapes.ErrorBody)}},
+        "content": {"application/json": {"schema": _reference("ErrorBody")}},
         "x-error-codes": list(codes),
     }
     if status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
@@ -230,7 +229,7 @@ def _header_reference(name: str) -> Json:
     return {"$ref": f"#/components/headers/{name}"}
 
 
-def _content(shape: Shape | None, media: Iterable[str]) -> Json:
+def _content(shape: ShapeName | None, media: Iterable[str]) -> Json:
     shown: Json = {name: {"schema": _MEDIA_SCHEMAS[name]} for name in media}
     if shape is not None:
         shown["application/json"] = {"schema": _reference(shape)}
@@ -240,25 +239,21 @@ def _content(shape: Shape | None, media: Iterable[str]) -> Json:
 # Schemas
 
 
-def _reference(shape: Shape) -> Json:
-    return {"$ref": _REF.format(name=shape.__name__)}
+def _reference(shape: ShapeName) -> Json:
+    return {"$ref": _REF.format(name=shape)}
 
 
 def _schemas() -> Json:
-    used: dict[Shape, None] = {shapes.ErrorBody: None, shapes.Performance: None}
-    for endpoint in ENDPOINTS:
-        shown = [endpoint.body, *(reply.shape for reply in endpoint.replies.values())]
-        used.update({shape: None for shape in shown if shape is not None})
-    used.update(dict.fromkeys(_COMMANDS))
+    names = ["ErrorBody", "Performance"]
+    names += [name for endpoint in ENDPOINTS for name in endpoint.shapes]
+    used = [shape_of(name) for name in dict.fromkeys([*names, *_COMMANDS])]
     _, components = msgspec.json.schema_components(used, ref_template=_REF)
     schemas = {name: _without_tuples(schema) for name, schema in components.items()}
     for endpoint in ENDPOINTS:
         for reply in endpoint.replies.values():
             if reply.shape is not None and reply.performance:
                 # Not required: some shapes also stand inside others, where it is not added.
-                schemas[reply.shape.__name__]["properties"]["performance"] = _reference(
-                    shapes.Performance
-                )
+                schemas[reply.shape]["properties"]["performance"] = _reference("Performance")
     return schemas
 
 

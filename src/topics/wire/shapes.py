@@ -7,10 +7,12 @@ Fields that may be absent are `UNSET`; those that may be null say so.
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType, defstruct, field
 
+from topics import values
 from topics.topic_settings import TopicConfig, TopicType, types
 from topics.values import CursorState, HoleKind, QueueCounts, TombstoneReason, TopicSummary
 from topics.wire.numbers import U64
@@ -440,3 +442,15 @@ class HistoryBody(Struct):
     server: ServerHistory
     topics: dict[str, Points]
     cursors: dict[str, Points]
+
+
+def shape_of(name: str) -> type[Struct]:
+    """The body or answer that the table of endpoints names."""
+    from topics.wire import requests  # noqa: PLC0415 - its decoders are made while it is imported
+
+    for home in (requests, sys.modules[__name__], values):
+        found = getattr(home, name, None)
+        if found is not None:
+            shape: type[Struct] = found
+            return shape
+    raise AssertionError(f"the table names the shape {name}, which nobody defines")

@@ -26,7 +26,7 @@ from topics.cli._app import _tell_of_a_bug, app
 from topics.cli._records import Lines
 from topics.values import Record
 from topics.wire.endpoints import ENDPOINTS
-from topics.wire.examples import EXAMPLES
+from topics.wire.examples import examples
 
 HARM = "\x1b]0;owned\x07\x1b[2J\x9b31m\r\u202e$(reboot)'"
 OBEYED = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
@@ -100,7 +100,7 @@ def _example(method: str, path: str) -> tuple[int, bytes]:
     for endpoint in ENDPOINTS:
         form = re.sub(r"\{\w+\}", "[^/]+", endpoint.path)
         if endpoint.method == method and re.fullmatch(form, path):
-            example = EXAMPLES[endpoint.name]
+            example = examples()[endpoint.name]
             answer = example.answer
             if isinstance(answer, str):
                 return example.status, answer.encode()

@@ -15,8 +15,8 @@ from topics.http.api.auth import NO_SCOPE, Principal, Scope, scope_of
 from topics.http.api.call import Call
 from topics.http.api.service import Service
 from topics.http.target import segments_of
-from topics.wire.endpoint_parts import LITTLE_BYTES
 from topics.wire.endpoints import ENDPOINTS, OTHER_METHODS
+from topics.wire.endpoints.parts import LITTLE_BYTES
 
 Handler = Callable[[Call], None]
 Admit = Callable[[Service, Principal, tuple[str, ...]], None]

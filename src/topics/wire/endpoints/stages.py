@@ -1,0 +1,48 @@
+"""Calls that stage records and commit them together."""
+
+from topics.wire.endpoints.parts import (
+    ARROW_STREAM,
+    LISTS_BYTES,
+    Endpoint,
+    Example,
+    Reply,
+)
+
+STAGES = (
+    Endpoint(
+        "POST /v0/stages/{app}/{epoch}/{part}/{attempt}",
+        "stageRecords",
+        "Keep records aside until their epoch is committed",
+        scopes=("write",),
+        body="StageBody",
+        max_body_bytes=None,
+        body_media=(ARROW_STREAM,),
+        replies={200: Reply("The records are kept.", "Staged")},
+        errors=("batch_too_large", "record_too_large", "stale_epoch"),
+        example=Example(
+            19,
+            path={"app": "etl", "epoch": 1, "part": 0, "attempt": 0},
+            body='{"records":[{"topic":"orders","data":{"id":4,"eur":21}}]}',
+            answer='{"app":"etl","epoch":1,"part":0,"attempt":0,"records":1,"bytes":17}',
+        ),
+    ),
+    Endpoint(
+        "POST /v0/stages/{app}/{epoch}/commit",
+        "commitStages",
+        "Make staged records visible, all or none",
+        scopes=("write",),
+        body="CommitBody",
+        max_body_bytes=LISTS_BYTES,
+        replies={200: Reply("The seqs each topic got.", "Committed")},
+        errors=("record_too_large", "not_found", "stale_epoch", "topic_full"),
+        example=Example(
+            20,
+            path={"app": "etl", "epoch": 1},
+            body='{"parts":[[0,0]]}',
+            answer=(
+                '{"app":"etl","epoch":1,"deduped":false,"topics":{"orders":{"first_seq":4,'
+                '"last_seq":4,"count":1}}}'
+            ),
+        ),
+    ),
+)
