@@ -56,23 +56,25 @@ def quoted(name: str) -> str:
     return quote(name, safe="", errors="backslashreplace")
 
 
-def topic_path(topic: str, *rest: str) -> str:
-    """`/v0/topics/<topic>`; an empty name is that of no topic."""
-    if not topic:
-        raise TopicNotFound(topic)
-    return "/".join(("/v0/topics", quoted(topic), *rest))
+def at(call: str, **names: str | int) -> tuple[str, str]:
+    """Method and path of a call of the API, by its name in the table of endpoints."""
+    method, path = _routes.get(call) or _route(call)
+    for part, name in names.items():
+        if name == "":
+            raise TopicNotFound("") if part == "topic" else InvalidRequest(f"a {part} needs a name")
+        path = path.replace(f"{{{part}}}", quoted(str(name)))
+    return method, path
 
 
-def router_path(router: str) -> str:
-    if not router:
-        raise InvalidRequest("a router needs a name")
-    return "/v0/routers/" + quoted(router)
+_routes: dict[str, tuple[str, str]] = {}
 
 
-def cursor_path(topic: str, cursor: str) -> str:
-    if not cursor:
-        raise InvalidRequest("a cursor needs a name")
-    return topic_path(topic, "cursors", quoted(cursor))
+def _route(call: str) -> tuple[str, str]:
+    # Not at import: a program that makes no call need not pay for the table.
+    from topics.wire.endpoints import ENDPOINTS  # noqa: PLC0415
+
+    _routes.update({known.name: (known.method, known.path) for known in ENDPOINTS})
+    return _routes[call]
 
 
 class _Keys:

@@ -15,7 +15,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import asdict
 
 from topics.batch import RecordBatch
-from topics.client._call import ApiCall, Listed, new_key, page_query, reader, topic_path
+from topics.client._call import ApiCall, Listed, at, new_key, page_query, reader
 from topics.errors import InvalidRequest
 from topics.topic_settings import known_settings
 from topics.values import (
@@ -89,16 +89,18 @@ def put(topic: str, config: Mapping[str, Any]) -> ApiCall[Created]:
     if not topic:
         raise InvalidRequest("a topic needs a name")
 
-    return ApiCall("PUT", topic_path(topic), _created, encode(config))
+    return ApiCall(*at("configureTopic", topic=topic), _created, encode(config))
 
 
 def drop(topic: str, *, if_empty: bool) -> ApiCall[Dropped]:
     query = {"if_empty": "true"} if if_empty else None
-    return ApiCall("DELETE", topic_path(topic), _dropped, query=query)
+    return ApiCall(*at("dropTopic", topic=topic), _dropped, query=query)
 
 
 def state(topic: str, *, touch: bool) -> ApiCall[TopicState]:
-    return ApiCall("GET", topic_path(topic), _state, query=None if touch else {"touch": "false"})
+    return ApiCall(
+        *at("getTopic", topic=topic), _state, query=None if touch else {"touch": "false"}
+    )
 
 
 def topics(prefix: str, cursor: str | None) -> ApiCall[Listed[TopicSummary]]:
@@ -106,11 +108,11 @@ def topics(prefix: str, cursor: str | None) -> ApiCall[Listed[TopicSummary]]:
         page = _topics(body)
         return page.topics, page.next_cursor
 
-    return ApiCall("GET", "/v0/topics", parse, query=page_query(cursor, prefix=prefix))
+    return ApiCall(*at("listTopics"), parse, query=page_query(cursor, prefix=prefix))
 
 
 def audit(topic: str) -> ApiCall[Audit]:
-    return ApiCall("GET", topic_path(topic, "audit"), _audit)
+    return ApiCall(*at("auditTopic", topic=topic), _audit)
 
 
 def holes(topic: str, *, from_seq: int, to_seq: int) -> ApiCall[Holes]:
@@ -119,7 +121,7 @@ def holes(topic: str, *, from_seq: int, to_seq: int) -> ApiCall[Holes]:
         return Holes(**page | {"runs": [Hole(*run) for run in page["runs"]]})
 
     body = encode({"from_seq": from_seq, "to_seq": to_seq})
-    return ApiCall("POST", topic_path(topic, "holes"), parse, body, idempotent=True)
+    return ApiCall(*at("listHoles", topic=topic), parse, body, idempotent=True)
 
 
 def plan(topic: str, *, from_seq: int, to_seq: int, target_bytes: int) -> ApiCall[ReadPlan]:
@@ -128,7 +130,7 @@ def plan(topic: str, *, from_seq: int, to_seq: int, target_bytes: int) -> ApiCal
         return ReadPlan(**page | {"ranges": [PlannedRange(*cut) for cut in page["ranges"]]})
 
     body = encode({"from_seq": from_seq, "to_seq": to_seq, "target_bytes": target_bytes})
-    return ApiCall("POST", topic_path(topic, "plan"), parse, body, idempotent=True)
+    return ApiCall(*at("planRanges", topic=topic), parse, body, idempotent=True)
 
 
 # Records
@@ -193,8 +195,7 @@ def append(
     if not topic:
         raise InvalidRequest("a topic needs a name")
     return ApiCall(
-        "POST",
-        topic_path(topic),
+        *at("appendRecords", topic=topic),
         _ack,
         b"{%b}" % b",".join(members),
         query={"return_seqs": "false"},
@@ -246,14 +247,19 @@ def read(
         asked["wait_ms"] = int(held * 1000)
     asked |= filters(node, match)
     return ApiCall(
-        "POST", topic_path(topic, "diff"), _parse_page, encode(asked), idempotent=True, longer=held
+        *at("readAfterCursor", topic=topic),
+        _parse_page,
+        encode(asked),
+        idempotent=True,
+        longer=held,
     )
 
 
 def read_arrow(topic: str, query: Sequence[tuple[str, str]]) -> ApiCall[bytes]:
     """A page of records as an Arrow stream; its metadata says which seqs it covers."""
-    path = f"{topic_path(topic, 'records')}?{urlencode(query, quote_via=quote)}"
-    return ApiCall("GET", path, lambda body: body, headers={"Accept": ARROW_STREAM})
+    method, path = at("readRecords", topic=topic)
+    path += f"?{urlencode(query, quote_via=quote)}"
+    return ApiCall(method, path, lambda body: body, headers={"Accept": ARROW_STREAM})
 
 
 def filters(node: str | Sequence[str], match: str | Sequence[str] | None) -> dict[str, Any]:
@@ -294,8 +300,7 @@ def delete(
     asked: dict[str, Any] = {} if before_seq is None else {"before_seq": before_seq}
     # Without an upper end, a repeat could reach records that came after the first try.
     return ApiCall(
-        "POST",
-        topic_path(topic, "delete"),
+        *at("deleteRecords", topic=topic),
         _deleted,
         encode(asked | filters((), match)),
         idempotent=before_seq is not None,

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from topics.client._call import ApiCall
+from topics.client._call import ApiCall, at
 from topics.client._calls import WireRecord, filters
 from topics.errors import InvalidRequest, TopicNotFound, from_wire
 from topics.events import Arrived, CaughtUp, Event, Lost, TopicDropped
@@ -150,7 +150,7 @@ class Following:
             return session.stream_url
 
         query = {"lenient": "true"} if self._was_open else None
-        return ApiCall("POST", "/v0/watch", parse, encode(body), query=query, idempotent=True)
+        return ApiCall(*at("createWatch"), parse, encode(body), query=query, idempotent=True)
 
     def subscription(self) -> bytes:
         """The same for a WebSocket; `StreamFrame.op` "subscribed" answers it."""

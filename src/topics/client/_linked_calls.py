@@ -7,16 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from topics.client._call import (
-    ApiCall,
-    Listed,
-    cursor_path,
-    page_query,
-    quoted,
-    reader,
-    router_path,
-    topic_path,
-)
+from topics.client._call import ApiCall, Listed, at, page_query, reader
 from topics.client._calls import ARROW_STREAM, rendered
 from topics.values import CursorState, RouterState, StageCommit, Staged
 from topics.wire.drafts import batch_of, split_topics
@@ -33,14 +24,13 @@ def stage(
 ) -> ApiCall[Staged]:
     names, drafts = split_topics(rows)
     body = b'{"records":%b}' % rendered(batch_of(drafts, None), names)
-    return ApiCall("POST", _stage_path(app, epoch, part, attempt), _staged, body, idempotent=True)
+    return ApiCall(*_stage_at(app, epoch, part, attempt), _staged, body, idempotent=True)
 
 
 def stage_arrow(app: str, epoch: int, part: int, rows: bytes, attempt: int) -> ApiCall[Staged]:
     """The same for rows that are an Arrow stream already."""
     return ApiCall(
-        "POST",
-        _stage_path(app, epoch, part, attempt),
+        *_stage_at(app, epoch, part, attempt),
         _staged,
         rows,
         headers={"Content-Type": ARROW_STREAM},
@@ -48,13 +38,13 @@ def stage_arrow(app: str, epoch: int, part: int, rows: bytes, attempt: int) -> A
     )
 
 
-def _stage_path(app: str, epoch: int, part: int, attempt: int) -> str:
-    return f"/v0/stages/{quoted(app)}/{epoch}/{part}/{attempt}"
+def _stage_at(app: str, epoch: int, part: int, attempt: int) -> tuple[str, str]:
+    return at("stageRecords", app=app, epoch=epoch, part=part, attempt=attempt)
 
 
 def commit(app: str, epoch: int, parts: Sequence[tuple[int, int]]) -> ApiCall[StageCommit]:
-    path = f"/v0/stages/{quoted(app)}/{epoch}/commit"
-    return ApiCall("POST", path, _commit, encode({"parts": list(parts)}), idempotent=True)
+    where = at("commitStages", app=app, epoch=epoch)
+    return ApiCall(*where, _commit, encode({"parts": list(parts)}), idempotent=True)
 
 
 # Named cursors
@@ -73,11 +63,11 @@ _cursor, _cursors, _gone = reader(CursorState), reader(_Cursors), reader(_Gone)
 
 
 def set_cursor(topic: str, cursor: str, seq: int) -> ApiCall[CursorState]:
-    return ApiCall("PUT", cursor_path(topic, cursor), _cursor, encode({"seq": seq}))
+    return ApiCall(*at("setCursor", topic=topic, cursor=cursor), _cursor, encode({"seq": seq}))
 
 
 def cursor(topic: str, cursor: str) -> ApiCall[CursorState]:
-    return ApiCall("GET", cursor_path(topic, cursor), _cursor)
+    return ApiCall(*at("getCursor", topic=topic, cursor=cursor), _cursor)
 
 
 def cursors(topic: str, after: str | None) -> ApiCall[Listed[CursorState]]:
@@ -85,11 +75,11 @@ def cursors(topic: str, after: str | None) -> ApiCall[Listed[CursorState]]:
         page = _cursors(body)
         return page.cursors, page.next_cursor
 
-    return ApiCall("GET", topic_path(topic, "cursors"), parse, query=page_query(after))
+    return ApiCall(*at("listCursors", topic=topic), parse, query=page_query(after))
 
 
 def drop_cursor(topic: str, cursor: str) -> ApiCall[bool]:
-    return ApiCall("DELETE", cursor_path(topic, cursor), lambda body: _gone(body).deleted)
+    return ApiCall(*at("dropCursor", topic=topic, cursor=cursor), lambda body: _gone(body).deleted)
 
 
 # Routers
@@ -131,12 +121,12 @@ def route(
         "guarantee": "exactly_once" if exactly_once else "at_least_once",
     }
     return ApiCall(
-        "PUT", router_path(router), lambda body: _router_name(body).router, encode(asked)
+        *at("putRouter", router=router), lambda body: _router_name(body).router, encode(asked)
     )
 
 
 def router_state(router: str) -> ApiCall[RouterState]:
-    return ApiCall("GET", router_path(router), _router)
+    return ApiCall(*at("getRouter", router=router), _router)
 
 
 def routers(prefix: str, cursor: str | None) -> ApiCall[Listed[str]]:
@@ -144,8 +134,8 @@ def routers(prefix: str, cursor: str | None) -> ApiCall[Listed[str]]:
         page = _routers(body)
         return [found.router for found in page.routers], page.next_cursor
 
-    return ApiCall("GET", "/v0/routers", parse, query=page_query(cursor, prefix=prefix))
+    return ApiCall(*at("listRouters"), parse, query=page_query(cursor, prefix=prefix))
 
 
 def drop_router(router: str) -> ApiCall[bool]:
-    return ApiCall("DELETE", router_path(router), lambda body: _gone(body).deleted)
+    return ApiCall(*at("dropRouter", router=router), lambda body: _gone(body).deleted)

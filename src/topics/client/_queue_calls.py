@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
-from topics.client._call import ApiCall, reader, topic_path
+from topics.client._call import ApiCall, at, reader
 from topics.client._calls import state
 from topics.client.keywords import Jobs
 from topics.errors import InvalidRequest, NotAQueue
@@ -62,8 +62,7 @@ def claim(queue: str, node: str, *, most: int, lease_ms: int | None) -> ApiCall[
     if lease_ms is not None:
         asked["lease_ms"] = lease_ms
     return ApiCall(
-        "POST",
-        topic_path(queue, "claim"),
+        *at("claimJobs", topic=queue),
         lambda body: [job.value() for job in _claimed(body).claimed],
         encode(asked),
         longer=5.0,  # the longest `claim_jitter_ms`
@@ -73,7 +72,7 @@ def claim(queue: str, node: str, *, most: int, lease_ms: int | None) -> ApiCall[
 def ack(queue: str, node: str, jobs: Jobs) -> ApiCall[Acked]:
     """Repeated when the answer was lost; a job that the first try finished is then `skipped`."""
     body = encode(_named(node, jobs))
-    return ApiCall("POST", topic_path(queue, "ack"), _acked, body, idempotent=True)
+    return ApiCall(*at("ackJobs", topic=queue), _acked, body, idempotent=True)
 
 
 def nack(
@@ -82,13 +81,13 @@ def nack(
     _check(delay_ms=delay_ms)
     told = {} if error is None else {"error": error_of(error)}
     body = encode(_named(node, jobs) | {"delay_ms": delay_ms} | told)
-    return ApiCall("POST", topic_path(queue, "nack"), _nacked, body, idempotent=True)
+    return ApiCall(*at("nackJobs", topic=queue), _nacked, body, idempotent=True)
 
 
 def extend(queue: str, node: str, jobs: Jobs, *, lease_ms: int) -> ApiCall[Extended]:
     _check(lease_ms=lease_ms)
     body = encode(_named(node, jobs) | {"lease_ms": lease_ms})
-    return ApiCall("POST", topic_path(queue, "extend"), _extended, body, idempotent=True)
+    return ApiCall(*at("extendJobs", topic=queue), _extended, body, idempotent=True)
 
 
 def redrive(queue: str, *, source: str | None, most: int) -> ApiCall[Redriven]:
@@ -99,7 +98,7 @@ def redrive(queue: str, *, source: str | None, most: int) -> ApiCall[Redriven]:
         return Redriven(done.topic, done.source, done.moved, done.more)
 
     asked: dict[str, Any] = {"max": most} if source is None else {"max": most, "from": source}
-    return ApiCall("POST", topic_path(queue, "redrive"), parse, encode(asked))
+    return ApiCall(*at("redriveJobs", topic=queue), parse, encode(asked))
 
 
 def stats(queue: str) -> ApiCall[QueueCounts]:
