@@ -170,7 +170,9 @@ class Counted:
         self.tell("spin")
         vgdb = [tool("vgdb"), f"--pid={self._process.pid}", "--max-invoke-ms=0"]
         order = [*vgdb, "instrumentation", "on"]
-        done = subprocess.run(order, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            order, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        )
         if done.returncode:
             self.fail(f"vgdb failed: {done.stderr}")
         self.tell("go")
@@ -528,8 +530,17 @@ def build() -> str:
     """What a count depends on beside our own code: never compared across two of these."""
     python = f"{platform.python_implementation()} {platform.python_version()}"
     made = f"{' '.join(platform.python_build())}, {platform.python_compiler()}"
+    # The C library chooses its copy loops by what the processor can do.
+    machine = platform.machine() + ("+avx2" if " avx2" in _cpuinfo() else "")
     libraries = " ".join(f"{name} {version(name)}" for name in ("uvloop", "httptools", "msgspec"))
-    return f"{python} ({made}), {platform.machine()}, {'-'.join(platform.libc_ver())}, {libraries}"
+    return f"{python} ({made}), {machine}, {'-'.join(platform.libc_ver())}, {libraries}"
+
+
+def _cpuinfo() -> str:
+    try:
+        return Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return ""
 
 
 def history() -> list[Entry]:
