@@ -32,12 +32,12 @@ from topics.core.facts import (
     LeaseChanged,
     Match,
     RouterCreated,
-    RouterDropped,
+    RouterDeleted,
     SeqSkipped,
     StageCommitted,
     TierFlipped,
     TopicCreated,
-    TopicDropped,
+    TopicDeleted,
 )
 from topics.storage import identity
 from topics.storage.frames import buffer as frames
@@ -71,11 +71,11 @@ STORE_ID = bytes(range(16))
 
 FACTS: Mapping[str, Fact] = {
     "02-topic-create": TopicCreated(10, TS, "orders", b'{"durability":"fsync"}', 10, 1),
-    "03-topic-delete": TopicDropped(10, TS, "orders", 10),
+    "03-topic-delete": TopicDeleted(10, TS, "orders", 10),
     "04-router-create": RouterCreated(
         TS, "a->b", "a", "b", 1, 2, True, False, True, False, True, Match("t/", True), 3, 4
     ),
-    "05-router-delete": RouterDropped(TS, "a->b", 1, 2),
+    "05-router-delete": RouterDeleted(TS, "a->b", 1, 2),
     "06-delete-seqs": Deleted(10, TS, seqs=(5, 7, 1 << 40)),
     "06-delete-selector": Deleted(10, TS, before=9, match=Match("tä"), bound=12),
     "07-evict-watermark": Evicted(10, TS, cap_hi=5, earliest=9, ttl_hi=7),

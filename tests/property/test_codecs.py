@@ -27,12 +27,12 @@ from topics.core.facts import (
     LeaseChanged,
     Match,
     RouterCreated,
-    RouterDropped,
+    RouterDeleted,
     SeqSkipped,
     StageCommitted,
     TierFlipped,
     TopicCreated,
-    TopicDropped,
+    TopicDeleted,
 )
 from topics.errors import RefusedToOpen
 from topics.storage import identity
@@ -70,7 +70,7 @@ KNOBS = {
 FACTS: st.SearchStrategy[Fact] = st.one_of(
     st.builds(TopicCreated, U64, U64, TEXT, JSON, U64, U64),
     st.builds(ConfigUpdated, U64, U64, TEXT, JSON, U64, U64),
-    st.builds(TopicDropped, U64, U64, TEXT, U64),
+    st.builds(TopicDeleted, U64, U64, TEXT, U64),
     st.builds(
         RouterCreated,
         ts=U64,
@@ -84,7 +84,7 @@ FACTS: st.SearchStrategy[Fact] = st.one_of(
         initial_dest_base=U64,
         **KNOBS,
     ),
-    st.builds(RouterDropped, U64, TEXT, U64, U64),
+    st.builds(RouterDeleted, U64, TEXT, U64, U64),
     st.builds(
         Deleted,
         U64,

@@ -25,11 +25,11 @@ from topics.core.facts import (
     KeyRemembered,
     LeaseChanged,
     RouterCreated,
-    RouterDropped,
+    RouterDeleted,
     SeqSkipped,
     StageCommitted,
     TopicCreated,
-    TopicDropped,
+    TopicDeleted,
 )
 from topics.core.routers import Routers
 from topics.core.tail import History
@@ -37,7 +37,7 @@ from topics.core.topic import Topic
 from topics.topic_settings import TopicConfig
 
 
-class App(msgspec.Struct):
+class StagingApp(msgspec.Struct):
     """A staging app: the last epoch it committed, the answer it got, and the key it belongs to.
 
     `owner` is a fingerprint; empty while nobody with a key has used the app.
@@ -58,7 +58,7 @@ class Catalog:
         self.expiring: set[int] = set()  # ids of topics with a time to live
         self.keyed: set[int] = set()  # ids of topics that remember idempotency keys
         self.routers = Routers()
-        self.apps: dict[str, App] = {}
+        self.apps: dict[str, StagingApp] = {}
         self.next_topic_id = 1
         self.bytes = 0  # live bytes of all topics
         self.pending_bytes = 0  # of writes on their way, as far as a cap or quota counts them
@@ -109,14 +109,14 @@ class Catalog:
         match fact:
             case TopicCreated():
                 self._create(fact)
-            case TopicDropped():
+            case TopicDeleted():
                 self._drop(fact)
             case RouterCreated():
                 self.routers.create(fact)
-            case RouterDropped():
+            case RouterDeleted():
                 self.routers.drop(fact)
             case StageCommitted():
-                self.apps[fact.app] = App(fact.epoch, fact.result, fact.ts, fact.owner)
+                self.apps[fact.app] = StagingApp(fact.epoch, fact.result, fact.ts, fact.owner)
             case _:
                 topic = self.by_id.get(getattr(fact, "topic_id", 0))
                 if topic is not None:
@@ -139,7 +139,7 @@ class Catalog:
         if fact.topic_id not in self.by_id:
             self.add(self.new_topic(fact.topic_id, fact.name, fact.epoch, parse_json(fact.config)))
 
-    def _drop(self, fact: TopicDropped) -> None:
+    def _drop(self, fact: TopicDeleted) -> None:
         topic = self.by_id.pop(fact.topic_id, None)
         if topic is None:
             return

@@ -72,7 +72,7 @@ class TopicCreated(_Configured, frozen=True, gc=False): ...
 class ConfigUpdated(_Configured, frozen=True, gc=False): ...
 
 
-class TopicDropped(msgspec.Struct, frozen=True, gc=False):
+class TopicDeleted(msgspec.Struct, frozen=True, gc=False):
     topic_id: int
     ts: int
     name: str
@@ -98,7 +98,7 @@ class RouterCreated(msgspec.Struct, frozen=True, gc=False):
     initial_dest_base: int
 
 
-class RouterDropped(msgspec.Struct, frozen=True, gc=False):
+class RouterDeleted(msgspec.Struct, frozen=True, gc=False):
     ts: int
     name: str
     source_id: int
@@ -280,9 +280,9 @@ Fact: TypeAlias = (
     Appended
     | TopicCreated
     | ConfigUpdated
-    | TopicDropped
+    | TopicDeleted
     | RouterCreated
-    | RouterDropped
+    | RouterDeleted
     | Deleted
     | Evicted
     | Beacon

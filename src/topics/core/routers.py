@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator
 
 import msgspec
 
-from topics.core.facts import Forwarded, Match, RouterCreated, RouterDropped
+from topics.core.facts import Forwarded, Match, RouterCreated, RouterDeleted
 
 
 class Router(msgspec.Struct, eq=False):
@@ -89,7 +89,7 @@ class Routers:
         known.match = fact.match
         known.cursor = max(known.cursor, fact.initial_cursor)
 
-    def drop(self, fact: RouterDropped) -> None:
+    def drop(self, fact: RouterDeleted) -> None:
         """Ignored when the name has moved on to a router between other topics."""
         known = self.by_name.get(fact.name)
         if known is not None and known.joins(fact.source_id, fact.dest_id):

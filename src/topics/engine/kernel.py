@@ -22,9 +22,9 @@ from topics.core.facts import (
     Fact,
     LeaseChanged,
     RouterCreated,
-    RouterDropped,
+    RouterDeleted,
     TierFlipped,
-    TopicDropped,
+    TopicDeleted,
 )
 from topics.core.loading import NotLoaded
 from topics.core.topic import Topic
@@ -57,9 +57,9 @@ RELIEF = (
     ClosedCleanly,
     ConfigUpdated,
     Evicted,
-    RouterDropped,
+    RouterDeleted,
     TierFlipped,
-    TopicDropped,
+    TopicDeleted,
 )
 """Beside deletes, what makes room on a full disk or is needed on the way there. A configuration
 may be what tightens a cap, and without a mark no checkpoint gives log files back."""
@@ -489,9 +489,9 @@ class Kernel:
 
     def _publish_fact(self, fact: Fact) -> None:
         match fact:
-            case RouterCreated() | RouterDropped():
+            case RouterCreated() | RouterDeleted():
                 self.dirty_routers.add(fact.name)
-            case TopicDropped():
+            case TopicDeleted():
                 self.dirty_routers.update(self.catalog.routers.touching(fact.topic_id))
             case _:
                 pass

@@ -57,7 +57,7 @@ from topics.core.batch import RecordBatch
 from topics.storage import layout
 from topics.storage.checksum import h64
 from topics.storage.crashpoints import crashpoint
-from topics.storage.frames.header import MAX_FRAME
+from topics.storage.frames.header import FLAG_NODE, FLAG_TAG, MAX_FRAME
 from topics.storage.fs import TMP_SUFFIX, File, Fs, parent_of, read_exact, write_all
 
 VERSION: Final = 1
@@ -66,8 +66,6 @@ OWNER_BYTES: Final = 16
 MAGIC: Final = b"STG1"
 BUFFER_BYTES: Final = 1 << 20
 
-_FLAG_TAG: Final = 1
-_FLAG_NODE: Final = 2
 _HEAD = struct.Struct("<4sI8QH")
 _U64 = struct.Struct("<Q")
 _ROW = struct.Struct("<BHHHII")
@@ -239,12 +237,8 @@ class _BodyWriter:
         self._buffer = bytearray()
 
     def add(self, row: StagedRow) -> None:
-        topic = row.topic.encode()
-        node = b"" if row.node is None else row.node.encode()
-        tag = b"" if row.tag is None else row.tag.encode()
-        flags = (_FLAG_NODE if row.node is not None else 0) | (
-            _FLAG_TAG if row.tag is not None else 0
-        )
+        topic, node, tag = row.topic.encode(), (row.node or "").encode(), (row.tag or "").encode()
+        flags = FLAG_NODE * (row.node is not None) | FLAG_TAG * (row.tag is not None)
         self._buffer += b"".join(
             (
                 _ROW.pack(flags, len(topic), len(node), len(tag), len(row.data), len(row.meta)),
@@ -286,13 +280,10 @@ def read_stage(fs: Fs, path: str, key: StageKey) -> Stage:
         raise BadStage("it became shorter while it was read") from error
     finally:
         file.close()
-    info = header.info
-    if (len(rows), sum(len(row.data) + len(row.meta) for row in rows)) != (
-        info.records,
-        info.nbytes,
-    ):
+    nbytes = sum(len(row.data) + len(row.meta) for row in rows)
+    if (len(rows), nbytes) != (header.info.records, header.info.nbytes):
         raise BadStage("the header counts other records than there are")
-    return Stage(info, rows)
+    return Stage(header.info, rows)
 
 
 def _read_header(file: File) -> _Header:
@@ -301,19 +292,8 @@ def _read_header(file: File) -> _Header:
     start = read_exact(file, min(size, _MAX_HEADER), 0)
     if len(start) < _HEAD.size:
         raise BadStage("shorter than its header")
-    (
-        magic,
-        version,
-        epoch,
-        part,
-        attempt,
-        created_ms,
-        records,
-        nbytes,
-        body_len,
-        body_h,
-        app_len,
-    ) = _HEAD.unpack_from(start)
+    magic, version, epoch, part, attempt, created_ms, *counts, app_len = _HEAD.unpack_from(start)
+    records, nbytes, body_len, body_h = counts
     if magic != MAGIC:
         raise BadStage("not a stage")
     if version not in (VERSION, VERSION_OWNED):
@@ -364,8 +344,8 @@ def _take_rows(buffer: bytes, rows: list[StagedRow]) -> bytes:
         rows.append(
             StagedRow(
                 _text(buffer[at + _ROW.size : node_at]),
-                _text(buffer[node_at:tag_at]) if flags & _FLAG_NODE else None,
-                _text(buffer[tag_at:data_at]) if flags & _FLAG_TAG else None,
+                _text(buffer[node_at:tag_at]) if flags & FLAG_NODE else None,
+                _text(buffer[tag_at:data_at]) if flags & FLAG_TAG else None,
                 buffer[data_at:meta_at],
                 buffer[meta_at:end],
             )
@@ -387,32 +367,21 @@ def by_topic(stages: Iterable[Stage]) -> dict[str, RecordBatch]:
     The order does not depend on the order of `stages`, so that a replay gives every record the
     seq it had.
     """
-    columns: dict[str, _TopicRows] = {}
+    rows: dict[str, list[StagedRow]] = {}
     for stage in sorted(stages, key=lambda stage: (stage.info.key.part, stage.info.key.attempt)):
         for row in stage.rows:
-            if row.topic not in columns:
-                columns[row.topic] = _TopicRows([], [], [], [])
-            into = columns[row.topic]
-            into.datas.append(row.data)
-            into.metas.append(row.meta)
-            into.tags.append(row.tag)
-            into.nodes.append(row.node)
-    return {topic: column.batch() for topic, column in columns.items()}
+            rows.setdefault(row.topic, []).append(row)
+    return {topic: _batch(found) for topic, found in rows.items()}
 
 
-class _TopicRows(NamedTuple):
-    datas: list[bytes]
-    metas: list[bytes]
-    tags: list[str | None]
-    nodes: list[str | None]
-
-    def batch(self) -> RecordBatch:
-        return RecordBatch(
-            self.datas,
-            metas=self.metas if any(self.metas) else None,
-            tags=self.tags if any(tag is not None for tag in self.tags) else None,
-            nodes=self.nodes if any(node is not None for node in self.nodes) else None,
-        )
+def _batch(rows: list[StagedRow]) -> RecordBatch:
+    _, nodes, tags, datas, metas = map(list, zip(*rows, strict=True))
+    return RecordBatch(
+        datas,
+        metas=metas if any(metas) else None,
+        tags=tags if any(tag is not None for tag in tags) else None,
+        nodes=nodes if any(node is not None for node in nodes) else None,
+    )
 
 
 # Listing and removing

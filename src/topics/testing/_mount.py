@@ -1,6 +1,8 @@
 """A simulated disk as a running program sees it: the `Fs` seam over a `Platter`."""
 
 import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from topics.storage.fs import Buffer, parent_of
 from topics.testing._inode import DirNode, Inode
@@ -138,69 +140,58 @@ class Mount:
     ) -> SimFile:
         if not write and (create or exclusive or truncate):
             raise ValueError("create, exclusive and truncate need write")
-        with self._platter.mutex:
-            self._check()
+        with self._running():
             inode = self._opened(path, create=create or exclusive, exclusive=exclusive)
             if truncate and inode.seen.size:
                 self._platter.resize(inode, 0)
             return SimFile(self._platter, inode, writable=write)
 
     def rename(self, source: str, target: str) -> None:
-        with self._platter.mutex:
-            self._check()
+        with self._running():
             self._platter.rename(source, target)
 
     def unlink(self, path: str) -> None:
-        with self._platter.mutex:
-            self._check()
+        with self._running():
             self._platter.unlink(path)
 
     def rmdir(self, path: str) -> None:
-        with self._platter.mutex:
-            self._check()
+        with self._running():
             self._platter.rmdir(path)
 
     def mkdirs(self, path: str) -> list[str]:
-        with self._platter.mutex:
-            self._check()
+        with self._running():
             created: list[str] = []
             self._make_directory(path, created)
             return created
 
     def listdir(self, path: str) -> list[str]:
-        with self._platter.mutex:
-            self._check()
+        with self._running():
             return sorted(self._platter.directory(path).seen)
 
     def exists(self, path: str) -> bool:
-        with self._platter.mutex:
-            self._check()
+        with self._running():
             try:
                 return self._platter.lookup(path) is not None
             except (FileNotFoundError, NotADirectoryError):
                 return False
 
     def size(self, path: str) -> int:
-        with self._platter.mutex:
-            self._check()
+        with self._running():
             return self._platter.file(path).seen.size
 
     def sync_dir(self, path: str) -> None:
-        with self._platter.mutex:
-            self._check()
+        with self._running():
             self._platter.sync_dir(self._platter.directory(path))
 
     def lock(self, path: str) -> SimLock:
-        with self._platter.mutex:
-            self._check()
+        with self._running():
             inode = self._opened(path, create=True, exclusive=False)
             if inode.lock_era == self._platter.era:
                 raise os_error(errno.EAGAIN, path)
             return SimLock(self._platter, SimFile(self._platter, inode, writable=True), inode)
 
     def boot_id(self) -> bytes:
-        with self._platter.mutex:
-            self._check()
+        with self._running():
             return self._platter.boot_id()
 
     def _opened(self, path: str, *, create: bool, exclusive: bool) -> Inode:
@@ -223,9 +214,13 @@ class Mount:
         elif not isinstance(found, DirNode):
             raise os_error(errno.EEXIST, path)
 
-    def _check(self) -> None:
-        if self._era is not None and self._era != self._platter.era:
-            raise PowerOff
+    @contextmanager
+    def _running(self) -> Iterator[None]:
+        """Hold the disk for one call of a program that still runs."""
+        with self._platter.mutex:
+            if self._era is not None and self._era != self._platter.era:
+                raise PowerOff
+            yield
 
 
 def _check_offset(offset: int) -> None:

@@ -17,6 +17,7 @@ It watches and never acts: the calls it passes on are the calls it got, plus `ex
 import posixpath
 import re
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from typing import NoReturn
@@ -298,22 +299,10 @@ class WatchFile:
             self._watched.changed(before)
 
     def fdatasync(self) -> None:
-        through = self._begin_sync("fdatasync")
-        try:
-            self._inner.fdatasync()
-        except OSError:
-            self._sync_failed()
-            raise
-        self._watched.synced(through)
+        self._sync("fdatasync", self._inner.fdatasync)
 
     def fsync(self) -> None:
-        through = self._begin_sync("fsync")
-        try:
-            self._inner.fsync()
-        except OSError:
-            self._sync_failed()
-            raise
-        self._watched.synced(through)
+        self._sync("fsync", self._inner.fsync)
 
     def size(self) -> int:
         return self._inner.size()
@@ -321,13 +310,16 @@ class WatchFile:
     def close(self) -> None:
         self._inner.close()
 
-    def _begin_sync(self, op: str) -> int:
+    def _sync(self, op: str, sync: Callable[[], None]) -> None:
         self._forbid(op)
-        return self._watched.changes
-
-    def _sync_failed(self) -> None:
-        if fnmatch(_base(self._watched.path), _WAL_FILE):
-            self._watched.sync_failed = True
+        through = self._watched.changes
+        try:
+            sync()
+        except OSError:
+            if fnmatch(_base(self._watched.path), _WAL_FILE):
+                self._watched.sync_failed = True
+            raise
+        self._watched.synced(through)
 
     def _forbid(self, op: str) -> None:
         if self._watched.sync_failed:

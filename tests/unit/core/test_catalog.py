@@ -8,7 +8,7 @@ from topics.core.facts import (
     LeaseChanged,
     StageCommitted,
     TopicCreated,
-    TopicDropped,
+    TopicDeleted,
 )
 from topics.core.tail import NoHistory
 from topics.topic_settings import TopicConfig
@@ -34,9 +34,9 @@ def test_dropping_an_older_holder_leaves_the_name_alone() -> None:
     known = catalog()
     known.apply(created(3), generation=1)
     known.apply(created(5), generation=1)
-    known.apply(TopicDropped(3, 0, "t", 3), generation=1)
+    known.apply(TopicDeleted(3, 0, "t", 3), generation=1)
     assert known.by_name["t"].id == 5
-    known.apply(TopicDropped(5, 0, "t", 5), generation=1)
+    known.apply(TopicDeleted(5, 0, "t", 5), generation=1)
     assert not known.by_name
     assert known.next_topic_id == 6
 
@@ -60,16 +60,16 @@ def test_names_come_and_go_in_the_list_as_topics_do() -> None:
     for number, name in enumerate(["z", "a", "m"], 2):
         known.apply(created(number, name), generation=1)
     assert [*known.names()] == ["a", "m", "z"]
-    known.apply(TopicDropped(1, 0, "m", 1), generation=1)
+    known.apply(TopicDeleted(1, 0, "m", 1), generation=1)
     assert [*known.names()] == ["a", "m", "z"], "a younger one has the name"
-    known.apply(TopicDropped(4, 0, "m", 4), generation=1)
+    known.apply(TopicDeleted(4, 0, "m", 4), generation=1)
     assert [*known.names()] == ["a", "z"]
 
 
 def test_facts_of_topics_that_are_gone_change_nothing() -> None:
     known = catalog()
     known.apply(Deleted(9, 0, before=5), generation=1)
-    known.apply(TopicDropped(9, 0, "t", 9), generation=1)
+    known.apply(TopicDeleted(9, 0, "t", 9), generation=1)
     assert not known.by_id
 
 
@@ -114,5 +114,5 @@ def test_topics_with_a_time_to_live_are_known_without_asking_all() -> None:
     known.apply(ConfigUpdated(2, 0, "b", mortal, 2, 1), generation=1)
     assert known.expiring == {1, 2}
     known.apply(ConfigUpdated(1, 0, "a", TopicConfig().to_json(), 1, 1), generation=1)
-    known.apply(TopicDropped(2, 0, "b", 2), generation=1)
+    known.apply(TopicDeleted(2, 0, "b", 2), generation=1)
     assert known.expiring == set()

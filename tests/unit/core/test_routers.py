@@ -1,6 +1,6 @@
 """Routers: created, changed, dropped, and moved on by the passes of a replayed generation."""
 
-from topics.core.facts import Forwarded, Match, RouterCreated, RouterDropped
+from topics.core.facts import Forwarded, Match, RouterCreated, RouterDeleted
 from topics.core.routers import Routers
 
 
@@ -68,9 +68,9 @@ def test_a_name_between_other_topics_is_another_router() -> None:
     routers.create(created(dest_id=3, cursor=1))
     assert routers.by_name["r"].cursor == 1
     assert routers.into(2) == []
-    routers.drop(RouterDropped(1, "r", 1, 2))
+    routers.drop(RouterDeleted(1, "r", 1, 2))
     assert "r" in routers.by_name
-    routers.drop(RouterDropped(1, "r", 1, 3))
+    routers.drop(RouterDeleted(1, "r", 1, 3))
     assert "r" not in routers.by_name
 
 

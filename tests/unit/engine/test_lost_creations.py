@@ -17,10 +17,10 @@ from topics.core.facts import (
     HeadReserved,
     LeaseChanged,
     RouterCreated,
-    RouterDropped,
+    RouterDeleted,
     StageCommitted,
     TopicCreated,
-    TopicDropped,
+    TopicDeleted,
 )
 from topics.engine.recovery.lost_creations import Recreated, recreated
 from topics.storage.frames.header import FLAG_DURABLE
@@ -62,7 +62,7 @@ def test_a_topic_that_is_created_first_needs_nothing_whatever_mentions_it_before
 
 
 def test_a_topic_of_the_snapshot_or_one_that_was_dropped_is_left_alone() -> None:
-    assert found(append(3), append(4), TopicDropped(4, 5, "b", 4), known=4) == []
+    assert found(append(3), append(4), TopicDeleted(4, 5, "b", 4), known=4) == []
 
 
 def test_a_topic_without_a_name_gets_one_that_nobody_has() -> None:
@@ -80,7 +80,7 @@ def test_settings_routers_and_staged_commits_tell_the_name() -> None:
         ConfigUpdated(1, 5, "a", config, 1, 1),
         router(2, 3),
         commit,
-        RouterDropped(5, "r", 2, 3),
+        RouterDeleted(5, "r", 2, 3),
     )
     made = found(*facts, append(2))
     assert [one.fact.name for one in made] == ["a", "from", "to", "d", "e"]
@@ -114,7 +114,7 @@ def test_records_tell_the_class_and_acks_the_type() -> None:
 
 def test_a_topic_whose_name_was_given_again_had_been_dropped() -> None:
     config = ConfigUpdated(1, 5, "a", NOTHING, 1, 1)
-    assert found(config, created(2, "a"), TopicDropped(2, 5, "a", 2)) == []
+    assert found(config, created(2, "a"), TopicDeleted(2, 5, "a", 2)) == []
 
 
 def test_a_topic_that_an_earlier_salvage_made_keeps_what_it_was_given() -> None:

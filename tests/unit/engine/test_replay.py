@@ -18,7 +18,7 @@ from topics.core.facts import (
     LeaseChanged,
     Match,
     RouterCreated,
-    RouterDropped,
+    RouterDeleted,
     StageCommitted,
 )
 from topics.core.leases import Lease
@@ -223,7 +223,7 @@ def test_a_dropped_router_stays_dropped_and_its_copies_stay() -> None:
     store.route("a", "b")
     store.passed("a", "b", (1, 1, False), cursor=1)
     ids = store.topic("a").id, store.topic("b").id
-    store.commit(RouterDropped(0, "a>b", *ids))
+    store.commit(RouterDeleted(0, "a>b", *ids))
     for _ in each_way_back(store):
         assert not store.kernel.catalog.routers.by_name
         assert payloads(store, "b") == [(1, 1)]

@@ -30,7 +30,7 @@ from topics.core.facts import (
     RouterCreated,
     StageCommitted,
     TopicCreated,
-    TopicDropped,
+    TopicDeleted,
 )
 from topics.core.topic import SEQ_BASE
 from topics.storage.frames.header import FLAG_DURABLE
@@ -145,7 +145,7 @@ def _note_own(traces: dict[int, _Trace], topic_id: int, fact: Fact) -> None:
         case ConfigUpdated():
             trace.name = trace.name or fact.name
             trace.is_queue = parse_json(fact.config).is_queue
-        case TopicDropped():
+        case TopicDeleted():
             trace.dropped = True
         case LeaseChanged() | Deleted(seqs=(_, *_)):
             trace.is_queue = True  # deletes by seq are acks

@@ -20,7 +20,7 @@ import os
 
 import msgspec
 
-from topics.core.catalog import App, Catalog
+from topics.core.catalog import Catalog, StagingApp
 from topics.core.config import parse_json
 from topics.core.facts import Fact
 from topics.core.routers import Router
@@ -233,7 +233,7 @@ def _load_snapshot(found: Found, now_ms: int) -> None:
             Router(**{name: getattr(router, name) for name in Router.__struct_fields__})
         )
     for app in found.snapshot.apps:
-        found.catalog.apps[app.name] = App(
+        found.catalog.apps[app.name] = StagingApp(
             app.epoch, bytes(app.result), app.last_use_ms, bytes.fromhex(app.owner)
         )
 

@@ -24,12 +24,12 @@ from topics.core.facts import (
     Forwarded,
     HeadReserved,
     RouterCreated,
-    RouterDropped,
+    RouterDeleted,
     SeqSkipped,
     StageCommitted,
     TierFlipped,
     TopicCreated,
-    TopicDropped,
+    TopicDeleted,
 )
 from topics.core.topic import SEQ_BASE, Topic
 from topics.engine import effects
@@ -101,7 +101,7 @@ class Replay:
                 generations.setdefault(generation.generation, []).append(generation)
                 self._total += len(generation.entries)
                 for _, fact in generation.entries:
-                    if isinstance(fact, TopicDropped):
+                    if isinstance(fact, TopicDeleted):
                         self._dropped.add(fact.topic_id)
         for parts in generations.values():
             parts.sort(key=lambda part: part.shard)
@@ -166,7 +166,7 @@ class Replay:
         if topic is None and not isinstance(fact, TopicCreated):
             self._check_unknown(topic_id)
             return
-        if topic_id in self._dropped and not isinstance(fact, TopicCreated | TopicDropped):
+        if topic_id in self._dropped and not isinstance(fact, TopicCreated | TopicDeleted):
             return  # its files may be gone already; what others need of it is indexed
         self.boot_ids[topic_id] = boot_id
         self.changed.add(topic_id)
@@ -187,7 +187,7 @@ class Replay:
                 if fact.match is not None:
                     effects.run(self._tags.load(topic))
                 self._catalog.apply(fact, generation=generation)
-            case TopicDropped():
+            case TopicDeleted():
                 assert topic is not None
                 self.graveyard[topic_id] = topic
                 self._originals.bury(topic)
@@ -302,7 +302,7 @@ class Replay:
             match fact:
                 case StageCommitted():
                     self._complete(fact, generation)
-                case RouterCreated() | RouterDropped():
+                case RouterCreated() | RouterDeleted():
                     self._catalog.apply(fact, generation=generation)
                 case _:
                     pass

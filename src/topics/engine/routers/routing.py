@@ -7,7 +7,7 @@ from typing import TypeVar
 import msgspec
 
 from topics.core.config import ROUTER_NAME, check_topic_name, parse
-from topics.core.facts import Fact, Match, RouterCreated, RouterDropped
+from topics.core.facts import Fact, Match, RouterCreated, RouterDeleted
 from topics.core.routers import Router
 from topics.engine.effects import Gate, Op
 from topics.engine.kernel import CONTROL_BYTES, Kernel
@@ -182,6 +182,6 @@ class Routing:
         if router is None:
             return False
         now_ms = self._kernel.clock.now_ms()
-        yield from self._commit(RouterDropped(now_ms, name, router.source_id, router.dest_id))
+        yield from self._commit(RouterDeleted(now_ms, name, router.source_id, router.dest_id))
         self._forwarder.forget(router)
         return True

@@ -26,7 +26,7 @@ from typing import NamedTuple
 import msgspec
 
 from topics.core.batch import RecordBatch
-from topics.core.catalog import App
+from topics.core.catalog import StagingApp
 from topics.engine.effects import PAUSE, Gate, Io, Op
 from topics.engine.kernel import Kernel
 from topics.engine.stages.apps import ANYBODY, Apps, Caller, decode_result
@@ -311,7 +311,7 @@ class Staging:
         self._forget_app(app)
         yield from self.complete_stranded()
 
-    def _committed_app(self, app: str, epoch: int) -> App | None:
+    def _committed_app(self, app: str, epoch: int) -> StagingApp | None:
         """The app, if this is its last committed epoch; None when the epoch is still to come."""
         if app in self._stranded:
             raise Internal(str(self._stranded[app]))

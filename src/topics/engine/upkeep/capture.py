@@ -12,7 +12,7 @@ from itertools import chain, islice
 import msgspec
 
 from topics.core.ages import Ages
-from topics.core.catalog import App
+from topics.core.catalog import StagingApp
 from topics.core.facts import SeqSkipped
 from topics.core.keys import KeyEntry, Slot, slots_of
 from topics.core.leases import Lease, LeaseBook
@@ -214,7 +214,7 @@ def router_line(router: Router) -> RouterLine:
     return RouterLine(**msgspec.structs.asdict(router))
 
 
-def app_line(name: str, app: App) -> AppLine:
+def app_line(name: str, app: StagingApp) -> AppLine:
     """A staging app as it is now."""
     return AppLine(
         name=name,

@@ -13,10 +13,10 @@ from topics.core.facts import (
     Evicted,
     Fact,
     HeadReserved,
-    RouterDropped,
+    RouterDeleted,
     SeqSkipped,
     TopicCreated,
-    TopicDropped,
+    TopicDeleted,
 )
 from topics.core.topic import SEQ_BASE, Topic
 from topics.engine.effects import Op, stepwise
@@ -172,7 +172,7 @@ class Lifecycle:
         routers = kernel.catalog.routers
         removed = [routers.by_name[router] for router in routers.touching(topic.id)]
         ts = max(kernel.clock.now_ms(), topic.last_ts)
-        dropped = TopicDropped(topic.id, ts, name, topic.epoch)
+        dropped = TopicDeleted(topic.id, ts, name, topic.epoch)
         if kernel.in_memory:
             kernel.apply([dropped])
         else:
@@ -182,13 +182,13 @@ class Lifecycle:
             forget(topic.id)
         if not kernel.in_memory:
             yield from self._clear(
-                topic, [RouterDropped(ts, r.name, r.source_id, r.dest_id) for r in removed]
+                topic, [RouterDeleted(ts, r.name, r.source_id, r.dest_id) for r in removed]
             )
         kernel.forget(topic)
         kernel.host.changed(topic)
         return Dropped(name, True, [router.name for router in removed])
 
-    def _clear(self, topic: Topic, routers: list[RouterDropped]) -> Op[None]:
+    def _clear(self, topic: Topic, routers: list[RouterDeleted]) -> Op[None]:
         """What follows the point of no return may fail: recovery does it again."""
         kernel = self._kernel
         self._to_retire.append(topic.id)

@@ -4,11 +4,11 @@ Integers are little-endian. `LP` is a u32 length and that many bytes; text is UT
 
     type  frame           fact              payload
        2  TopicCreate     TopicCreated      LP name, LP config JSON, epoch u64, seq_base u64
-       3  TopicDelete     TopicDropped      LP name, epoch u64
+       3  TopicDelete     TopicDeleted      LP name, epoch u64
        4  RouterCreate    RouterCreated     LP name, LP source, LP dest, source_id u64,
                                             dest_id u64, KNOBS, MATCH, initial_cursor u64,
                                             initial_dest_base u64
-       5  RouterDelete    RouterDropped     LP name, source_id u64, dest_id u64
+       5  RouterDelete    RouterDeleted     LP name, source_id u64, dest_id u64
        6  Delete          Deleted           OPTIONAL before, MATCH, n u32, n x seq u64,
                                             OPTIONAL bound
        7  EvictWatermark  Evicted           cap_hi u64, earliest u64, ttl_hi u64
@@ -321,14 +321,14 @@ class _Layout(NamedTuple):
 _CONFIG = (_TEXT, _JSON, _numbers(_TWO_U64))
 _LAYOUTS: Final = [
     _Layout(FrameType.TOPIC_CREATE, facts.TopicCreated, _TOPIC, _CONFIG),
-    _Layout(FrameType.TOPIC_DELETE, facts.TopicDropped, _TOPIC, (_TEXT, _U64)),
+    _Layout(FrameType.TOPIC_DELETE, facts.TopicDeleted, _TOPIC, (_TEXT, _U64)),
     _Layout(
         FrameType.ROUTER_CREATE,
         facts.RouterCreated,
         _NO_TOPIC,
         (_TEXT, _TEXT, _TEXT, _numbers(_TWO_U64), _KNOBS, _MATCH, _numbers(_TWO_U64)),
     ),
-    _Layout(FrameType.ROUTER_DELETE, facts.RouterDropped, _NO_TOPIC, (_TEXT, _numbers(_TWO_U64))),
+    _Layout(FrameType.ROUTER_DELETE, facts.RouterDeleted, _NO_TOPIC, (_TEXT, _numbers(_TWO_U64))),
     _Layout(FrameType.DELETE, facts.Deleted, _TOPIC, (_DELETE,)),
     _Layout(FrameType.EVICT_WATERMARK, facts.Evicted, _TOPIC, (_numbers(struct.Struct("<QQQ")),)),
     _Layout(
