@@ -205,4 +205,4 @@ class PacedRead:
 
 def log_failure() -> None:
     """Tell of the exception being handled."""
-    _log.exception("delivering to a stream failed")
+    _log.exception("work within the loop budget failed")

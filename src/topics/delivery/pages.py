@@ -193,12 +193,17 @@ class PageCache:
         return shown
 
     def known(self, topic: Topic, after: int, options: Options) -> Rendered | None:
-        """A page that is known and announces no loss; nothing is read for it."""
+        """A page that is known, holds records and announces no loss; nothing is read for it.
+
+        A page that is neither full nor at the head ended at something that may change.
+        """
         entry = self._entries.get((topic.id, after, options, None))
         if entry is None or not entry.fits(topic):
             return None
         page = entry.page
-        if page is None or page.tombstone is not None:
+        if page is None or page.tombstone is not None or not page.count:
+            return None
+        if not (page.is_full or page.caught_up):
             return None
         return None if self._engine.kernel.may_have_expired(topic) else page
 

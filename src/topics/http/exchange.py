@@ -20,7 +20,7 @@ from topics.http.budget import Charge
 from topics.http.coding import accepts_gzip, compress
 from topics.http.hub import Hub, log
 from topics.http.messages import Headers, Late, Request, Response, Stream, Upgrade
-from topics.http.turns import Turns
+from topics.http.tick import Tick
 
 _CODED: Headers = ((b"content-encoding", b"gzip"), (b"vary", b"Accept-Encoding"))
 
@@ -44,8 +44,8 @@ class Exchange(ABC):
         self.request = request
 
     @property
-    def turns(self) -> Turns:
-        return self._hub.turns
+    def tick(self) -> Tick:
+        return self._hub.tick
 
     # The request comes in
 

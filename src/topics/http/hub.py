@@ -17,7 +17,7 @@ from topics.http.h1.heads import KnownHeads
 from topics.http.h1.wire import chunk
 from topics.http.limits import Limits
 from topics.http.messages import Application
-from topics.http.turns import Turns
+from topics.http.tick import Tick
 from topics.http.ws.wire import text_frame
 
 log = logging.getLogger("topics.http")
@@ -79,7 +79,7 @@ class Hub:
         "limits",
         "loop",
         "text_framed",
-        "turns",
+        "tick",
     )
 
     def __init__(self, app: Application, limits: Limits, loop: asyncio.AbstractEventLoop) -> None:
@@ -94,7 +94,7 @@ class Hub:
         self.heads = KnownHeads()
         self.chunked = LastWrapped(chunk)
         self.text_framed = LastWrapped(text_frame)
-        self.turns = Turns(loop.call_soon)
+        self.tick = Tick(loop.call_soon)
         self._sweep: asyncio.TimerHandle | None = None
         self._told_full_s: float | None = None
         self._date_s = 0
@@ -122,7 +122,7 @@ class Hub:
     def drop(self, connection: Connection) -> None:
         """Forget a connection that has closed; dropping twice is harmless."""
         self.connections.discard(connection)
-        self.turns.forget(connection)
+        self.tick.forget(connection)
         if not self.connections:
             self.all_gone.set()
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable
 from typing import Any, Protocol
 
 from topics.http.target import segments_of, split_target
-from topics.http.turns import Turns
+from topics.http.tick import Tick
 from topics.wire.query import NO_QUERY, Query, parse_query
 
 JSON = b"application/json"
@@ -235,7 +235,7 @@ class Reply(Protocol):
     on_half_close: Callable[[], None] | None
 
     @property
-    def turns(self) -> Turns:
+    def tick(self) -> Tick:
         """Where the turn of the loop ends in which the request came."""
 
     def __call__(self, response: Response) -> None:

@@ -352,7 +352,7 @@ class Server:
             self._routers.stop()
         await self._serve_the_rest()
         self._listener.stop_accepting()
-        self.service.lane.close()
+        self.service.long_bodies.close()
         code = await self._close(engine)
         await self._listener.close()
         if self.service.access_log is not None:

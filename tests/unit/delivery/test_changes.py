@@ -124,7 +124,7 @@ def test_work_that_is_queued_while_the_budget_is_held_needs_no_tick() -> None:
 
 
 def test_a_failing_stream_does_not_silence_the_others(caplog: pytest.LogCaptureFixture) -> None:
-    budget = LoopBudget(lambda callback: None)
+    budget = LoopBudget(lambda callback: None, lambda: 0)
     done: list[str] = []
     budget.add(_fail)
     budget.add(lambda: done.append("other"))

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from topics.delivery.loop_budget import LoopBudget
 from topics.engine.effects import Gate, Io
 from topics.engine.engine import memory_engine
 from topics.engine.settings import EngineSettings
@@ -23,7 +24,6 @@ from topics.http.api.routing import Resource, Route, Routes
 from topics.http.api.service import HttpLimits, Service
 from topics.http.api.strangers import BURST
 from topics.http.messages import Late, Request, Response
-from topics.http.turns import Rations
 from topics.testing import ManualClock
 
 
@@ -167,7 +167,7 @@ def test_a_request_waits_while_a_part_of_a_commit_is_shown(service: Service) -> 
     routes.add("/v0/health", Resource({"GET": route}, open=True, always=True))
     app = App(service, routes)
     service.limits = HttpLimits()
-    reply: Any = SimpleNamespace(turns=SimpleNamespace(rations=Rations(lambda _: None)))
+    reply: Any = SimpleNamespace(tick=SimpleNamespace(reads=LoopBudget(lambda _: None)))
 
     def ask_for(path: bytes) -> None:
         headers = {b"authorization": b"Bearer secret"}

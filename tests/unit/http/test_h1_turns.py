@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.unit.http.transports import HandFed
 
-from topics.http import turns as turns_module
+from topics.http import tick as tick_module
 from topics.http.h1.connection import H1Connection
 from topics.http.hub import Hub
 from topics.http.limits import Limits
@@ -125,7 +125,7 @@ def test_answers_to_several_connections_leave_at_the_end_of_the_turn() -> None:
 def test_an_answer_that_waited_enough_takes_the_others_along(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(turns_module, "HELD_NS", -1)
+    monkeypatch.setattr(tick_module, "HELD_NS", -1)
 
     async def scene(world: World) -> None:
         (first, one), (second, two) = world.connect(), world.connect()

@@ -13,10 +13,10 @@ import pytest
 from tests.unit.http.turn_world import Worker, World, play, post, turn
 from tests.unit.queue.builders import QUEUE
 
+from topics.delivery import loop_budget
 from topics.engine.effects import Op, run
 from topics.engine.reads.reading import Query
 from topics.errors import TopicsError
-from topics.http.api import lane
 from topics.http.limits import Limits
 from topics.http.messages import Request
 from topics.server.driver import Driver
@@ -33,7 +33,7 @@ MANY_TURNS = 400
 def _short_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """A turn of the loop after every step, and nothing has to be large for that."""
     monkeypatch.setattr(requests, "LONG_BODY_BYTES", 4000)
-    monkeypatch.setattr(lane, "SLICE_S", 0)
+    monkeypatch.setattr(loop_budget, "BUDGET_NS", 0)
 
 
 class OnTheSpot(Executor):

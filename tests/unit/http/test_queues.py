@@ -9,7 +9,7 @@ from tests.unit.http.turn_world import World, crowd, cut_off, play, request, tur
 from tests.unit.queue.builders import QUEUE
 
 from topics.engine.effects import run
-from topics.http import turns as turns_module
+from topics.http import tick as tick_module
 
 pytestmark = pytest.mark.usefixtures("_patient")
 
@@ -235,9 +235,9 @@ def test_a_turn_is_cut_when_the_first_has_waited_enough(monkeypatch: pytest.Monk
         await crowd(world)
         world.shop.append(3)
         a.claim(1)
-        monkeypatch.setattr(turns_module, "HELD_NS", -1)
+        monkeypatch.setattr(tick_module, "HELD_NS", -1)
         b.claim(1)
-        monkeypatch.setattr(turns_module, "HELD_NS", 1 << 62)
+        monkeypatch.setattr(tick_module, "HELD_NS", 1 << 62)
         c.claim(1)
         assert a.seqs == [1], "it had to wait no longer"
         assert not b.answers + c.answers

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 from tests.unit.http.turn_world import Worker, World, play, post, turn
 
+from topics.delivery import loop_budget
 from topics.delivery.live import Delivery
 from topics.engine.effects import run
-from topics.http import turns
 
 RECORDS = 5
 
@@ -17,7 +17,7 @@ RECORDS = 5
 @pytest.fixture(autouse=True)
 def _long_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each read takes what reads may take of a turn."""
-    monkeypatch.setattr(turns, "RATION_NS", 0)
+    monkeypatch.setattr(loop_budget, "BUDGET_NS", 0)
 
 
 def diff(worker: Worker, after: int, **more: object) -> None:

@@ -133,7 +133,7 @@ class World:
 async def crowd(world: World) -> None:
     """A turn in which several came, so that more are expected in the next."""
     for _ in range(2):
-        world.hub.turns.is_crowded()
+        world.hub.tick.is_crowded()
     await turn()
 
 

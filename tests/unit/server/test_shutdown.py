@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from topics.http.api import lane
+from topics.delivery import loop_budget
 from topics.server import config, serve
 from topics.server.serve import Server
 from topics.wire import requests
@@ -23,7 +23,7 @@ HEAD = b"POST /v0/topics/%b HTTP/1.1\r\nhost: localhost\r\ncontent-type: applica
 def _no_time(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A turn of the loop after every step of a long body, and none to finish it at the end."""
     monkeypatch.setattr(requests, "LONG_BODY_BYTES", 4000)
-    monkeypatch.setattr(lane, "SLICE_S", 0)
+    monkeypatch.setattr(loop_budget, "BUDGET_NS", 0)
     monkeypatch.setattr(serve, "DRAIN_SECONDS", 0)
     before = sys.getswitchinterval()
     yield
@@ -69,7 +69,7 @@ def test_long_bodies_still_in_line_are_refused(
         writes = [
             asyncio.create_task(answer_to_a_long_write(host, port, topic)) for topic in (b"a", b"b")
         ]
-        await until(lambda: len(server.service.lane) == len(writes))
+        await until(lambda: len(server.service.long_bodies) == len(writes))
         server.stopping.set()
         for answer in await asyncio.gather(*writes):
             assert answer.startswith(b"HTTP/1.1 503 ")

@@ -130,10 +130,10 @@ class App:
     def _wait_for_commit(self, engine: Engine, request: Request, reply: Reply) -> None:
         """Serve a request that might see a part of a commit when all of the commit is there."""
         admitted: _Admitted = request.context
-        rations = reply.turns.rations  # many may have waited: they are not served in one step
+        reads = reply.tick.reads  # many may have waited: they are not served in one step
         for showing in engine.kernel.showing:
             if not request.standing.is_always and showing.concerns(admitted.names[:1]):
-                showing.over.when_open(lambda: rations.take(lambda: self(request, reply)))
+                showing.over.when_open(lambda: reads.do(lambda: self(request, reply)))
                 return
         self._serve(request, reply)
 

@@ -24,12 +24,12 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from topics.batch import RecordBatch
+from topics.delivery.loop_budget import PacedRead
 from topics.engine.reads.bulk import slices
 from topics.engine.reads.paging import VersionedBulk
 from topics.errors import InvalidRequest, NotAcceptable, PayloadTooLarge, TopicsError
 from topics.http.api.arrow_sizes import decoded_bytes, expanded_bytes
 from topics.http.api.call import Call
-from topics.http.api.giving_way import GivingWay
 from topics.http.api.pages import ARROW_STREAM
 from topics.http.messages import Headers, Stream
 from topics.storage.frames.columns import Frames, Positions
@@ -100,7 +100,7 @@ class ArrowAnswer:
     def __init__(self, call: Call, found: VersionedBulk, include: Include) -> None:
         self._runner = call.service.runner
         self._reader = call.engine.pages.bulk
-        self._pace = GivingWay(
+        self._pace = PacedRead(
             call.engine.kernel.committer, call.service.clock, shards=call.service.shards
         )
         self._found = found

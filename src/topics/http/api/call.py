@@ -142,9 +142,9 @@ class Call:
 
         self.service.runner.start(op, done)
 
-    def ration(self, work: Callable[[], None]) -> None:
+    def within_budget(self, work: Callable[[], None]) -> None:
         """Do what may take long, now or when others have had their turn; a failure is answered."""
-        self.reply.turns.rations.take(lambda: self.settle(None, lambda _none: work()))
+        self.reply.tick.reads.do(lambda: self.settle(None, lambda _none: work()))
 
     def settle(self, outcome: T | TopicsError, answer: Callable[[T], None]) -> None:
         """Answer with a result, or refuse with the error that came of it instead."""

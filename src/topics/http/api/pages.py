@@ -80,7 +80,9 @@ def _json(call: Call) -> None:
             call.answer(body, headers=_headers(tag, found, "s" if form == "z" else form))
 
     key, pages = b"json%d%d" % (include.tags, include.meta), call.engine.pages
-    call.ration(lambda: call.run(pages.read(call.names[0], query, key, known.versions), answer))
+    call.within_budget(
+        lambda: call.run(pages.read(call.names[0], query, key, known.versions), answer)
+    )
 
 
 def _back(call: Call) -> None:
@@ -103,7 +105,7 @@ def _back(call: Call) -> None:
         )
 
     op = call.engine.read_back(call.names[0], query, before=sent.u64("before_seq"))
-    call.ration(lambda: call.run(op, answer))
+    call.within_budget(lambda: call.run(op, answer))
 
 
 def _include(call: Call, *, tags: bool) -> Include:

@@ -21,7 +21,7 @@ from topics.engine.writes.append import Timing
 from topics.errors import InvalidRequest, TopicsError
 from topics.http.api.call import Call
 from topics.http.api.routing import Handler
-from topics.http.turns import Gathering
+from topics.http.tick import TickBatch
 from topics.queue import Claimed, Claimer, Named, Queues
 from topics.queue.queues import MAX_CLAIM
 from topics.values import Acked, Extended, Redriven
@@ -139,12 +139,12 @@ class _Group(Generic[A]):
 class QueueGroups:
     """Claims and acks that wait for the end of the tick, by queue."""
 
-    __slots__ = ("_acks", "_claims", "_gathering")
+    __slots__ = ("_acks", "_batch", "_claims")
 
     def __init__(self) -> None:
         self._acks: dict[str, _Group[Named]] = {}
         self._claims: dict[str, _Group[Claimer]] = {}
-        self._gathering = Gathering(self._serve, MAX_CLAIM)
+        self._batch = TickBatch(self._serve, MAX_CLAIM)
 
     def claim(self, call: Call, queues: Queues, claimer: Claimer) -> None:
         """Claim for a call that was checked."""
@@ -165,7 +165,7 @@ class QueueGroups:
 
     def _join(self, call: Call, *, jobs: int) -> bool:
         """Whether the call is to wait for the end of the tick. Groups before it may be served."""
-        return self._gathering.join(call.reply.turns, call.started_ns, weight=jobs + 1)
+        return self._batch.join(call.reply.tick, call.started_ns, weight=jobs + 1)
 
     def _serve(self) -> None:
         """Serve the calls so far; acks first, since they make room."""

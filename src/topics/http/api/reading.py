@@ -13,15 +13,15 @@ import msgspec
 from topics.core.facts import Match
 from topics.core.topic import Topic
 from topics.delivery.changes import Poll
+from topics.delivery.pages import Options, Rendered
 from topics.engine.reads.reading import Query as ReadQuery
 from topics.errors import TopicsError
 from topics.http.api.call import Call
-from topics.http.api.known_pages import KnownPage
 from topics.http.messages import Spliced
 from topics.values import Page
 from topics.wire import responses
 from topics.wire.predicates import Predicate
-from topics.wire.rendering import Include, render_records, rows_of
+from topics.wire.rendering import Include
 from topics.wire.requests import DiffBody, decode_diff
 
 MAX_WAIT_MS = 30_000
@@ -35,12 +35,47 @@ def match_of(predicate: Predicate | None) -> Match | None:
 def diff(call: Call) -> None:
     (topic,) = call.names
     sent = decode_diff(call.json_body(may_be_empty=True))
-    budget = call.reply.turns.rations
-    known = None if budget.is_used_up else call.service.pages.find(topic, sent)
+    budget = call.reply.tick.reads
+    known = None if budget.is_spent else _known(call, topic, sent)
     if known is not None:
-        budget.take(partial(_answer_known, call, *known))
+        budget.do(partial(_answer_known, call, *known))
     else:
         _Diff(call, topic, sent).begin()
+
+
+def _cacheable(call: Call, name: str, asked: DiffBody) -> Topic | None:
+    """The topic of a read whose page others may ask for; None for any other read.
+
+    A filter is one reader's own. A read of a topic that routers copy into waits for the copies.
+    """
+    if asked.node is not None or asked.match is not None or asked.from_ts is not None:
+        return None
+    catalog = call.engine.kernel.catalog
+    topic = catalog.by_name.get(name)
+    if topic is None or (catalog.routers.by_name and catalog.routers.into(topic.id)):
+        return None
+    return topic
+
+
+def _options(call: Call, asked: DiffBody) -> Options:
+    return Options.clamped(
+        limit=asked.limit,
+        budget=asked.max_batch_bytes,
+        max_limit=call.engine.kernel.settings.max_limit,
+        include=Include(tags=asked.include_tags, meta=asked.include_meta),
+    )
+
+
+def _known(call: Call, name: str, asked: DiffBody) -> tuple[Topic, Rendered] | None:
+    """The page of this read, if the page cache has it; it counts as a read of the topic."""
+    topic = _cacheable(call, name, asked)
+    if topic is None:
+        return None
+    page = call.service.pages.known(topic, asked.cursor, _options(call, asked))
+    if page is None:
+        return None
+    topic.last_read_ts = topic.last_consumed = call.engine.kernel.clock.now_ms()
+    return topic, page
 
 
 class _Diff:
@@ -69,11 +104,11 @@ class _Diff:
             self._poll = call.service.changes.poll(self._topic, wait_ms)
             call.reply.on_gone = self._poll.cancel
             call.reply.on_half_close = self._poll.give_up
-        call.ration(self._read)
+        call.within_budget(self._read)
 
     def _read(self) -> None:
         call = self._call
-        known = call.service.pages.find(self._topic, self._asked)
+        known = _known(call, self._topic, self._asked)
         if known is not None:
             self._end_poll()
             _answer_known(call, *known)
@@ -109,20 +144,22 @@ class _Diff:
 
     def _answer(self, page: Page) -> None:
         call, asked = self._call, self._asked
-        include = Include(tags=asked.include_tags, meta=asked.include_meta)
-        rendered = render_records(rows_of(page.records), include)
-        call.service.pages.keep(self._topic, asked, page, rendered)
+        options = _options(call, asked)
+        rendered = Rendered(page, options.include, options.limit)
+        topic = _cacheable(call, self._topic, asked)
+        if topic is not None and not page.cold_segments_read and page.head_seq == topic.head:
+            call.service.pages.keep(topic, asked.cursor, options, rendered)
         spent = responses.performance(
             call.elapsed_ms(),
             records_scanned=page.records_scanned,
             cold_segments_read=page.cold_segments_read,
         )
-        call.reply(Spliced(responses.diff_page(page, rendered, spent)))
+        call.reply(Spliced(responses.diff_page(page, rendered.records, spent)))
 
 
-def _answer_known(call: Call, topic: Topic, known: KnownPage) -> None:
-    spent = responses.performance(call.elapsed_ms(), records_scanned=known.records_scanned)
-    head, reached = topic.head, known.next_from_seq
+def _answer_known(call: Call, topic: Topic, known: Rendered) -> None:
+    spent = responses.performance(call.elapsed_ms(), records_scanned=known.scanned)
+    head, reached = topic.head, known.next
     page = Page(
         topic.name, (), reached, head, topic.earliest, reached == head, None, head - reached
     )

@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 
 from topics.delivery.changes import Changes
 from topics.delivery.live import Delivery
+from topics.delivery.pages import PageCache
 from topics.delivery.work_stream import Floor
 from topics.engine.clock import Clock
 from topics.engine.effects import Op, resumed
@@ -17,8 +18,7 @@ from topics.http.access_log import AccessLog
 from topics.http.api.auth import KeyId, Keyring
 from topics.http.api.errors import internal
 from topics.http.api.history import History
-from topics.http.api.known_pages import KnownPages
-from topics.http.api.lane import Lane
+from topics.http.api.long_bodies import LongBodies
 from topics.http.api.strangers import Strangers
 from topics.http.budget import Budget
 from topics.http.fence import Fence
@@ -77,14 +77,14 @@ class Service:
     work: Floor | None = None
     max_claim: int = 1000
     access_log: AccessLog | None = None
-    known_pages: KnownPages | None = None
+    page_cache: PageCache | None = None
     has_arrow: bool = False
     """Whether everything that Arrow needs has been imported."""
     pressure: Callable[[], float] = lambda: 0.0
     description: bytes | None = None
 
     def __post_init__(self) -> None:
-        self.lane = Lane(self.clock)
+        self.long_bodies = LongBodies(self.clock)
         self.decoded = Budget(
             self.limits.max_request_bytes, max_body_bytes=self.limits.max_body_bytes
         )
@@ -141,11 +141,11 @@ class Service:
         return self.work
 
     @property
-    def pages(self) -> KnownPages:
+    def pages(self) -> PageCache:
         """Pages rendered before; raises while there is no engine to read from."""
-        if self.known_pages is None:
+        if self.page_cache is None:
             raise NotReady(replay_progress=self.replay_progress)
-        return self.known_pages
+        return self.page_cache
 
     @property
     def changes(self) -> Changes:
@@ -168,7 +168,10 @@ class Service:
             in_background=lambda op: self.runner.start(op, _unheard),
         )
         self.work = None if delivery is None else Floor(delivery, self.queues)
-        self.known_pages = KnownPages(engine.kernel)
+        if delivery is None:
+            self.page_cache = PageCache(engine, self.runner)
+        else:
+            self.page_cache = delivery.pages
         self.engine = engine
         self.replay_progress = 1.0
 

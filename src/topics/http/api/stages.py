@@ -48,14 +48,14 @@ def stage(call: Call) -> None:
             return columns
         if len(call.request.body) > requests.LONG_BODY_BYTES:
             call.hold_body()
-            return (yield from call.service.lane.alone(in_slices()))
+            return (yield from call.service.long_bodies.alone(in_slices()))
         short: StageRequest = yield Io(lambda: requests.decode_stage(call.request.body))
         return short
 
     def in_slices() -> Op[StageRequest]:
-        lane, body = call.service.lane, call.take_body()
+        bodies, body = call.service.long_bodies, call.take_body()
         return (
-            yield from lane.decoded(body, requests.decode_stage_in_steps, requests.decode_stage)
+            yield from bodies.decoded(body, requests.decode_stage_in_steps, requests.decode_stage)
         )
 
     def kept() -> Op[Staged]:

@@ -32,7 +32,7 @@ from topics.http.api.call import Call
 from topics.http.api.errors import internal
 from topics.http.api.service import Service
 from topics.http.messages import Response
-from topics.http.turns import Gathering
+from topics.http.tick import TickBatch
 from topics.storage.frames.prepared import PreparedAppend
 from topics.values import Ack
 from topics.wire import requests, responses
@@ -88,7 +88,7 @@ def check_config(
 def prepare(service: Service, engine: Engine, sent: WriteRequest) -> Op[PreparedAppend]:
     """Check the batch of a long write and make its frames, in slices."""
     limits = engine.kernel.settings
-    return service.lane.prepared(sent.drafts, limits, key=sent.idempotency_key)
+    return service.long_bodies.prepared(sent.drafts, limits, key=sent.idempotency_key)
 
 
 def append(
@@ -136,11 +136,11 @@ class _Waiting(NamedTuple):
 class WriteGroups:
     """Writes that wait for the end of the tick, by topic."""
 
-    __slots__ = ("_gathering", "_waiting")
+    __slots__ = ("_batch", "_waiting")
 
     def __init__(self) -> None:
         self._waiting: dict[str, list[_Waiting]] = {}
-        self._gathering = Gathering(self._serve, MOST_BYTES)
+        self._batch = TickBatch(self._serve, MOST_BYTES)
 
     def write(self, call: Call, topic: str, sent: WriteRequest, *, return_seqs: bool) -> None:
         """Append a write that was checked: with others, unless it is alone or has conditions."""
@@ -151,7 +151,7 @@ class WriteGroups:
             call.run(append(call.engine, topic, sent, timing), answer)
             return
         size = len(call.request.body)
-        if self._gathering.join(call.reply.turns, call.started_ns, weight=size):
+        if self._batch.join(call.reply.tick, call.started_ns, weight=size):
             self._waiting.setdefault(topic, []).append(_Waiting(call, sent, return_seqs))
         else:
             _write_alone(call, topic, sent, return_seqs)
@@ -228,14 +228,14 @@ def write_long(call: Call, topic: str, *, return_seqs: bool) -> None:
 
 
 def _written(call: Call, topic: str, timing: Timing) -> Op[Ack]:
-    sent, prepared = yield from call.service.lane.alone(_understood(call, topic))
+    sent, prepared = yield from call.service.long_bodies.alone(_understood(call, topic))
     # The engine is looked up again: the body may have waited behind others for long.
     return (yield from append(call.engine, topic, sent, timing, prepared))
 
 
 def _understood(call: Call, topic: str) -> Op[tuple[WriteRequest, PreparedAppend]]:
-    lane, body = call.service.lane, call.take_body()
-    sent = yield from lane.decoded(body, requests.decode_write_in_steps, requests.decode_write)
+    bodies, body = call.service.long_bodies, call.take_body()
+    sent = yield from bodies.decoded(body, requests.decode_write_in_steps, requests.decode_write)
     take_key(call, sent)
     check_config(call.engine, call.principal, topic, sent, always=False)
     return sent, (yield from prepare(call.service, call.engine, sent))

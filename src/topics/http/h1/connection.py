@@ -85,7 +85,7 @@ class H1Connection(asyncio.Protocol):
         """Parse what arrived and answer what can be answered; it leaves with this turn's rest."""
         if self._reader.deaf:
             return
-        self.hub.turns.hear(self)
+        self.hub.tick.hear(self)
         if self._holds or self._held:
             self._held += data
             return
@@ -337,7 +337,7 @@ class H1Connection(asyncio.Protocol):
         if not corked:
             self._corked = None
         elif len(corked) == 1 and len(corked[0]) <= _HELD_BYTES:
-            self.hub.turns.uncork_later(self)
+            self.hub.tick.uncork_later(self)
         else:
             self.uncork()
 

@@ -97,7 +97,7 @@ class H2Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Handle the frames in `data`, some now and the rest in later turns of the loop."""
         self._waits.heard = True
-        self.hub.turns.hear(self)
+        self.hub.tick.hear(self)
         if self._deaf:
             return
         if self._holds:

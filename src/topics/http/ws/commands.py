@@ -145,7 +145,7 @@ class Socket:
         """Read a long command with pauses; the next one is read when it has been answered."""
         self._sink.answer_is_due = True
         self._in_line = message
-        lane = self._service.lane
+        bodies = self._service.long_bodies
         request_id: ws.RequestId = UNSET
 
         def understood() -> Op[tuple[Command, WriteRequest | None]]:
@@ -154,7 +154,7 @@ class Socket:
                 raise InvalidRequest("the client has gone")
             in_steps, whole = requests.decode_command_in_steps, requests.decode_command_and_write
             try:
-                return (yield from lane.decoded(text, in_steps, whole))
+                return (yield from bodies.decoded(text, in_steps, whole))
             except MisspeltField:
                 nonlocal request_id
                 request_id = requests.request_id_of(text)
@@ -176,7 +176,7 @@ class Socket:
                 self._say_goodbye()
             self._balance()
 
-        self._service.runner.start(lane.alone(understood()), done)
+        self._service.runner.start(bodies.alone(understood()), done)
         if self._sink.answer_is_due:
             self._balance()
 
@@ -272,7 +272,9 @@ class Socket:
         def written() -> Op[Ack]:
             prepared = None
             if long_write is not None:
-                prepared = yield from service.lane.alone(writing.prepare(service, engine, sent))
+                prepared = yield from service.long_bodies.alone(
+                    writing.prepare(service, engine, sent)
+                )
             return (yield from writing.append(engine, topic, sent, timing, prepared))
 
         def answer(ack: Ack) -> None:

@@ -7,12 +7,15 @@ from collections.abc import Generator, Iterator
 import pytest
 
 from topics.core.batch import RecordBatch
+from topics.delivery.loop_budget import BUDGET_NS
 from topics.engine.effects import PAUSE, Gate, Op, Wait, run
 from topics.engine.settings import EngineSettings
 from topics.errors import BatchTooLarge, InvalidRequest, ShuttingDown
-from topics.http.api.lane import SLICE_S, Lane
+from topics.http.api.long_bodies import LongBodies
 from topics.storage.frames.append import encode_append
 from topics.testing import ManualClock
+
+SLICE_S = BUDGET_NS / 1e9
 
 
 class Ticking(ManualClock):
@@ -27,8 +30,8 @@ class Ticking(ManualClock):
         return self._now_s
 
 
-def quiet() -> Lane:
-    return Lane(ManualClock())
+def quiet() -> LongBodies:
+    return LongBodies(ManualClock())
 
 
 def work(done: list[str], name: str, pauses: int = 1, *, fails: bool = False) -> Op[str]:
@@ -60,8 +63,8 @@ def waits(wait: Wait | str) -> bool:
 
 
 def test_work_is_done_one_by_one_in_the_order_it_came() -> None:
-    lane, done = quiet(), list[str]()
-    a, b, c = (lane.alone(work(done, name)) for name in "abc")
+    bodies, done = quiet(), list[str]()
+    a, b, c = (bodies.alone(work(done, name)) for name in "abc")
     assert step(a) is PAUSE
     gates = [step(b), step(c)]
     assert all(map(waits, gates))
@@ -73,13 +76,13 @@ def test_work_is_done_one_by_one_in_the_order_it_came() -> None:
     assert step(c) is PAUSE
     assert step(c) == "c"
     assert done == [f"{name} {what}" for name in "abc" for what in ("begins", "ends")]
-    assert run(lane.alone(work(done, "d"))) == "d", "nobody is before it"
+    assert run(bodies.alone(work(done, "d"))) == "d", "nobody is before it"
 
 
 def test_nobody_overtakes_the_next_before_it_goes_on() -> None:
-    lane, done = quiet(), list[str]()
-    a, b, late = (lane.alone(work(done, name, pauses=0)) for name in ("a", "b", "late"))
-    other = lane.alone(work(done, "other"))
+    bodies, done = quiet(), list[str]()
+    a, b, late = (bodies.alone(work(done, name, pauses=0)) for name in ("a", "b", "late"))
+    other = bodies.alone(work(done, "other"))
     assert step(other) is PAUSE
     assert waits(step(a))
     assert step(other) == "other"
@@ -91,8 +94,8 @@ def test_nobody_overtakes_the_next_before_it_goes_on() -> None:
 
 
 def test_work_that_fails_lets_the_next_go_on() -> None:
-    lane, done = quiet(), list[str]()
-    a, b = lane.alone(work(done, "a", fails=True)), lane.alone(work(done, "b"))
+    bodies, done = quiet(), list[str]()
+    a, b = bodies.alone(work(done, "a", fails=True)), bodies.alone(work(done, "b"))
     step(a)
     gate = step(b)
     with pytest.raises(InvalidRequest):
@@ -104,8 +107,8 @@ def test_work_that_fails_lets_the_next_go_on() -> None:
 
 @pytest.mark.parametrize("given_up", [0, 1, 2])
 def test_work_that_is_given_up_wherever_it_is_holds_up_nobody(given_up: int) -> None:
-    lane, done = quiet(), list[str]()
-    ops = [lane.alone(work(done, name)) for name in "abc"]
+    bodies, done = quiet(), list[str]()
+    ops = [bodies.alone(work(done, name)) for name in "abc"]
     for op in ops:
         step(op)
     ops.pop(given_up).close()
@@ -114,12 +117,12 @@ def test_work_that_is_given_up_wherever_it_is_holds_up_nobody(given_up: int) -> 
     assert [text for text in done if "ends" in text] == [
         f"{name} ends" for name in "abc" if name != "abc"[given_up]
     ]
-    assert run(lane.alone(work(done, "d"))) == "d"
+    assert run(bodies.alone(work(done, "d"))) == "d"
 
 
 def test_work_that_was_told_it_may_go_on_can_still_be_given_up() -> None:
-    lane, done = quiet(), list[str]()
-    a, b, c = (lane.alone(work(done, name)) for name in "abc")
+    bodies, done = quiet(), list[str]()
+    a, b, c = (bodies.alone(work(done, name)) for name in "abc")
     for op in (a, b, c):
         step(op)
     assert step(a) == "a"
@@ -137,8 +140,8 @@ def counting(count: int) -> Generator[None, None, str]:
     ("step_s", "expected"), [(0.0, 0), (SLICE_S, 9), (SLICE_S / 2, 4), (SLICE_S / 100, 0)]
 )
 def test_a_slice_is_as_many_steps_as_fit_into_its_time(step_s: float, expected: int) -> None:
-    lane = Lane(Ticking(step_s))
-    found = list(pauses(lane.slices(counting(9))))
+    bodies = LongBodies(Ticking(step_s))
+    found = list(pauses(bodies.slices(counting(9))))
     assert found == [PAUSE] * expected
 
 
@@ -152,28 +155,28 @@ def test_what_the_steps_raise_is_raised() -> None:
 
 
 def test_frames_are_prepared_for_what_is_within_limits() -> None:
-    lane, batch = quiet(), RecordBatch([b"1", b"2", b"3"])
-    prepared = run(lane.prepared(batch, EngineSettings(), key=None))
+    bodies, batch = quiet(), RecordBatch([b"1", b"2", b"3"])
+    prepared = run(bodies.prepared(batch, EngineSettings(), key=None))
     frames, fact = prepared.finish(7, 1, 2, durable=True)
     assert (bytes(frames), fact) == encode_append(7, 1, 2, batch, durable=True)
     with pytest.raises(BatchTooLarge):
-        run(lane.prepared(batch, EngineSettings(max_batch_records=2), key=None))
+        run(bodies.prepared(batch, EngineSettings(max_batch_records=2), key=None))
 
 
 def test_whoever_is_here_when_it_closes_is_refused() -> None:
-    lane, done = Lane(Ticking(SLICE_S)), list[str]()
+    bodies, done = LongBodies(Ticking(SLICE_S)), list[str]()
 
     def long() -> Generator[None, None, str]:
         while True:
             yield
 
-    begun, waiting = lane.alone(lane.slices(long())), lane.alone(work(done, "b"))
+    begun, waiting = bodies.alone(bodies.slices(long())), bodies.alone(work(done, "b"))
     assert step(begun) is PAUSE
     gate = step(waiting)
     assert waits(gate)
-    lane.close()
+    bodies.close()
     assert not waits(gate)
-    for op in (waiting, begun, lane.alone(work(done, "c"))):
+    for op in (waiting, begun, bodies.alone(work(done, "c"))):
         with pytest.raises(ShuttingDown):
             step(op)
     assert done == []

@@ -1,12 +1,12 @@
-"""Long bodies, one at a time and a little of each at a time.
+"""Long bodies: decoded one at a time, within the loop budget.
 
-Decoding a body of 64 MiB takes hundreds of milliseconds of the loop. It is done in slices of two,
-with a turn for everybody else between them. Others that are as long wait in line meanwhile: with a
-slice of each in every turn it would be them who keep everybody waiting. And only one of them then
-needs the memory that decoding takes beside the body.
+Decoding a body of 64 MiB takes hundreds of milliseconds of the loop. It is done in slices of one
+budget, and other requests are served between them. Other long bodies are queued meanwhile: a slice
+of each in every tick would be a stall for everybody else. And only one of them then needs the
+memory that decoding takes beside the body.
 
-The line may be longer than a server that stops has time for. Who is still in it then is refused:
-what it would write comes too late for the log.
+The queue may be longer than a server that stops has time for. Bodies that are still in it are then
+refused: their records would come too late for the log.
 """
 
 from __future__ import annotations
@@ -14,54 +14,54 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from topics.batch import RecordBatch
+from topics.delivery.loop_budget import in_slices
 from topics.engine.clock import Clock
-from topics.engine.effects import PAUSE, Gate, Io, Op
+from topics.engine.effects import Gate, Io, Op
 from topics.engine.settings import EngineSettings
 from topics.engine.writes.drafts import check_batch_in_steps
 from topics.errors import ShuttingDown
 from topics.storage.frames.prepared import PreparedAppend, prepare_append
 
 T = TypeVar("T")
-SLICE_S: Final = 0.002
 
 
-class Lane:
-    """Who works on a long body, and who waits for that."""
+class LongBodies:
+    """The long body that is being decoded, and those that wait for it."""
 
-    __slots__ = ("_clock", "_is_closed", "_line")
+    __slots__ = ("_clock", "_is_closed", "_queue")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._is_closed = False
-        self._line: deque[Gate] = deque()  # the first is that of whoever is at work
+        self._queue: deque[Gate] = deque()  # the first belongs to the body being decoded
 
     def __len__(self) -> int:
-        """How many are here, the one at work included."""
-        return len(self._line)
+        """How many there are, the one being decoded included."""
+        return len(self._queue)
 
     def close(self) -> None:
-        """Refuse whoever is here, and who comes."""
+        """Refuse all bodies, queued and to come."""
         self._is_closed = True
-        for place in tuple(self._line):
-            place.open()
+        for gate in tuple(self._queue):
+            gate.open()
 
     def alone(self, work: Op[T]) -> Op[T]:
-        """Do this when all that came before are done with theirs."""
-        place = Gate()
-        self._line.append(place)
+        """Do this when the bodies that came before are done."""
+        gate = Gate()
+        self._queue.append(gate)
         try:
-            if self._line[0] is not place:
-                yield place
+            if self._queue[0] is not gate:
+                yield gate  # the server may have begun to stop meanwhile
             self._insist_on_open()
             return (yield from work)
         finally:  # also when it is given up while it waits
-            was_first = self._line[0] is place
-            self._line.remove(place)
-            if was_first and self._line:
-                self._line[0].open()
+            was_first = self._queue[0] is gate
+            self._queue.remove(gate)
+            if was_first and self._queue:
+                self._queue[0].open()
 
     def decoded(
         self,
@@ -87,19 +87,8 @@ class Lane:
         return (yield from self.slices(prepare_append(batch)))
 
     def slices(self, steps: Generator[None, None, T]) -> Op[T]:
-        """Do some steps, let everybody else have a turn, do some more."""
-        now_s = self._clock.monotonic
-        end_s = now_s() + SLICE_S
-        while True:
-            try:
-                next(steps)
-            except StopIteration as finished:
-                answer: T = finished.value
-                return answer
-            if now_s() >= end_s:
-                yield PAUSE
-                self._insist_on_open()
-                end_s = now_s() + SLICE_S
+        """Do the steps within the loop budget, unless the server stops meanwhile."""
+        return in_slices(steps, self._clock, resumed=self._insist_on_open)
 
     def _insist_on_open(self) -> None:
         if self._is_closed:

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from topics.http import turns
-from topics.http.turns import RATION_NS, Gathering, Turns
+from topics.delivery.loop_budget import BUDGET_NS, LoopBudget
+from topics.http.tick import Tick, TickBatch
 
 
 class Loop:
@@ -18,7 +18,7 @@ class Loop:
     def __init__(self) -> None:
         self.scheduled: list[Callable[[], None]] = []
         self.done: list[str] = []
-        self.turns = Turns(self.scheduled.append)
+        self.tick = Tick(self.scheduled.append)
 
     def end_turn(self) -> None:
         due, self.scheduled[:] = self.scheduled[:], []
@@ -60,9 +60,9 @@ def loop() -> Loop:
 
 @pytest.mark.usefixtures("_patient")
 def test_work_is_done_at_the_end_of_the_turn_before_answers_leave(loop: Loop) -> None:
-    loop.turns.uncork_later(Answer(loop, "answer"))
-    loop.turns.finish_later(loop.does("work"))
-    loop.turns.uncork_later(Answer(loop, "another"))
+    loop.tick.uncork_later(Answer(loop, "answer"))
+    loop.tick.finish_later(loop.does("work"))
+    loop.tick.uncork_later(Answer(loop, "another"))
     assert loop.done == []
     assert len(loop.scheduled) == 1, "a turn has one end"
     loop.end_turn()
@@ -71,14 +71,14 @@ def test_work_is_done_at_the_end_of_the_turn_before_answers_leave(loop: Loop) ->
 
 @pytest.mark.usefixtures("_patient")
 def test_what_work_answers_leaves_with_the_same_turn(loop: Loop) -> None:
-    loop.turns.finish_later(lambda: loop.turns.uncork_later(Answer(loop, "answer")))
+    loop.tick.finish_later(lambda: loop.tick.uncork_later(Answer(loop, "answer")))
     loop.end_turn()
     assert loop.done == ["answer"]
     assert not loop.scheduled
 
 
 def test_work_that_leads_to_more_work_has_it_done_in_the_same_turn(loop: Loop) -> None:
-    loop.turns.finish_later(lambda: loop.turns.finish_later(loop.does("more")))
+    loop.tick.finish_later(lambda: loop.tick.finish_later(loop.does("more")))
     loop.end_turn()
     assert loop.done == ["more"]
     assert not loop.scheduled
@@ -86,11 +86,11 @@ def test_work_that_leads_to_more_work_has_it_done_in_the_same_turn(loop: Loop) -
 
 @pytest.mark.usefixtures("_patient")
 def test_a_turn_that_is_cut_ends_for_those_before_the_cut(loop: Loop) -> None:
-    loop.turns.finish_later(loop.does("before"))
-    loop.turns.uncork_later(Answer(loop, "answer"))
-    loop.turns.cut()
+    loop.tick.finish_later(loop.does("before"))
+    loop.tick.uncork_later(Answer(loop, "answer"))
+    loop.tick.cut()
     assert loop.done == ["before", "answer"]
-    loop.turns.finish_later(loop.does("after"))
+    loop.tick.finish_later(loop.does("after"))
     assert len(loop.scheduled) == 1, "the end that was scheduled is still to come"
     loop.end_turn()
     assert loop.done == ["before", "answer", "after"]
@@ -98,7 +98,7 @@ def test_a_turn_that_is_cut_ends_for_those_before_the_cut(loop: Loop) -> None:
 
 def test_each_turn_with_something_to_do_has_an_end(loop: Loop) -> None:
     for what in ("first", "second"):
-        loop.turns.finish_later(loop.does(what))
+        loop.tick.finish_later(loop.does(what))
         loop.end_turn()
     assert loop.done == ["first", "second"]
     assert not loop.scheduled
@@ -108,12 +108,12 @@ def test_work_that_fails_holds_up_nobody(loop: Loop, caplog: pytest.LogCaptureFi
     def fail() -> None:
         raise RuntimeError("broken")
 
-    loop.turns.finish_later(fail)
-    loop.turns.finish_later(loop.does("next"))
+    loop.tick.finish_later(fail)
+    loop.tick.finish_later(loop.does("next"))
     with caplog.at_level(logging.CRITICAL, logger="topics.http"):
         loop.end_turn()
     assert loop.done == ["next"]
-    loop.turns.finish_later(loop.does("later"))
+    loop.tick.finish_later(loop.does("later"))
     loop.end_turn()
     assert loop.done == ["next", "later"]
 
@@ -121,7 +121,7 @@ def test_work_that_fails_holds_up_nobody(loop: Loop, caplog: pytest.LogCaptureFi
 def test_others_are_expected_when_there_were_some_in_this_turn_or_the_one_before(
     loop: Loop,
 ) -> None:
-    crowded = loop.turns.is_crowded
+    crowded = loop.tick.is_crowded
     assert not crowded(), "the first of all"
     loop.end_turn()
     assert [crowded(), crowded(), crowded()] == [False, True, True]
@@ -133,14 +133,14 @@ def test_others_are_expected_when_there_were_some_in_this_turn_or_the_one_before
 
 def test_who_is_heard_twice_in_a_row_is_served_and_answered_without_a_turn(loop: Loop) -> None:
     one = Answer(loop, "one")
-    loop.turns.hear(one)
-    loop.turns.uncork_later(one)
+    loop.tick.hear(one)
+    loop.tick.uncork_later(one)
     assert loop.done == [], "nobody knows yet whether it is alone"
     loop.end_turn()
     for _ in range(3):
-        loop.turns.hear(one)
-        assert not loop.turns.is_crowded()
-        loop.turns.uncork_later(one)
+        loop.tick.hear(one)
+        assert not loop.tick.is_crowded()
+        loop.tick.uncork_later(one)
         assert not loop.scheduled, "nothing is left for the end of a turn"
     assert loop.done == ["one"] * 4
 
@@ -148,8 +148,8 @@ def test_who_is_heard_twice_in_a_row_is_served_and_answered_without_a_turn(loop:
 def test_who_is_heard_after_somebody_else_is_not_alone(loop: Loop) -> None:
     one, other = Answer(loop, "one"), Answer(loop, "other")
     for connection in (one, one, other, one):
-        loop.turns.hear(connection)
-    loop.turns.uncork_later(one)
+        loop.tick.hear(connection)
+    loop.tick.uncork_later(one)
     assert loop.done == []
     loop.end_turn()
     assert loop.done == ["one"]
@@ -157,28 +157,28 @@ def test_who_is_heard_after_somebody_else_is_not_alone(loop: Loop) -> None:
 
 def test_what_one_connection_asks_at_once_is_still_done_together(loop: Loop) -> None:
     one = Answer(loop, "one")
-    loop.turns.hear(one)
-    loop.turns.hear(one)
-    assert [loop.turns.is_crowded() for _ in range(3)] == [False, True, True]
-    loop.turns.uncork_later(one)
+    loop.tick.hear(one)
+    loop.tick.hear(one)
+    assert [loop.tick.is_crowded() for _ in range(3)] == [False, True, True]
+    loop.tick.uncork_later(one)
     assert loop.done == [], "others of this turn are not answered yet"
     loop.end_turn()
     assert loop.done == ["one"]
-    loop.turns.hear(one)
-    assert loop.turns.is_crowded(), "there were three before"
+    loop.tick.hear(one)
+    assert loop.tick.is_crowded(), "there were three before"
     loop.end_turn()
-    loop.turns.hear(one)
-    assert not loop.turns.is_crowded()
+    loop.tick.hear(one)
+    assert not loop.tick.is_crowded()
     assert not loop.scheduled
 
 
 @pytest.mark.usefixtures("_patient")
 def test_an_answer_to_somebody_else_waits_for_the_end_of_the_turn(loop: Loop) -> None:
     writer = Answer(loop, "writer")
-    loop.turns.hear(writer)
-    loop.turns.hear(writer)
-    loop.turns.uncork_later(Answer(loop, "reader"))
-    loop.turns.uncork_later(writer)
+    loop.tick.hear(writer)
+    loop.tick.hear(writer)
+    loop.tick.uncork_later(Answer(loop, "reader"))
+    loop.tick.uncork_later(writer)
     assert loop.done == []
     loop.end_turn()
     assert loop.done == ["reader", "writer"]
@@ -187,9 +187,9 @@ def test_an_answer_to_somebody_else_waits_for_the_end_of_the_turn(loop: Loop) ->
 def test_a_connection_that_is_over_is_let_go(loop: Loop) -> None:
     one = Answer(loop, "one")
     gone = weakref.ref(one)
-    loop.turns.hear(one)
-    loop.turns.forget(Answer(loop, "other"))
-    loop.turns.forget(one)
+    loop.tick.hear(one)
+    loop.tick.forget(Answer(loop, "other"))
+    loop.tick.forget(one)
     del one
     assert gone() is None
 
@@ -198,19 +198,19 @@ def test_a_lone_connection_that_cannot_take_its_answer_is_closed(
     loop: Loop, caplog: pytest.LogCaptureFixture
 ) -> None:
     one = Broken(loop, "one")
-    loop.turns.hear(one)
-    loop.turns.hear(one)
+    loop.tick.hear(one)
+    loop.tick.hear(one)
     with caplog.at_level(logging.CRITICAL, logger="topics.http"):
-        loop.turns.uncork_later(one)
+        loop.tick.uncork_later(one)
     assert loop.done == ["one closed"]
 
 
 @pytest.mark.usefixtures("_patient")
 def test_a_crowd_is_served_together_and_who_is_alone_at_once(loop: Loop) -> None:
-    gathering = Gathering(loop.does("served"), most=10)
+    batch = TickBatch(loop.does("served"), most=10)
 
     def join(weight: int = 1) -> bool:
-        return gathering.join(loop.turns, 0, weight=weight)
+        return batch.join(loop.tick, 0, weight=weight)
 
     assert not join()
     assert join()
@@ -233,9 +233,9 @@ class Clock:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+def clock(loop: Loop) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(turns, "time", clock)
+    loop.tick.reads = LoopBudget(loop.scheduled.append, clock.perf_counter_ns)
     return clock
 
 
@@ -247,34 +247,34 @@ def works(loop: Loop, clock: Clock, what: int, *, ns: int) -> Callable[[], None]
     return work
 
 
-def test_long_work_takes_its_ration_of_a_turn_and_goes_on_in_the_next(
+def test_long_work_takes_its_budget_of_a_tick_and_goes_on_in_the_next(
     loop: Loop, clock: Clock
 ) -> None:
-    rations = loop.turns.rations
+    reads = loop.tick.reads
     for number in range(5):
-        rations.take(works(loop, clock, number, ns=RATION_NS // 2))
+        reads.do(works(loop, clock, number, ns=BUDGET_NS // 2))
     assert loop.done == ["0", "1"]
     assert len(loop.scheduled) == 1
     loop.end_turn()
-    rations.take(works(loop, clock, 5, ns=1))
+    reads.do(works(loop, clock, 5, ns=1))
     assert loop.done == ["0", "1", "2", "3"], "who comes later stands behind"
     loop.end_turn()
     assert loop.done == ["0", "1", "2", "3", "4", "5"]
-    assert not rations.is_used_up
+    assert not reads.is_spent
     assert not loop.scheduled, "nothing is left to do"
 
 
 def test_short_work_is_done_at_once_and_costs_no_turn(loop: Loop, clock: Clock) -> None:
     for number in range(10):
-        loop.turns.rations.take(works(loop, clock, number, ns=RATION_NS // 20))
+        loop.tick.reads.do(works(loop, clock, number, ns=BUDGET_NS // 20))
     assert len(loop.done) == 10
     assert not loop.scheduled
 
 
-def test_long_work_that_leads_to_more_does_not_use_two_rations(loop: Loop, clock: Clock) -> None:
-    rations = loop.turns.rations
-    inner = works(loop, clock, 1, ns=RATION_NS)
-    rations.take(lambda: rations.take(inner))
+def test_long_work_that_leads_to_more_does_not_use_two_budgets(loop: Loop, clock: Clock) -> None:
+    reads = loop.tick.reads
+    inner = works(loop, clock, 1, ns=BUDGET_NS)
+    reads.do(lambda: reads.do(inner))
     assert len(loop.scheduled) == 1
     loop.end_turn()
     assert not loop.scheduled
@@ -286,9 +286,9 @@ def test_long_work_that_fails_holds_up_nobody(
     def fail() -> None:
         raise RuntimeError("broken")
 
-    rations = loop.turns.rations
-    for work in (works(loop, clock, 0, ns=RATION_NS), fail, works(loop, clock, 1, ns=1)):
-        rations.take(work)
-    with caplog.at_level(logging.CRITICAL, logger="topics.http"):
+    reads = loop.tick.reads
+    for work in (works(loop, clock, 0, ns=BUDGET_NS), fail, works(loop, clock, 1, ns=1)):
+        reads.do(work)
+    with caplog.at_level(logging.CRITICAL, logger="topics.delivery"):
         loop.end_turn()
     assert loop.done == ["0", "1"]

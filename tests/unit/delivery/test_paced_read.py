@@ -6,8 +6,8 @@ from typing import cast
 
 import pytest
 
+from topics.delivery.loop_budget import LONGEST_REST_S, REST, PacedRead
 from topics.engine.effects import Io, Op, Sleep, Wait
-from topics.http.api.giving_way import LONGEST_REST_S, REST, GivingWay
 from topics.storage.wal.committer import Committer
 from topics.storage.wal.submission import Position
 from topics.testing import ManualClock
@@ -33,7 +33,7 @@ class Read:
     def __init__(self) -> None:
         self.log = Log()
         self.clock = ManualClock(0)
-        self._pace = GivingWay(cast(Committer, self.log), self.clock, shards=2)
+        self._pace = PacedRead(cast(Committer, self.log), self.clock, shards=2)
 
     def step(self, *, ms: int = 1, writes_to: int | None = None) -> list[Wait]:
         """Take one; returns what it waited for."""
