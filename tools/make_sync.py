@@ -1,7 +1,8 @@
 """Write the blocking client from the asyncio client, where the two are alike.
 
 Run by `make fmt`. `--check`, run by `make check`, fails if a file is not what this makes of its
-source. Transports, producers and workers are written by hand: they differ in more than `await`.
+source. Transports, workers and what producers wait with (`_aio_helper`, `_sync_helper`) are written
+by hand: they differ in more than `await`.
 
 A blocking log may also be one in this process. What all of them have in common is therefore cut out
 into a base class: every documented call with its help text, and the calls that are made of other
@@ -40,6 +41,11 @@ class Twin:
     base: Base | None = None
 
 
+A_LOG_OF_ANY_KIND = (
+    ("from topics.client.aio import AsyncRemoteLog", "from topics.client.interface import AnyLog"),
+    ("AsyncRemoteLog", "AnyLog"),
+)
+"""Consumers and producers work on a log behind an address and on one in this process alike."""
 TWINS = (
     Twin(
         "aio.py",
@@ -87,14 +93,28 @@ What was handed out but not committed comes again after a restart: at least once
 as you can afford to do work twice.
 """''',
         (
-            (
-                "from topics.client.aio import AsyncRemoteLog",
-                "from topics.client.interface import AnyLog",
-            ),
-            ("AsyncRemoteLog", "AnyLog"),
+            *A_LOG_OF_ANY_KIND,
             ("For one task", "For one thread"),
             ("    async def where(self) -> int:", "    @property\n    def position(self) -> int:"),
             ("await self.where()", "self.position"),
+        ),
+    ),
+    Twin(
+        "aio_producer.py",
+        "producer.py",
+        '''"""A writer that gathers records into batches and sends them from a thread of its own.
+
+    with log.producer("orders", linger_ms=5) as orders:
+        for order in source:
+            orders.send(order, tag=order["customer"])
+
+Records keep their order and are appended exactly once, also when answers are lost and the server
+is killed meanwhile: see `_batching`.
+"""''',
+        (
+            *A_LOG_OF_ANY_KIND,
+            ("number of tasks", "number of threads"),
+            ("he producer's task", "he producer's thread"),
         ),
     ),
 )
@@ -112,7 +132,8 @@ WORDS = (
     (r"\basynccontextmanager\b", "contextmanager"),
     (r"\bimport asyncio\b", "import time"),
     (r"asyncio\.get_running_loop\(\)\.time\(\)", "time.monotonic()"),
-    (r"\b_aio_stream\b", "_sync_stream"),
+    (r"  # noqa: ASYNC\d+[^\n]*", ""),
+    (r"\b_aio_(stream|helper)\b", r"_sync_\1"),
     (r"\baio_(http|queue)\b", r"sync_\1"),
     (r"\bclient\.aio\b", "client.sync"),
     (r"\baio_(consumer|producer|worker)\b", r"\1"),
@@ -196,8 +217,9 @@ def _finished(text: str, header: str, source: str) -> str:
     text = re.sub(r'\A""".*?"""', lambda _: f"{header}\n\n{note}", text, count=1, flags=re.DOTALL)
     ruff = [sys.executable, "-m", "ruff"]
     name = ["--stdin-filename", str(CLIENT / "sync.py"), "-"]
+    rules = "I,F401,RUF022,TC005,UP028"
     for options in (
-        ["check", "--fix-only", "--unsafe-fixes", "--quiet", "--select", "I,F401,TC005,UP028"],
+        ["check", "--fix-only", "--unsafe-fixes", "--quiet", "--select", rules],
         ["format"],
     ):
         done = subprocess.run(

@@ -1,17 +1,19 @@
-"""The asyncio twin of `Producer`: gathers records into batches and sends them from a task.
+"""A writer that gathers records into batches and sends them from a task of its own.
 
-async with log.producer("orders", linger_ms=5) as orders:
-    async for order in source:
-        await orders.send(order, tag=order["customer"])
+    async with log.producer("orders", linger_ms=5) as orders:
+        async for order in source:
+            await orders.send(order, tag=order["customer"])
+
+Records keep their order and are appended exactly once, also when answers are lost and the server
+is killed meanwhile: see `_batching`.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
 from types import TracebackType
 from typing import Self, Unpack
 
+from topics.client._aio_helper import CALLBACK_ERRORS, AsyncHelper, failure_of
 from topics.client._batching import (
     DEFAULT_WINDOW_MS,
     Batch,
@@ -36,7 +38,13 @@ __all__ = ["AsyncProducer", "Delivery"]
 
 
 class AsyncProducer(Shown):
-    """Sends records of any number of tasks to one topic; see `Producer` for the options."""
+    """Sends records of any number of tasks to one topic.
+
+    A batch goes when it has `max_records` or `max_bytes`, or when its oldest record has waited
+    `linger_ms`. At most `buffer_records` and `buffer_bytes` are on their way; `send` waits for
+    room beyond that. A record that could not be delivered within `delivery_timeout` seconds is
+    given up. Its callback is told, and the next `flush` or `close` raises the first such error.
+    """
 
     def __init__(
         self,
@@ -54,13 +62,11 @@ class AsyncProducer(Shown):
         self._create = create
         self._config = config
         self._buffer = Buffer(BatchSettings(**options).checked())
-        self._changed = asyncio.Event()  # set and replaced at every change that somebody awaits
         self._flush_to = 0
         self._is_closing = False
         self._failure: BaseException | None = None
         self._knows_window = False
-        self._hurry = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._helper = AsyncHelper(self._work, f"topics-producer-{topic}")
 
     def _words(self) -> str:
         state = "closed" if self._is_closing else f"{self._buffer.undecided} records on their way"
@@ -76,35 +82,35 @@ class AsyncProducer(Shown):
         on_delivery: OnDelivery | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 - as in the blocking producer
     ) -> None:
-        """Hand over one record; see `Producer.send`. Callbacks run in the event loop."""
+        """Hand over one record; returns before it is delivered.
+
+        A value that is no JSON is refused here. Waits for room in the buffer, at most `timeout`
+        seconds; then it raises `Throttled` and nothing was taken. `on_delivery` is called from
+        the producer's task, in order, once the record is acked or given up.
+        """
         draft = draft_of(data, tag, node, meta, on_delivery or self._on_delivery)
-        if not self._is_closing and not self._buffer.has_room(draft.size):
-            try:
-                await self._until(
-                    lambda: self._is_closing or self._buffer.has_room(draft.size), timeout
-                )
-            except TimeoutError:
-                limit = self._buffer.options.buffer_bytes
-                raise Throttled("buffer_bytes", maximum=limit) from None
-        if self._is_closing:
-            raise Closed("the producer is closed; make a new one")
-        self._buffer.add(draft, _now())
-        if self._task is None:
-            self._task = asyncio.create_task(self._work(), name=f"topics-producer-{self.topic}")
-        if self._buffer.due_in(_now()) == 0.0 or self._buffer.undecided == 1:
-            self._wake()
+        helper, buffer = self._helper, self._buffer
+        with helper.lock:
+            if not await helper.wait_for(
+                lambda: self._is_closing or buffer.has_room(draft.size), timeout
+            ):
+                raise Throttled("buffer_bytes", maximum=buffer.options.buffer_bytes)
+            if self._is_closing:
+                raise Closed("the producer is closed; make a new one")
+            buffer.add(draft, helper.now())
+            helper.begin()
+            if buffer.due_in(helper.now()) == 0.0 or buffer.undecided == 1:
+                helper.wake()
 
     async def flush(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as above
         """Wait until everything sent so far is acked; raises the first error since last time."""
-        goal = self._buffer.added
-        self._flush_to = max(self._flush_to, goal)
-        self._wake()
-        try:
-            await self._until(lambda: self._buffer.decided >= goal, timeout)
-        except TimeoutError:
-            left = goal - self._buffer.decided
-            raise TimeoutError(f"{left} records are not acked yet") from None
-        self._raise_failure()
+        with self._helper.lock:
+            goal = self._buffer.added
+            self._flush_to = max(self._flush_to, goal)
+            self._helper.wake()
+            if not await self._helper.wait_for(lambda: self._buffer.decided >= goal, timeout):
+                raise TimeoutError(f"{goal - self._buffer.decided} records are not acked yet")
+            self._raise_failure()
 
     async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as above
         """Deliver what is left and stop. After `timeout` seconds the rest is given up."""
@@ -112,12 +118,10 @@ class AsyncProducer(Shown):
         self._raise_failure()
 
     async def _stop(self, patience: float | None) -> None:
-        self._is_closing = True
-        self._wake()
-        if self._task is not None:
-            await asyncio.wait([self._task], timeout=patience)
-            self._hurry.set()
-            await self._task
+        with self._helper.lock:
+            self._is_closing = True
+            self._helper.wake()
+        await self._helper.end(patience)
 
     async def __aenter__(self) -> Self:
         return self
@@ -134,32 +138,38 @@ class AsyncProducer(Shown):
 
     # The producer's task
 
-    async def _work(self) -> None:
+    async def _work(self, helper: AsyncHelper) -> None:
         while True:
-            due = self._buffer.due_in(_now())
-            in_a_hurry = self._is_closing or self._flush_to > self._buffer.decided
-            if due is None and self._is_closing:
-                return
-            if due == 0.0 or (due is not None and in_a_hurry):
-                await self._deliver(self._buffer.take(_now()))
-            else:
-                await self._pause(due)
+            with helper.lock:
+                while not self._is_due(helper.now()):
+                    due = self._buffer.due_in(helper.now())
+                    if due is None and self._is_closing:
+                        return
+                    await helper.wait(due)
+                batch = self._buffer.take(helper.now())
+            await self._deliver(batch)
+
+    def _is_due(self, now: float) -> bool:
+        """Whether to send a batch: it is full or old enough, or somebody waits for it."""
+        due = self._buffer.due_in(now)
+        in_a_hurry = self._is_closing or self._flush_to > self._buffer.decided
+        return due == 0.0 or (due is not None and in_a_hurry)
 
     async def _deliver(self, batch: Batch) -> None:
         while True:
             try:
-                batch.trying(_now())
+                batch.trying(self._helper.now())
                 await self._learn_window()
                 outcome: Ack | TopicsError = await self._append(batch)
             except TopicsError as error:
-                next_step = batch.judge(error, _now(), self._buffer.options)
+                next_step = batch.judge(error, self._helper.now(), self._buffer.options)
                 if next_step == "split":
                     for half in batch.halves():
                         await self._deliver(half)
                     return
                 if isinstance(next_step, TopicsError):
                     outcome = next_step
-                elif await self._hurried(next_step):
+                elif await self._helper.hurried(next_step):
                     outcome = undecided(self.topic)
                 else:
                     continue
@@ -194,51 +204,20 @@ class AsyncProducer(Shown):
         for told, delivery in batch.deliveries(outcome):
             try:
                 told(delivery)
-            except asyncio.CancelledError as error:
-                # Nobody cancels this task here, and who flushes must not seem cancelled either.
-                failure = RuntimeError("a callback wants the result of what was cancelled")
-                failure.__cause__ = error
-                self._failure = self._failure or failure
-            except Exception as error:  # the caller's code; its error is the caller's to see
-                self._failure = self._failure or error
+            except CALLBACK_ERRORS as error:  # the caller's code; its error is the caller's to see
+                self._remember(failure_of(error))
         if isinstance(outcome, TopicsError):
-            self._failure = self._failure or outcome
-        self._buffer.settle(batch)
-        self._wake()
+            self._remember(outcome)
+        with self._helper.lock:
+            self._buffer.settle(batch)
+            self._helper.wake()
 
-    # Waiting
-
-    def _wake(self) -> None:
-        self._changed.set()
-        self._changed = asyncio.Event()
-
-    async def _until(self, happened: Callable[[], bool], patience: float | None) -> None:
-        async with asyncio.timeout(patience):
-            while not happened():
-                await self._changed.wait()
-
-    async def _pause(self, seconds: float | None) -> None:
-        """Until something changes, or that long."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self._changed.wait()
-        except TimeoutError:
-            pass
-
-    async def _hurried(self, seconds: float) -> bool:
-        """Wait; whether the producer has to give up meanwhile."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self._hurry.wait()
-        except TimeoutError:
-            return False
-        return True
+    def _remember(self, error: BaseException) -> None:
+        with self._helper.lock:
+            self._failure = self._failure or error
 
     def _raise_failure(self) -> None:
-        failure, self._failure = self._failure, None
+        with self._helper.lock:
+            failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

@@ -8,10 +8,10 @@ Records keep their order and are appended exactly once, also when answers are lo
 is killed meanwhile: see `_batching`.
 """
 
+# Made from `aio_producer.py` by tools/make_sync.py: change that, then `make fmt`.
+
 from __future__ import annotations
 
-import threading
-import time
 from types import TracebackType
 from typing import Self, Unpack
 
@@ -29,9 +29,9 @@ from topics.client._batching import (
     unexpected,
 )
 from topics.client._showing import Shown
+from topics.client._sync_helper import CALLBACK_ERRORS, Helper, failure_of
 from topics.client.interface import AnyLog
 from topics.client.keywords import BatchOptions
-from topics.client.signalled import SignalledEvent
 from topics.errors import Closed, Throttled, TopicNotFound, TopicsError
 from topics.topic_settings import TopicSettings
 from topics.values import Ack
@@ -64,19 +64,11 @@ class Producer(Shown):
         self._create = create
         self._config = config
         self._buffer = Buffer(BatchSettings(**options).checked())
-        # Entered itself, not through the condition: an exception that a signal handler raises in
-        # `Condition.__enter__` would leave it locked, and the threads waiting for ever.
-        self._lock = threading.RLock()  # guards the buffer and what follows
-        self._state = threading.Condition(self._lock)
         self._flush_to = 0
         self._is_closing = False
         self._failure: BaseException | None = None
         self._knows_window = False
-        self._hurry = SignalledEvent()
-        self._thread = threading.Thread(
-            target=self._work, name=f"topics-producer-{topic}", daemon=True
-        )
-        self._thread.start()
+        self._helper = Helper(self._work, f"topics-producer-{topic}")
 
     def _words(self) -> str:
         state = "closed" if self._is_closing else f"{self._buffer.undecided} records on their way"
@@ -99,39 +91,39 @@ class Producer(Shown):
         the producer's thread, in order, once the record is acked or given up.
         """
         draft = draft_of(data, tag, node, meta, on_delivery or self._on_delivery)
-        with self._lock:
-            if not self._state.wait_for(
-                lambda: self._is_closing or self._buffer.has_room(draft.size), timeout
+        helper, buffer = self._helper, self._buffer
+        with helper.lock:
+            if not helper.wait_for(
+                lambda: self._is_closing or buffer.has_room(draft.size), timeout
             ):
-                raise Throttled("buffer_bytes", maximum=self._buffer.options.buffer_bytes)
+                raise Throttled("buffer_bytes", maximum=buffer.options.buffer_bytes)
             if self._is_closing:
                 raise Closed("the producer is closed; make a new one")
-            self._buffer.add(draft, time.monotonic())
-            self._state.notify_all()
+            buffer.add(draft, helper.now())
+            helper.begin()
+            if buffer.due_in(helper.now()) == 0.0 or buffer.undecided == 1:
+                helper.wake()
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until everything sent so far is acked; raises the first error since last time."""
-        with self._lock:
+        with self._helper.lock:
             goal = self._buffer.added
             self._flush_to = max(self._flush_to, goal)
-            self._state.notify_all()
-            if not self._state.wait_for(lambda: self._buffer.decided >= goal, timeout):
+            self._helper.wake()
+            if not self._helper.wait_for(lambda: self._buffer.decided >= goal, timeout):
                 raise TimeoutError(f"{goal - self._buffer.decided} records are not acked yet")
             self._raise_failure()
 
     def close(self, timeout: float | None = None) -> None:
         """Deliver what is left and stop. After `timeout` seconds the rest is given up."""
         self._stop(timeout)
-        with self._lock:
-            self._raise_failure()
+        self._raise_failure()
 
     def _stop(self, patience: float | None) -> None:
-        with self._lock:
+        with self._helper.lock:
             self._is_closing = True
-            self._state.notify_all()
-        self._thread.join(patience)
-        self._hurry.set()
-        self._thread.join()
+            self._helper.wake()
+        self._helper.end(patience)
 
     def __enter__(self) -> Self:
         return self
@@ -144,45 +136,42 @@ class Producer(Shown):
     ) -> None:
         self._stop(None)
         if error is None:  # the caller's own error matters more
-            with self._lock:
-                self._raise_failure()
+            self._raise_failure()
 
     # The producer's thread
 
-    def _work(self) -> None:
+    def _work(self, helper: Helper) -> None:
         while True:
-            with self._lock:
-                if not self._await_batch():
-                    return
-                batch = self._buffer.take(time.monotonic())
+            with helper.lock:
+                while not self._is_due(helper.now()):
+                    due = self._buffer.due_in(helper.now())
+                    if due is None and self._is_closing:
+                        return
+                    helper.wait(due)
+                batch = self._buffer.take(helper.now())
             self._deliver(batch)
 
-    def _await_batch(self) -> bool:
-        """Wait, lock held, until a batch is due; False once there will be none."""
-        while True:
-            due = self._buffer.due_in(time.monotonic())
-            in_a_hurry = self._is_closing or self._flush_to > self._buffer.decided
-            if due is None and self._is_closing:
-                return False
-            if due == 0.0 or (due is not None and in_a_hurry):
-                return True
-            self._state.wait(due)
+    def _is_due(self, now: float) -> bool:
+        """Whether to send a batch: it is full or old enough, or somebody waits for it."""
+        due = self._buffer.due_in(now)
+        in_a_hurry = self._is_closing or self._flush_to > self._buffer.decided
+        return due == 0.0 or (due is not None and in_a_hurry)
 
     def _deliver(self, batch: Batch) -> None:
         while True:
             try:
-                batch.trying(time.monotonic())
+                batch.trying(self._helper.now())
                 self._learn_window()
                 outcome: Ack | TopicsError = self._append(batch)
             except TopicsError as error:
-                next_step = batch.judge(error, time.monotonic(), self._buffer.options)
+                next_step = batch.judge(error, self._helper.now(), self._buffer.options)
                 if next_step == "split":
                     for half in batch.halves():
                         self._deliver(half)
                     return
                 if isinstance(next_step, TopicsError):
                     outcome = next_step
-                elif self._hurry.wait(next_step):
+                elif self._helper.hurried(next_step):
                     outcome = undecided(self.topic)
                 else:
                     continue
@@ -205,7 +194,7 @@ class Producer(Shown):
         if self._knows_window:
             return
         try:
-            config = self._log.state(self.topic, touch=False).config
+            config = (self._log.state(self.topic, touch=False)).config
         except TopicNotFound:
             config = self._config or {}
         window_ms = config.get("idempotency_window_ms", DEFAULT_WINDOW_MS)
@@ -217,20 +206,20 @@ class Producer(Shown):
         for told, delivery in batch.deliveries(outcome):
             try:
                 told(delivery)
-            except BaseException as error:  # the caller's code; its error is the caller's to see
-                self._remember(error)
+            except CALLBACK_ERRORS as error:  # the caller's code; its error is the caller's to see
+                self._remember(failure_of(error))
         if isinstance(outcome, TopicsError):
             self._remember(outcome)
-        with self._lock:
+        with self._helper.lock:
             self._buffer.settle(batch)
-            self._state.notify_all()
+            self._helper.wake()
 
     def _remember(self, error: BaseException) -> None:
-        with self._lock:
-            if self._failure is None:
-                self._failure = error
+        with self._helper.lock:
+            self._failure = self._failure or error
 
     def _raise_failure(self) -> None:
-        failure, self._failure = self._failure, None
+        with self._helper.lock:
+            failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
