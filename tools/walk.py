@@ -62,6 +62,10 @@ RECORD = {"data": {"sensor": "t-114", "c": 21.5}}
 HISTORY = 2000
 
 
+SLOWER = 100
+_now_s = time.monotonic
+
+
 # The walks, as the page tells them
 
 
@@ -188,8 +192,8 @@ class Tracer:
         sys.setprofile(self._note)
 
     def wait_until_idle(self) -> None:
-        self._called_s = time.monotonic()
-        while time.monotonic() - self._called_s < IDLE_S:
+        self._called_s = _now_s()
+        while _now_s() - self._called_s < IDLE_S:
             time.sleep(IDLE_S / 20)
 
     def recorded(self, operation: Callable[[], object], label: str = "") -> list[Section]:
@@ -197,8 +201,8 @@ class Tracer:
         self._sections, self._current = [], {}
         self._on = True
         operation()
-        self._noted_s = time.monotonic()
-        while time.monotonic() - self._noted_s < QUIET_S:
+        self._noted_s = _now_s()
+        while _now_s() - self._noted_s < QUIET_S:
             time.sleep(QUIET_S / 5)
         self._on = False
         ordered: list[_Noted] = []
@@ -221,7 +225,7 @@ class Tracer:
         name = self._name(frame.f_code)
         if name is None:
             return
-        self._called_s = time.monotonic()
+        self._called_s = _now_s()
         if not self._on or threading.get_ident() in self._timed_out:
             return
         depth, counts, origin = self._stack(frame)
@@ -232,7 +236,9 @@ class Tracer:
         if ident not in self._current or (self._has_loop and not depth):
             thread = threading.current_thread()
             is_main = thread is threading.main_thread()
-            self._current[ident] = _Noted("event loop" if is_main else thread.name, origin)
+            # Without its number: which thread of a pool takes the work is a race.
+            shown = "event loop" if is_main else f"thread {thread.name.rstrip('-_0123456789')}"
+            self._current[ident] = _Noted(shown, origin)
             self._sections.append(self._current[ident])
         if counts:
             self._current[ident].calls.append(Call(*name, _is_resumed(frame)))
@@ -332,6 +338,20 @@ def _is_resumed(frame: FrameType) -> bool:
     return not (code.co_code[at] == _RESUME and code.co_code[at + 1] & 3 == 0)
 
 
+def _slow_clocks() -> None:
+    """Tracing makes work slower, so the clocks that measure work run slower as well.
+
+    Else a short read would look like a long one, which has to give way to others.
+    """
+    for name in ("monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns"):
+        _slow_clock(name, getattr(time, name))
+
+
+def _slow_clock(name: str, clock: Callable[[], float]) -> None:
+    started, kind = clock(), type(clock())
+    setattr(time, name, lambda: started + kind((clock() - started) / SLOWER))
+
+
 def _scheduled(origin: _Noted | None, callback: Callable[..., object], *args: object) -> object:
     return callback(*args)
 
@@ -392,6 +412,7 @@ def trace(name: str) -> list[Section]:
 
 def _serve(tracer: Tracer, scratch: Path, client: Callable[[int], None]) -> None:
     """Run `topics serve` on this thread while a client on another one works through its list."""
+    _slow_clocks()
     from topics.cli import main  # noqa: PLC0415
 
     data, port_file = scratch / "data", scratch / "port"
@@ -439,9 +460,9 @@ def _fill(data: Path) -> None:
 
 
 def _port(port_file: Path) -> int:
-    end = time.monotonic() + PATIENCE_S
+    end = _now_s() + PATIENCE_S
     while not port_file.exists():
-        if time.monotonic() > end:
+        if _now_s() > end:
             raise SystemExit("walk: the server did not start")
         time.sleep(0.01)
     port = int(port_file.read_text().rpartition(":")[2])
