@@ -34,7 +34,7 @@ from topics.engine.effects import Pause, run
 from topics.engine.recovery import replay
 from topics.engine.recovery.opening import open_engine
 from topics.engine.routers.routing import RouterSpec
-from topics.engine.upkeep import checkpoint, seizing
+from topics.engine.upkeep import capture, checkpoint
 from topics.storage import crashpoints
 from topics.storage.checksum import h64
 from topics.storage.wal.inline import InlineCommitter
@@ -252,7 +252,7 @@ MEANWHILE = {f.__name__: f for f in (append, drop_and_create, drop_old, delete, 
 def _pausing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A checkpoint pauses behind each topic, as it does behind many when there are very many."""
     monkeypatch.setattr(checkpoint, "TOPICS_BETWEEN_PAUSES", 1)
-    monkeypatch.setattr(seizing, "TOPICS_BETWEEN_PAUSES", 1)
+    monkeypatch.setattr(capture, "TOPICS_BETWEEN_PAUSES", 1)
 
 
 @pytest.mark.usefixtures("_pausing")

@@ -24,8 +24,8 @@ from tests.crash.stores import opened
 from topics.embedded import Log
 from topics.engine.effects import run
 from topics.engine.reads.bulk import slices
-from topics.engine.reads.paging import VersionedBulk
 from topics.engine.reads.reading import Query
+from topics.engine.reads.versioned_pages import VersionedBulk
 from topics.storage.frames.columns import Frames, bounds, headers
 from topics.testing import CrashMode, FaultFs, PowerOff, SimDisk, WatchFs, stop_at
 

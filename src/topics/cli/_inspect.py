@@ -16,7 +16,7 @@ from topics.cli import _output as out
 from topics.core.facts import SeqSkipped
 from topics.core.topic import Topic
 from topics.engine.reads.history import SegmentHistory
-from topics.engine.recovery.looking import find, steadily
+from topics.engine.recovery.read_only import find, steadily
 from topics.engine.recovery.recover import Found
 from topics.errors import TopicNotFound
 from topics.storage import identity, layout

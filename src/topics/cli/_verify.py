@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from topics.cli._output import safe
-from topics.engine.recovery.looking import steadily
+from topics.engine.recovery.read_only import steadily
 from topics.engine.recovery.verification import verify
 from topics.storage.findings import Report, files_below
 from topics.storage.fs import Fs, RealFs

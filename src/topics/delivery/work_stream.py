@@ -19,7 +19,7 @@ from topics.delivery.event_stream import ByteStream
 from topics.delivery.live import Delivery
 from topics.delivery.loop_budget import TimerHandle
 from topics.engine.effects import Op
-from topics.engine.upkeep.leasing import Presence, queue_counts
+from topics.engine.upkeep.lease_log import Presence, queue_counts
 from topics.errors import TopicsError
 from topics.values import Job
 from topics.wire import sse

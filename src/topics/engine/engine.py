@@ -17,9 +17,9 @@ from topics.engine.effects import Op, run
 from topics.engine.kernel import Kernel
 from topics.engine.reads.backwards import BackReader
 from topics.engine.reads.history import SegmentHistory
-from topics.engine.reads.paging import Pages
-from topics.engine.reads.planning import Planner
 from topics.engine.reads.reading import Reader
+from topics.engine.reads.split_plan import Planner
+from topics.engine.reads.versioned_pages import Pages
 from topics.engine.reads.views import Views
 from topics.engine.routers.forwarding import Forwarder
 from topics.engine.routers.routing import Routing
@@ -109,7 +109,7 @@ class Engine:
         self.frames = self._reader.frames
         self.frames_at_hand = self._reader.frames_at_hand
         self.page = self._reader.page
-        self.piece = self._reader.piece
+        self.fetch = self._reader.fetch
         self.upkeep: Upkeep | None = None  # nothing to keep up: the engine lives in memory
         if make_upkeep is not None:
             chores = (self.lifecycle.retire, KeyExpiry(kernel).upkeep, self.staging.upkeep)

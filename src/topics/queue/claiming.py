@@ -21,7 +21,7 @@ from itertools import accumulate, chain, pairwise
 from topics.core.leases import Lease, LeaseBook
 from topics.core.loading import NotLoaded
 from topics.core.topic import Topic
-from topics.engine.upkeep.leasing import Presence
+from topics.engine.upkeep.lease_log import Presence
 from topics.topic_settings import TopicConfig
 
 CLAIM_BYTES = 8 << 20

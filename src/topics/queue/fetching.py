@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from topics.core.topic import Topic
 from topics.engine.effects import Op
 from topics.engine.engine import Engine
-from topics.engine.upkeep.leasing import live_leases
+from topics.engine.upkeep.lease_log import live_leases
 from topics.queue.claiming import Claimer
 from topics.queue.jobs import NO_JOBS, Jobs
 from topics.queue.read_ahead import Background, ReadAhead

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, overload
 
 from topics.core.leases import Lease
-from topics.engine.reads.pages import PLAIN_JOB, PLAIN_JOB_START, job_fields
+from topics.engine.reads.frame_records import PLAIN_JOB, PLAIN_JOB_START, job_fields
 from topics.storage.frames.header import FLAG_TAG
 from topics.values import Job, JobRow
 from topics.wire.responses import JOB_TEXT, job_members, job_middle

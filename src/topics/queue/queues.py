@@ -18,7 +18,7 @@ from topics.core.loading import NotLoaded
 from topics.core.topic import Topic
 from topics.engine.effects import Gate, Op, Sleep
 from topics.engine.engine import Engine
-from topics.engine.upkeep.leasing import (
+from topics.engine.upkeep.lease_log import (
     Presence,
     live_leases,
     log_leases,

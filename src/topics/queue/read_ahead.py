@@ -20,7 +20,7 @@ from typing import TypeAlias
 from topics.core.topic import Topic
 from topics.engine.effects import Gate, Op
 from topics.engine.engine import Engine
-from topics.engine.reads.pages import frame_alone
+from topics.engine.reads.frame_records import frame_alone
 from topics.errors import Internal
 
 STRETCH_BYTES = 128 << 10
@@ -128,7 +128,7 @@ class ReadAhead:
         """Read from `first` on; behind what is left of the present stretch if there is one."""
         gate = self._reading[queue.id] = Gate()
         try:
-            piece = yield from self._engine.piece(queue, first, last, STRETCH_BYTES)
+            piece = yield from self._engine.fetch(queue, first, last, STRETCH_BYTES)
             rows = zip(piece.seqs, piece.bufs, piece.offsets, strict=True)
             before = self._stretches.pop(queue.id, None)  # the newest comes last
             frames = before.rest if before is not None and before.last < first else {}

@@ -234,7 +234,7 @@ class Server:
         except (InvalidSetting, OSError) as error:
             _log.error("TLS certificate not reloaded, the old one stays: %s", error)
 
-    def _recover(self, fs: RealFs, entered: directory.Directory) -> Engine:
+    def _recover(self, fs: RealFs, entered: directory.DataDirectory) -> Engine:
         opening = Opening(
             msgspec.structs.replace(self._config.engine, wal_shards=self._shards),
             self._clock,

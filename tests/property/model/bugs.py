@@ -20,7 +20,7 @@ from topics.core.topic import Topic
 from topics.engine.effects import Op
 from topics.engine.kernel import FactSubmission, Kernel
 from topics.engine.recovery import recover as recovery
-from topics.engine.upkeep import capture
+from topics.engine.upkeep import topic_lines
 from topics.engine.upkeep.checkpoint import Checkpointer
 from topics.engine.upkeep.trimming import Trimmer
 from topics.engine.writes import deleting
@@ -235,7 +235,7 @@ def _line_with(change: Callable[[Topic, TopicLine], TopicLine]) -> Iterator[None
     def line(original: Callable[..., TopicLine], topic: Topic, *args: object) -> TopicLine:
         return change(topic, original(topic, *args))
 
-    return instead(capture, "_line", line)
+    return instead(topic_lines, "_line", line)
 
 
 @planted("delete", "checkpoint", "kill")
@@ -259,7 +259,9 @@ def a_snapshot_forgets_deletes_that_are_not_on_disk() -> Iterator[None]:
 @planted("checkpoint", "kill")
 def a_checkpoint_claims_frames_it_has_not_captured() -> Iterator[None]:
     def finished(
-        original: Callable[..., TopicLine], checkpointer: Checkpointer, captured: capture.Capture
+        original: Callable[..., TopicLine],
+        checkpointer: Checkpointer,
+        captured: topic_lines.TopicCapture,
     ) -> TopicLine:
         line = original(checkpointer, captured)
         return msgspec.structs.replace(line, lfn=line.lfn + 5)

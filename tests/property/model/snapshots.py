@@ -7,7 +7,7 @@ import msgspec
 from topics.core.topic import Topic
 from topics.embedded.log import Log
 from topics.engine.reads.history import SegmentHistory
-from topics.engine.upkeep import capture
+from topics.engine.upkeep import topic_lines
 from topics.storage.snapshots.chain import read_chain
 from topics.storage.snapshots.lines import TopicLine
 
@@ -37,20 +37,20 @@ def check_snapshot(log: Log, latest: int = 0) -> None:
             assert _comparable(told[topic.id], over) == told_now, topic.name
     assert told.keys() - kernel.catalog.by_id.keys() <= kernel.dirty
     routers = {line.name: line for line in chain.snapshot.routers}
-    now = {router.name: capture.router_line(router) for router in kernel.catalog.routers}
+    now = {router.name: topic_lines.router_line(router) for router in kernel.catalog.routers}
     changed = {name for name in routers | now if routers.get(name) != now.get(name)}
     assert changed <= kernel.dirty_routers
 
 
 def _now(topic: Topic) -> TopicLine:
-    line = capture._line(topic, topic.volatile_spans(), 0, 0)
+    line = topic_lines._line(topic, topic.volatile_spans(), 0, 0)
     deleted = list(topic.deleted.between(line.exact_from, line.head))
     keys = [(key, e.first_seq, e.count, e.head, e.ts) for key, e in topic.keys.items()]
     keys = [key for key in keys if key[1] not in topic.volatile_spans()]
     line = msgspec.structs.replace(line, deleted_runs=deleted, keys=keys)
     history = topic.history
     assert isinstance(history, SegmentHistory)
-    return capture.with_segments(line, history.sealed, history.active, [])
+    return topic_lines.with_segments(line, history.sealed, history.active, [])
 
 
 def _comparable(line: TopicLine, keys_over: int) -> TopicLine:

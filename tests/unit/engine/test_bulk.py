@@ -14,8 +14,8 @@ from topics.core.facts import Match
 from topics.engine.effects import run
 from topics.engine.engine import Engine
 from topics.engine.reads.bulk import BulkPage, UnreadableRecord, slices
-from topics.engine.reads.paging import Unchanged, VersionedBulk, VersionedPage
 from topics.engine.reads.reading import Query
+from topics.engine.reads.versioned_pages import Unchanged, VersionedBulk, VersionedPage
 from topics.storage.frames.columns import Frames, headers
 
 TAGS = ["a", "b", None]

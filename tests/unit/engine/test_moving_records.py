@@ -11,8 +11,8 @@ from tests.unit.engine.builders import Store
 
 from topics.engine.effects import Op, fulfil, resumed, run
 from topics.engine.reads.bulk import slices
-from topics.engine.reads.paging import VersionedBulk
 from topics.engine.reads.reading import Query
+from topics.engine.reads.versioned_pages import VersionedBulk
 from topics.errors import Internal
 from topics.storage.frames.columns import Frames, headers
 from topics.values import Page

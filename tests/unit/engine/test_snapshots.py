@@ -11,7 +11,7 @@ from tests.property.model.snapshots import check_snapshot
 from tests.unit.engine.builders import SMALL, Store
 
 from topics.engine.effects import Io, Pause, fulfil
-from topics.engine.upkeep import capture, snapshots
+from topics.engine.upkeep import snapshots, topic_lines
 from topics.engine.upkeep.snapshots import Snapshots
 from topics.engine.upkeep.trimming import Kept
 from topics.storage.snapshots.chain import Changed, SnapshotFile
@@ -74,7 +74,7 @@ def test_a_part_tells_of_what_changed_since_the_chain_was_written() -> None:
 
 def test_only_topics_that_changed_are_captured(monkeypatch: pytest.MonkeyPatch) -> None:
     captured: list[str] = []
-    original = capture._line
+    original = topic_lines._line
 
     def noted(topic: Any, *args: Any) -> Any:  # noqa: ANN401 - passed on as it came
         captured.append(topic.name)
@@ -82,7 +82,7 @@ def test_only_topics_that_changed_are_captured(monkeypatch: pytest.MonkeyPatch) 
 
     store = Parted()
     store.fill()
-    monkeypatch.setattr(capture, "_line", noted)
+    monkeypatch.setattr(topic_lines, "_line", noted)
     store.append("t3", "c")
     store.log.checkpoint()
     assert captured == ["t3"]

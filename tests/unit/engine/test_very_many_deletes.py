@@ -10,7 +10,7 @@ from tests.unit.engine.test_filtered_reads import played
 
 from topics.engine.reads import reading
 from topics.engine.reads.reading import Query, Reader
-from topics.engine.upkeep import capture, checkpoint
+from topics.engine.upkeep import checkpoint, topic_lines
 from topics.storage.segments.writer import Slice
 
 RECORDS = 1500
@@ -51,7 +51,7 @@ def test_a_snapshot_lists_very_many_deleted_runs_in_steps(
 ) -> None:
     monkeypatch.setattr(checkpoint, "FEW_PIECES", few)
     monkeypatch.setattr(checkpoint, "STEP_RUNS", 100)
-    monkeypatch.setattr(capture, "STEP_RUNS", 100)
+    monkeypatch.setattr(topic_lines, "STEP_RUNS", 100)
     store.log.append("other", [{"data": 1}])
     with mock.patch.object(checkpoint, "_listed", side_effect=checkpoint._listed) as runs_and_keys:
         store.log.checkpoint()

@@ -51,7 +51,7 @@ def test_topics_that_have_nothing_new_are_handed_over_many_at_a_time() -> None:
     assert upkeep is not None
     waits = waits_of(upkeep.checkpoint())
     assert sum(isinstance(wait, Io) for wait in waits) < TOPICS // 10
-    walks = 8  # seized, finished, filled, marked, let go, kept, and let go of twice
+    walks = 8  # captured, finished, filled, marked, let go, kept, and let go of twice
     assert sum(isinstance(wait, Pause) for wait in waits) >= walks * (TOPICS // 128)
 
 

@@ -13,7 +13,7 @@ from topics.engine.effects import Gate, Io, Op, Sleep, Wait, run
 from topics.engine.engine import Engine, memory_engine
 from topics.engine.recovery.opening import Opening, open_engine
 from topics.engine.settings import EngineSettings
-from topics.engine.upkeep.leasing import Presence
+from topics.engine.upkeep.lease_log import Presence
 from topics.errors import TopicsError
 from topics.queue import Claimed, Queues
 from topics.storage.fs import Fs

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.queue.builders import QUEUE, Shop
 
 from topics.engine.effects import run
-from topics.engine.upkeep.leasing import Presence
+from topics.engine.upkeep.lease_log import Presence
 from topics.errors import TopicNotFound
 from topics.queue import Claimed
 

@@ -13,8 +13,7 @@ from topics.core.batch import RecordBatch
 from topics.core.topic import Topic
 from topics.engine.effects import Io, Op, Wait, resumed, run
 from topics.engine.reads.history import SegmentHistory
-from topics.engine.reads.piece import Piece
-from topics.engine.reads.ranges import Stretch
+from topics.engine.reads.ranges import Fetched, LiveRange
 from topics.engine.reads.reading import Reader
 from topics.errors import Internal, TopicNotFound
 from topics.queue import Claimed, Queues, read_ahead
@@ -38,15 +37,15 @@ def shop() -> Shop:
 def counted_reads(shop: Shop) -> Iterator[list[int]]:
     """Where in the queue it was read from files."""
     begun: list[int] = []
-    piece = shop.engine.piece
+    piece = shop.engine.fetch
 
-    def counting(topic: Topic, lo: int, hi: int, room: int) -> Op[Piece]:
+    def counting(topic: Topic, lo: int, hi: int, room: int) -> Op[Fetched]:
         begun.append(lo)
         return (yield from piece(topic, lo, hi, room))
 
-    shop.engine.piece = counting
+    shop.engine.fetch = counting
     yield begun
-    shop.engine.piece = piece
+    shop.engine.fetch = piece
 
 
 def in_background(shop: Shop) -> list[Op[None]]:
@@ -126,7 +125,7 @@ def test_who_waits_for_a_read_that_fails_reads_for_itself(
 ) -> None:
     fetch = Reader._fetch
 
-    def rotten(reader: Reader, topic: Topic, stretch: Stretch, room: int) -> Op[Piece]:
+    def rotten(reader: Reader, topic: Topic, stretch: LiveRange, room: int) -> Op[Fetched]:
         yield from fetch(reader, topic, stretch, room)
         raise Internal("the disk has had enough")
 
@@ -285,7 +284,7 @@ def test_only_so_many_queues_are_read_ahead(monkeypatch: pytest.MonkeyPatch) -> 
 # Behind everybody's back
 
 
-def test_the_next_stretch_is_read_when_half_of_this_one_was_handed_out(shop: Shop) -> None:
+def test_the_next_range_is_read_when_half_of_this_one_was_handed_out(shop: Shop) -> None:
     behind = in_background(shop)
     with counted_reads(shop) as reads:
         assert shop.claim("w", 5) == [1, 2, 3, 4, 5]
@@ -299,7 +298,7 @@ def test_the_next_stretch_is_read_when_half_of_this_one_was_handed_out(shop: Sho
         assert reads == [1, 11]
 
 
-def test_who_comes_during_the_read_of_the_next_stretch_is_served_from_this_one(shop: Shop) -> None:
+def test_who_comes_during_the_read_of_the_next_range_is_served_from_this_one(shop: Shop) -> None:
     behind = in_background(shop)
     shop.claim("w", 7)
     reading = behind.pop()
@@ -319,7 +318,7 @@ def test_a_failure_behind_everybodys_back_is_told_when_it_matters(
     behind = in_background(shop)
     assert shop.claim("w", 7) == [1, 2, 3, 4, 5, 6, 7]
 
-    def rotten(reader: Reader, topic: Topic, stretch: Stretch, room: int) -> Op[Piece]:
+    def rotten(reader: Reader, topic: Topic, stretch: LiveRange, room: int) -> Op[Fetched]:
         yield from ()
         raise Internal("the disk has had enough")
 

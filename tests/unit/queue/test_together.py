@@ -10,10 +10,9 @@ from tests.unit.queue.builders import QUEUE, Shop
 
 from topics.core.topic import Topic
 from topics.engine.effects import Op, run
-from topics.engine.reads.piece import Piece
-from topics.engine.reads.ranges import Stretch
+from topics.engine.reads.ranges import Fetched, LiveRange
 from topics.engine.reads.reading import Reader
-from topics.engine.upkeep.leasing import Presence
+from topics.engine.upkeep.lease_log import Presence
 from topics.errors import Internal, LogFull, TopicNotFound, TopicsError
 from topics.queue import Claimed, Claimer, Named
 from topics.values import Acked
@@ -304,7 +303,7 @@ def test_a_claim_whose_jobs_cannot_be_read_fails_alone(
     shop.kill()
     fetch = Reader._fetch
 
-    def rotten(reader: Reader, topic: Topic, stretch: Stretch, room: int) -> Op[Piece]:
+    def rotten(reader: Reader, topic: Topic, stretch: LiveRange, room: int) -> Op[Fetched]:
         if stretch.lo <= 4:
             raise Internal("the first segment cannot be read")
         return (yield from fetch(reader, topic, stretch, room))

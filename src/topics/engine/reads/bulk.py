@@ -23,7 +23,7 @@ from topics.core.tail import Tail
 from topics.core.topic import Topic
 from topics.engine.effects import Io, Op
 from topics.engine.kernel import Kernel
-from topics.engine.reads.bulk_plan import Bounds, BulkPlan, BulkPlanner
+from topics.engine.reads.bulk_plan import BulkPlan, BulkPlanner, PageBounds
 from topics.engine.reads.history import Resident, SegmentHistory
 from topics.engine.reads.reading import Query, Reader
 from topics.errors import Internal
@@ -77,13 +77,13 @@ class BulkReader:
 
     # Planning
 
-    def plan(self, topic: Topic, query: Query, start: int, bounds: Bounds) -> Op[BulkPage]:
+    def plan(self, topic: Topic, query: Query, start: int, bounds: PageBounds) -> Op[BulkPage]:
         """Settle what the page after `start` holds."""
         yield from self._forget_healed(topic)
         accepts = query.accepts_in(topic)
         if accepts is None:
             return BulkPage((yield from self._planner.plan(topic, query, start, bounds)))
-        wide = Bounds(MAX_EXAMINED, 1 << 62)
+        wide = PageBounds(MAX_EXAMINED, 1 << 62)
         while True:
             plan = yield from self._planner.plan(topic, query, start, wide)
             try:
@@ -92,7 +92,7 @@ class BulkReader:
                 continue  # it is known now: the next plan goes only as far as it
 
     def _narrowed(
-        self, plan: BulkPlan, accepts: Callable[[bytes, int], bool], bounds: Bounds
+        self, plan: BulkPlan, accepts: Callable[[bytes, int], bool], bounds: PageBounds
     ) -> Op[BulkPage]:
         """The plan with only those records the filter accepts, as many as fit."""
         kept, used = RunSet(), 0

@@ -45,7 +45,7 @@ ATTEMPTS: Final = 4
 Hole = tuple[int, int, HoleKind]
 
 
-class Bounds(NamedTuple):
+class PageBounds(NamedTuple):
     """Most records of a page, and most bytes beyond its first record."""
 
     records: int
@@ -97,7 +97,7 @@ class BulkPlanner:
         self._kernel = kernel
         self.rotten: dict[int, RunSet] = {}
 
-    def plan(self, topic: Topic, query: Query, start: int, bounds: Bounds) -> Op[BulkPlan]:
+    def plan(self, topic: Topic, query: Query, start: int, bounds: PageBounds) -> Op[BulkPlan]:
         """The page after `start`, without any filter."""
         attempt, held = 0, []
         while True:
@@ -155,7 +155,7 @@ class _Sketch:
     """A plan that is being made."""
 
     def __init__(
-        self, topic: Topic, query: Query, start: int, bounds: Bounds, rotten: RunSet | None
+        self, topic: Topic, query: Query, start: int, bounds: PageBounds, rotten: RunSet | None
     ) -> None:
         progress = begin(topic, start, query.to_seq)
         self.topic = topic

@@ -20,8 +20,8 @@ from topics.core.seqset import CHUNK_BITS, LAST_BIT, bits_between, selectors
 from topics.core.tail import Tail
 from topics.core.topic import Topic
 from topics.engine.effects import Io, Op
-from topics.engine.reads.piece import Piece
-from topics.engine.reads.tail import fetch_slots
+from topics.engine.reads.ranges import Fetched
+from topics.engine.reads.tail_frames import fetch_slots
 from topics.storage.segments.codec import DEAD, DEAD_AT, ENTRY_SIZE, Entry, Idx
 from topics.storage.segments.segment import COLD, ActiveSegment, AnySegment, Segment
 from topics.storage.segments.store import SegmentStore
@@ -222,11 +222,11 @@ class SegmentHistory:
 
     # Bytes
 
-    def fetch(self, lo: int, hi: int, room: int) -> Op[Piece]:
+    def fetch(self, lo: int, hi: int, room: int) -> Op[Fetched]:
         """Records of `lo..hi` from the first part that has any, at least one if there is one."""
         found = next(iter(self._ranges(lo, hi)), None)
         if found is None:
-            return Piece([], [], [], [], hi)
+            return Fetched([], [], [], [], hi)
         part, i, j = found
         if isinstance(part, Resident):
             return (yield from fetch_slots(self._sources, self._topic_id, part.tail, (i, j), room))
@@ -240,17 +240,17 @@ class SegmentHistory:
             sizes = [entry[1] - _UNCOUNTED - entry[5] for entry in idx.entries(i, j)]
             seqs = range(part.first + i, part.first + j)
             offsets: list[int | None] = [0] * len(frames)
-            return Piece(seqs, sizes, frames, offsets, seqs[-1], cold)
-        piece = Piece([], [], [], [], part.first + j - 1, cold)
+            return Fetched(seqs, sizes, frames, offsets, seqs[-1], cold)
+        fetched = Fetched([], [], [], [], part.first + j - 1, cold)
         for seq, entry, frame in zip(
             range(part.first + i, part.first + j), idx.entries(i, j), frames, strict=True
         ):
             if self._counts(seq, entry):
-                piece.seqs.append(seq)  # type: ignore[union-attr]  # made as a list above
-                piece.sizes.append(entry[1] - _UNCOUNTED - entry[5])
-                piece.bufs.append(frame or b"")
-                piece.offsets.append(0 if frame else None)
-        return piece
+                fetched.seqs.append(seq)  # type: ignore[union-attr]  # made as a list above
+                fetched.sizes.append(entry[1] - _UNCOUNTED - entry[5])
+                fetched.bufs.append(frame or b"")
+                fetched.offsets.append(0 if frame else None)
+        return fetched
 
 
 def indexes_of(topic: Topic, lo: int, hi: int) -> list[Idx]:

@@ -20,11 +20,10 @@ from topics.core.runs import runs_of
 from topics.core.topic import Topic
 from topics.engine.effects import PAUSE, Op
 from topics.engine.kernel import Kernel
+from topics.engine.reads.frame_records import FrameRecords, decode, names_at
 from topics.engine.reads.history import SegmentHistory
-from topics.engine.reads.pages import FrameRecords, decode, names_at
-from topics.engine.reads.piece import Piece
-from topics.engine.reads.ranges import Stretch, next_stretch, without_dead
-from topics.engine.reads.tail import fetch_slots, view_slots
+from topics.engine.reads.ranges import Fetched, LiveRange, next_range, without_dead
+from topics.engine.reads.tail_frames import fetch_slots, view_slots
 from topics.errors import Internal, InvalidRequest, TopicNotFound
 from topics.values import Page, Record, Tombstone
 
@@ -66,7 +65,7 @@ class Query(msgspec.Struct, frozen=True):
         return self.nodes if topic.config.dedupe_node else frozenset()
 
 
-class Progress:
+class PageScan:
     """A read under way: what was found up to `cursor`; it goes no further than `stop`."""
 
     __slots__ = ("cold", "cursor", "damaged", "found", "full", "gap", "stop", "used")
@@ -182,26 +181,30 @@ class Reader:
             while (extent := next(topic.extents(at, hi), None)) is not None:
                 at, end = extent
                 try:
-                    piece = yield from self._fetch(topic, Stretch(at, end), MAX_BUDGET)
+                    fetched = yield from self._fetch(topic, LiveRange(at, end), MAX_BUDGET)
                 except Internal:
                     if topic.is_live(at):
                         raise
                     at += 1
                     continue
-                for seq, buf, offset in zip(piece.seqs, piece.bufs, piece.offsets, strict=True):
+                for seq, buf, offset in zip(
+                    fetched.seqs, fetched.bufs, fetched.offsets, strict=True
+                ):
                     if offset is not None:
                         found[seq] = buf, offset
-                at = max(piece.through, at) + 1
+                at = max(fetched.through, at) + 1
         return found
 
-    def piece(self, topic: Topic, lo: int, hi: int, room: int) -> Op[Piece]:
+    def fetch(self, topic: Topic, lo: int, hi: int, room: int) -> Op[Fetched]:
         """Live records from `lo` on, at least one, not many more than `room` bytes."""
-        return (yield from self._fetch(topic, Stretch(lo, hi), room))
+        return (yield from self._fetch(topic, LiveRange(lo, hi), room))
 
-    def next_piece(self, topic: Topic, lo: int, hi: int) -> Op[Piece | None]:
+    def fetch_next(self, topic: Topic, lo: int, hi: int) -> Op[Fetched | None]:
         """The next live records of `lo..hi`; None when there are none."""
-        stretch = next_stretch(topic, lo, hi, most=hi)
-        return None if stretch is None else (yield from self._fetch(topic, stretch, MAX_BUDGET))
+        live_range = next_range(topic, lo, hi, most=hi)
+        return (
+            None if live_range is None else (yield from self._fetch(topic, live_range, MAX_BUDGET))
+        )
 
     def page(self, topic: Topic, after: int, limit: int) -> Op[Page]:
         """One page of a topic, for the engine's own use: nobody's read is noted."""
@@ -210,10 +213,10 @@ class Reader:
         yield from self.scan(topic, Query(after=after, limit=limit), progress)
         return page_of(topic, progress, scanned=max(0, progress.cursor - begun))
 
-    def scan(self, topic: Topic, query: Query, progress: Progress) -> Op[None]:
+    def scan(self, topic: Topic, query: Query, progress: PageScan) -> Op[None]:
         limit = min(query.limit or DEFAULT_LIMIT, self._kernel.settings.max_limit)
         budget = min(query.budget or DEFAULT_BUDGET, MAX_BUDGET)
-        accepts, fetched = query.accepts_in(topic), 0
+        accepts, fetches = query.accepts_in(topic), 0
         while progress.cursor < progress.stop and len(progress.found) < limit:
             seq = progress.cursor + 1
             gap = _lost_meanwhile(topic, progress) or topic.gap_at(seq)
@@ -225,33 +228,33 @@ class Reader:
             wanted = limit - len(progress.found)
             if accepts is not None:
                 wanted = max(wanted, FILTERED_CHUNK)
-            stretch = next_stretch(topic, seq, stop, wanted)
-            if stretch is None:
+            live_range = next_range(topic, seq, stop, wanted)
+            if live_range is None:
                 progress.cursor = stop
                 continue
             room = MAX_BUDGET if accepts is not None else budget - progress.used
             try:
-                piece = yield from self._fetch(topic, stretch, max(room, 1))
+                fetched = yield from self._fetch(topic, live_range, max(room, 1))
             except Internal:
-                if topic.is_live(stretch.lo):
+                if topic.is_live(live_range.lo):
                     raise
                 continue  # removed while we waited, and a checkpoint let its bytes go
-            if piece.cold is not None:
-                progress.cold.add(piece.cold)
-            _take(progress, piece, accepts, limit=limit, budget=budget)
+            if fetched.cold is not None:
+                progress.cold.add(fetched.cold)
+            _take(progress, fetched, accepts, limit=limit, budget=budget)
             if progress.full:
                 return
-            fetched += 1
-            is_long = accepts is not None or fetched % FETCHES_BETWEEN_PAUSES == 0
+            fetches += 1
+            is_long = accepts is not None or fetches % FETCHES_BETWEEN_PAUSES == 0
             if is_long and progress.cursor < progress.stop:
                 yield PAUSE  # there may be millions to pass over, and none of them to wait for
 
-    def _fetch(self, topic: Topic, stretch: Stretch, room: int) -> Op[Piece]:
-        """Bytes of the records of a stretch, at least one, not many more than `room` bytes."""
-        lo = stretch.lo
+    def _fetch(self, topic: Topic, live_range: LiveRange, room: int) -> Op[Fetched]:
+        """Bytes of the records of a range, at least one, not many more than `room` bytes."""
+        lo = live_range.lo
         for attempt in range(1, TRIES + 1):
             try:
-                return (yield from self._fetch_once(topic, stretch, room))
+                return (yield from self._fetch_once(topic, live_range, room))
             except (OSError, KeyError) as error:
                 if self._kernel.catalog.by_id.get(topic.id) is not topic:
                     raise TopicNotFound(topic.name) from error  # dropped while we waited
@@ -261,19 +264,19 @@ class Reader:
                     raise Internal(message) from error
         raise AssertionError("unreachable")
 
-    def _fetch_once(self, topic: Topic, stretch: Stretch, room: int) -> Op[Piece]:
-        history, (lo, hi, dead) = topic.history, stretch
+    def _fetch_once(self, topic: Topic, live_range: LiveRange, room: int) -> Op[Fetched]:
+        history, (lo, hi, dead) = topic.history, live_range
         if lo <= history.last:
             assert isinstance(history, SegmentHistory)
-            piece = yield from history.fetch(lo, min(hi, history.last), room)
-            return without_dead(piece, stretch)
+            fetched = yield from history.fetch(lo, min(hi, history.last), room)
+            return without_dead(fetched, live_range)
         sources, tail = self._kernel.sources, topic.tail
         slots = lo - tail.first, min(hi, tail.end - 1) - tail.first + 1
         assert 0 <= slots[0] < slots[1], f"seq {lo} of topic {topic.name} has no slot"
         return (yield from fetch_slots(sources, topic.id, tail, slots, room, dead=dead))
 
 
-def begin(topic: Topic, start: int, to_seq: int | None = None) -> Progress:
+def begin(topic: Topic, start: int, to_seq: int | None = None) -> PageScan:
     """Where a read from `start` begins: behind what was lost to a floor, if anything was."""
     head, gap, cursor = topic.head, topic.gap_below(start), start
     if start > head:
@@ -281,18 +284,18 @@ def begin(topic: Topic, start: int, to_seq: int | None = None) -> Progress:
     elif gap is not None:
         cursor = gap.hi
     if to_seq is None:
-        return Progress(cursor, head, gap)
+        return PageScan(cursor, head, gap)
     stop = min(head, to_seq if start > head else max(start, to_seq))
-    return Progress(min(cursor, stop), stop, gap)
+    return PageScan(min(cursor, stop), stop, gap)
 
 
-def _lost_meanwhile(topic: Topic, progress: Progress) -> AnnouncedLoss | None:
+def _lost_meanwhile(topic: Topic, progress: PageScan) -> AnnouncedLoss | None:
     """What a floor took of the rest of a page while the read waited."""
     gap = topic.gap_below(progress.cursor)
     return None if gap is None else AnnouncedLoss(gap.lo, min(gap.hi, progress.stop), gap.reason)
 
 
-def _announce(progress: Progress, gap: AnnouncedLoss) -> bool:
+def _announce(progress: PageScan, gap: AnnouncedLoss) -> bool:
     """Report loss at the cursor, unless something else has to be delivered first."""
     if progress.gap is not None or len(progress.found):
         return False
@@ -302,59 +305,59 @@ def _announce(progress: Progress, gap: AnnouncedLoss) -> bool:
 
 
 def _take(
-    progress: Progress,
-    piece: Piece,
+    progress: PageScan,
+    fetched: Fetched,
     accepts: Callable[[bytes, int], bool] | None,
     *,
     limit: int,
     budget: int,
 ) -> None:
-    """Deliver what fits of a piece; stop before a record that does not, or is unreadable.
+    """Deliver the records that fit; stop before one that does not fit or cannot be read.
 
     The last record that is asked for ends the read: what the reader would skip after it counts as
     not looked at.
     """
-    if accepts is None and None not in piece.offsets:
-        total = sum(piece.sizes)
-        if progress.used + total <= budget and len(progress.found) + len(piece.sizes) <= limit:
-            progress.found.extend(piece.bufs, piece.offsets)  # type: ignore[arg-type] # no None
+    if accepts is None and None not in fetched.offsets:
+        total = sum(fetched.sizes)
+        if progress.used + total <= budget and len(progress.found) + len(fetched.sizes) <= limit:
+            progress.found.extend(fetched.bufs, fetched.offsets)  # type: ignore[arg-type] # no None
             progress.used += total
             is_all = len(progress.found) >= limit
-            progress.cursor = piece.seqs[-1] if is_all else piece.through
+            progress.cursor = fetched.seqs[-1] if is_all else fetched.through
             return
-    for at, seq in enumerate(piece.seqs):
-        offset = piece.offsets[at]
+    for at, seq in enumerate(fetched.seqs):
+        offset = fetched.offsets[at]
         if offset is None:
-            if not _announce(progress, _rotten(piece, at)):
+            if not _announce(progress, _rotten(fetched, at)):
                 progress.full = progress.damaged = True
                 return
             continue
         if seq <= progress.cursor:
             continue  # inside the gap just announced
-        if accepts is None or accepts(piece.bufs[at], offset):
-            if len(progress.found) and progress.used + piece.sizes[at] > budget:
+        if accepts is None or accepts(fetched.bufs[at], offset):
+            if len(progress.found) and progress.used + fetched.sizes[at] > budget:
                 progress.full = True
                 progress.cursor = seq - 1
                 return
-            progress.found.extend([piece.bufs[at]], [offset])
-            progress.used += piece.sizes[at]
+            progress.found.extend([fetched.bufs[at]], [offset])
+            progress.used += fetched.sizes[at]
         progress.cursor = seq
         if len(progress.found) >= limit:
             return
-    progress.cursor = max(progress.cursor, piece.through)
+    progress.cursor = max(progress.cursor, fetched.through)
 
 
-def _rotten(piece: Piece, at: int) -> AnnouncedLoss:
+def _rotten(fetched: Fetched, at: int) -> AnnouncedLoss:
     """The run of unreadable neighbours that begins here."""
     end = at
-    while end + 1 < len(piece.offsets) and piece.offsets[end + 1] is None:
-        if piece.seqs[end + 1] != piece.seqs[end] + 1:
+    while end + 1 < len(fetched.offsets) and fetched.offsets[end + 1] is None:
+        if fetched.seqs[end + 1] != fetched.seqs[end] + 1:
             break
         end += 1
-    return AnnouncedLoss(piece.seqs[at], piece.seqs[end], "cap")
+    return AnnouncedLoss(fetched.seqs[at], fetched.seqs[end], "cap")
 
 
-def page_of(topic: Topic, progress: Progress, *, scanned: int) -> Page:
+def page_of(topic: Topic, progress: PageScan, *, scanned: int) -> Page:
     head, cursor, gap = topic.head, progress.cursor, progress.gap
     tombstone = None
     if gap is not None:

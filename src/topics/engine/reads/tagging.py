@@ -19,11 +19,10 @@ from collections.abc import Sequence
 from topics.core.catalog import Catalog
 from topics.core.topic import Topic
 from topics.engine.effects import PAUSE, Gate, Io, Op
+from topics.engine.reads.frame_records import names_at
 from topics.engine.reads.history import SegmentHistory
-from topics.engine.reads.pages import names_at
-from topics.engine.reads.piece import Piece
-from topics.engine.reads.ranges import next_stretch, without_dead
-from topics.engine.reads.tail import fetch_slots
+from topics.engine.reads.ranges import Fetched, next_range, without_dead
+from topics.engine.reads.tail_frames import fetch_slots
 from topics.errors import Internal
 from topics.storage.frames.header import FLAG_TAG
 from topics.storage.segments.segment import Segment
@@ -115,34 +114,36 @@ class TagLoader:
             return part.last + 1
         # A segment that still grows has no tag file, and its index no hash: look at each record.
         stop = min(part.last, max(at, part.first) + most - 1)
-        stretch = next_stretch(topic, at, stop, most)
-        if stretch is None:
+        live_range = next_range(topic, at, stop, most)
+        if live_range is None:
             return stop + 1
-        piece = yield from history.fetch(stretch.lo, stretch.hi, SLICE_BYTES)
-        _add(topic, without_dead(piece, stretch))
-        return piece.through + 1
+        fetched = yield from history.fetch(live_range.lo, live_range.hi, SLICE_BYTES)
+        _add(topic, without_dead(fetched, live_range))
+        return fetched.through + 1
 
     def _look_at_tail(self, topic: Topic, lo: int, hi: int) -> Op[int]:
         hi = min(hi, topic.head)
         # Only what lives: the memory of dead records may have been given back.
-        stretch = next_stretch(topic, lo, hi, hi - lo + 1)
-        if stretch is None:
+        live_range = next_range(topic, lo, hi, hi - lo + 1)
+        if live_range is None:
             return hi + 1
-        lo, hi, dead = stretch
+        lo, hi, dead = live_range
         tail = topic.tail
         slots = a, b = lo - tail.first, hi - tail.first + 1
         dead |= int(tail.flags[a:b].tobytes().translate(_UNTAGGED)[::-1], 2)
-        piece = yield from fetch_slots(self._sources, topic.id, tail, slots, SLICE_BYTES, dead=dead)
-        if None in piece.offsets:
-            seq = piece.seqs[piece.offsets.index(None)]
+        fetched = yield from fetch_slots(
+            self._sources, topic.id, tail, slots, SLICE_BYTES, dead=dead
+        )
+        if None in fetched.offsets:
+            seq = fetched.seqs[fetched.offsets.index(None)]
             raise Internal(f"seq {seq} of topic {topic.name!r} cannot be read from the log")
-        _add(topic, piece)
-        return piece.through + 1
+        _add(topic, fetched)
+        return fetched.through + 1
 
 
-def _add(topic: Topic, piece: Piece) -> None:
+def _add(topic: Topic, fetched: Fetched) -> None:
     """Note tags from frames; one that is rotten in its segment is not shown to readers either."""
-    for seq, buf, offset in zip(piece.seqs, piece.bufs, piece.offsets, strict=True):
+    for seq, buf, offset in zip(fetched.seqs, fetched.bufs, fetched.offsets, strict=True):
         tag = None if offset is None else names_at(buf, offset)[1]
         if tag is not None:
             topic.tags.add(tag, seq)

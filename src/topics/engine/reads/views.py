@@ -12,7 +12,7 @@ from topics.core.topic import SEQ_BASE, Topic
 from topics.engine.effects import Op
 from topics.engine.kernel import Kernel
 from topics.engine.reads.reading import CatchUp
-from topics.engine.upkeep.leasing import queue_counts, sweep_leases
+from topics.engine.upkeep.lease_log import queue_counts, sweep_leases
 from topics.errors import InvalidRequest
 from topics.values import (
     Audit,

@@ -37,7 +37,7 @@ _OURS = frozenset(
 )
 
 
-class Directory(msgspec.Struct):
+class DataDirectory(msgspec.Struct):
     """A data directory. `format` is None for one that is still to be born.
 
     Whoever enters has it in hand before it is locked, and leaves it after any exception: one that
@@ -77,9 +77,9 @@ class Directory(msgspec.Struct):
             self.lock = None
 
 
-def enter(fs: Fs, path: str, clock: Clock) -> Directory:
+def enter(fs: Fs, path: str, clock: Clock) -> DataDirectory:
     """Lock a directory for writing and find out what it is."""
-    entered = Directory(path)
+    entered = DataDirectory(path)
     try:
         entered.enter(fs, clock)
     except BaseException:
@@ -88,7 +88,7 @@ def enter(fs: Fs, path: str, clock: Clock) -> Directory:
     return entered
 
 
-def look_into(fs: Fs, path: str) -> Directory:
+def look_into(fs: Fs, path: str) -> DataDirectory:
     """Enter for reading only: no lock, no write."""
     _refuse_foreign(fs, path)
     found = _read_format(fs, path) if fs.exists(path) else None
@@ -96,7 +96,7 @@ def look_into(fs: Fs, path: str) -> Directory:
         raise RefusedToOpen(
             "format", message=f"{path} holds no topics store; create it by writing to it", file=path
         )
-    return Directory(path, found, None)
+    return DataDirectory(path, found, None)
 
 
 def _refuse_foreign(fs: Fs, path: str) -> None:

@@ -57,7 +57,7 @@ class Opening(msgspec.Struct, frozen=True):
 
 def open_engine(fs: Fs, path: str, opening: Opening) -> Engine:
     """Recover a directory and start writing to it; `RefusedToOpen` changes nothing."""
-    entered = directory.Directory(path)
+    entered = directory.DataDirectory(path)
     try:
         entered.enter(fs, opening.clock)
         return open_entered(fs, entered, opening)
@@ -66,7 +66,7 @@ def open_engine(fs: Fs, path: str, opening: Opening) -> Engine:
         raise
 
 
-def open_entered(fs: Fs, entered: directory.Directory, opening: Opening) -> Engine:
+def open_entered(fs: Fs, entered: directory.DataDirectory, opening: Opening) -> Engine:
     """The same for a directory that is locked already; gives the lock back when it refuses."""
     if opening.settings.unsafe_no_dir_fsync:
         fs = directory.without_dir_sync(fs)
@@ -81,7 +81,7 @@ class _Home:
     """The directory that an engine lives in, and the log files it writes to."""
 
     def __init__(
-        self, fs: Fs, entered: directory.Directory, opening: Opening, shards: list[Shard]
+        self, fs: Fs, entered: directory.DataDirectory, opening: Opening, shards: list[Shard]
     ) -> None:
         self._fs = fs
         self._entered = entered
@@ -106,7 +106,7 @@ class _Home:
         self._entered.leave()
 
 
-def _recover(fs: Fs, entered: directory.Directory, opening: Opening) -> Engine:
+def _recover(fs: Fs, entered: directory.DataDirectory, opening: Opening) -> Engine:
     settings, path = opening.settings, entered.path
     directory.probe(fs, path)
     store_format = entered.format
@@ -126,7 +126,7 @@ def _recover(fs: Fs, entered: directory.Directory, opening: Opening) -> Engine:
         raise
 
 
-def _begin(fs: Fs, entered: directory.Directory, found: Found, opening: Opening) -> Engine:
+def _begin(fs: Fs, entered: directory.DataDirectory, found: Found, opening: Opening) -> Engine:
     """Repair what was found and write from here on."""
     settings, path = opening.settings, entered.path
     try:
@@ -178,7 +178,7 @@ def _give_birth(fs: Fs, path: str, store_format: StoreFormat) -> None:
         ) from error
 
 
-def _start(fs: Fs, entered: directory.Directory, found: Found, opening: Opening) -> Engine:
+def _start(fs: Fs, entered: directory.DataDirectory, found: Found, opening: Opening) -> Engine:
     """Step 9: a new generation, the facts it owes, and the engine on top."""
     settings, clock = opening.settings, opening.clock
     shards = settings.wal_shards or 1

@@ -29,13 +29,13 @@ from topics.engine.arenas import Arenas
 from topics.engine.clock import Clock
 from topics.engine.reads.history import ALL, Resident, SegmentHistory
 from topics.engine.reads.tagging import TagLoader
-from topics.engine.recovery.heads import resume_head
-from topics.engine.recovery.leftovers import clear_leftovers
-from topics.engine.recovery.originals import Originals
+from topics.engine.recovery.cleanup import clear_leftovers
+from topics.engine.recovery.copied_records import Originals
+from topics.engine.recovery.next_seqs import resume_head
 from topics.engine.recovery.progress import Progress, Tell
 from topics.engine.recovery.replay import Contained, Replay
 from topics.engine.settings import EngineSettings
-from topics.engine.upkeep.capture import restore, router_line
+from topics.engine.upkeep.topic_lines import restore, router_line
 from topics.errors import InvalidRequest, RefusedToOpen
 from topics.storage import identity, layout
 from topics.storage.crashpoints import crashpoint
@@ -376,7 +376,7 @@ def _reconcile(found: Found, replay: Replay, clock: Clock) -> None:
             topic,
             same_boot=same_boot,
             keeps_reserved=found.leaves_reserved(same_boot),
-            doubtful=replay.doubts.of(topic),
+            doubtful=replay.lost_tails.of(topic),
         )
         if owed is not None:
             found.owed.append(owed)

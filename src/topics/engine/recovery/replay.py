@@ -36,10 +36,10 @@ from topics.engine import effects
 from topics.engine.arenas import Arenas
 from topics.engine.reads.history import SegmentHistory
 from topics.engine.reads.tagging import TagLoader
-from topics.engine.recovery.doubts import Doubts
-from topics.engine.recovery.heads import ceiling_of, restart_ephemeral
+from topics.engine.recovery.copied_records import Copier, Originals
 from topics.engine.recovery.lost_creations import Recreated, recreated
-from topics.engine.recovery.originals import Copier, Originals
+from topics.engine.recovery.lost_tails import LostTails
+from topics.engine.recovery.next_seqs import ceiling_of, restart_ephemeral
 from topics.errors import RefusedToOpen
 from topics.storage.crashpoints import crashpoint
 from topics.storage.segments.segment import Segment
@@ -92,7 +92,7 @@ class Replay:
         self.boot_ids: dict[int, bytes] = {}  # per topic: of the run that last logged for it
         self.changed: set[int] = set()  # topics that are other than the snapshot says
         self.graveyard: dict[int, Topic] = {}
-        self.doubts = Doubts(contained.holds, (router.dest_id for router in catalog.routers))
+        self.lost_tails = LostTails(contained.holds, (router.dest_id for router in catalog.routers))
 
     def run(self, scans: Iterable[GroupScan]) -> None:
         generations: dict[int, list[GenerationScan]] = {}
@@ -116,7 +116,7 @@ class Replay:
         live = set(self._catalog.by_id)
         self._catalog.routers.drop_orphans(live)
         if self._salvage:
-            self.doubts.weigh(chain.from_iterable(generations.values()), self._catalog)
+            self.lost_tails.weigh(chain.from_iterable(generations.values()), self._catalog)
 
     def _restart(self) -> None:
         """What the start of a run took from its topics: no frame says so, the configuration does.
@@ -229,7 +229,7 @@ class Replay:
             self.changed.add(made.fact.topic_id)
             self._catalog.apply(made.fact, generation=0)
             if made.may_be_volatile:
-                self.doubts.leave_volatile(self._catalog.by_id[made.fact.topic_id])
+                self.lost_tails.leave_volatile(self._catalog.by_id[made.fact.topic_id])
             if not made.is_logged:
                 self.repaired.append(made.fact)
 
@@ -238,24 +238,24 @@ class Replay:
         topic = self._catalog.by_id.get(topic_id)
         if topic is None:
             if isinstance(fact, TopicCreated):
-                self.doubts.settle(topic_id, *place)
+                self.lost_tails.settle(topic_id, *place)
             return
         if topic_id in self._dropped:
             return
         is_volatile = not topic.durability.survives_restart
         match fact:
             case HeadReserved() if is_volatile:
-                self.doubts.settle(topic_id, *place)
+                self.lost_tails.settle(topic_id, *place)
             case Appended() | Forwarded(runs=(_, *_)) if not is_volatile:
-                self.doubts.settle(topic_id, *place)
+                self.lost_tails.settle(topic_id, *place)
             case SeqSkipped() if fact.hi > topic.head:
                 # One that ends below the head was found by an earlier salvage, which may have
                 # been cut short before it had logged what else it doubted.
-                self.doubts.settle(topic_id, *place)
+                self.lost_tails.settle(topic_id, *place)
                 if fact.lo > topic.head + 1:
                     self._gap(topic, fact.lo)
             case ConfigUpdated() if is_volatile:
-                self.doubts.leave_volatile(topic)
+                self.lost_tails.leave_volatile(topic)
             case _:
                 pass
 
@@ -265,7 +265,7 @@ class Replay:
             topic = self._catalog.by_id.get(topic_id)
             if topic is None or topic_id in self._dropped:
                 continue
-            self.doubts.settle(topic_id, generation)
+            self.lost_tails.settle(topic_id, generation)
             if topic.durability.survives_restart and head > topic.head:
                 self.changed.add(topic_id)
                 self._gap(topic, head + 1)

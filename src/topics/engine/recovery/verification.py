@@ -9,7 +9,7 @@ import msgspec
 from topics.core.topic import Topic
 from topics.engine.reads.history import SegmentHistory
 from topics.engine.recovery.directory import look_into
-from topics.engine.recovery.looking import find
+from topics.engine.recovery.read_only import find
 from topics.engine.recovery.recover import Found
 from topics.errors import RefusedToOpen
 from topics.storage import layout

@@ -248,7 +248,7 @@ class Forwarder:
         for lo, hi in list(source.extents(first, end)):
             at = lo
             while at <= hi:
-                piece = yield from self._reader.piece(source, at, hi, PASS_BYTES - size)
+                piece = yield from self._reader.fetch(source, at, hi, PASS_BYTES - size)
                 for buf, offset, seq in zip(piece.bufs, piece.offsets, piece.seqs, strict=True):
                     if offset is None:
                         stretch.end, stretch.is_lost = max(first, seq - 1), seq == first

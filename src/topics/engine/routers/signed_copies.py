@@ -50,7 +50,7 @@ class SignedCopies:
             router.name, source_id=source.id, source_epoch=source.epoch, source_seq=0
         )[:-1]
         head, at = dest.head, known.through + 1
-        while (piece := (yield from self._reader.next_piece(dest, at, head))) is not None:
+        while (piece := (yield from self._reader.fetch_next(dest, at, head))) is not None:
             for buf, offset, seq in zip(piece.bufs, piece.offsets, piece.seqs, strict=True):
                 if offset is not None:
                     _note(known, prefix, record_at(buf, offset)[3], seq)

@@ -1,7 +1,7 @@
 """The checkpoint: records move from the log to segments, state moves into a snapshot, old log goes.
 
     barrier     a durable frame on every shard; what lies before it is in the capture
-    capture     state of the topics that changed, and what has still to reach a segment  `seizing`
+    capture     state of the topics that changed, and what has still to reach a segment  `capture`
     sync        deletes in the capture are durable before their bytes change on disk
     segments    captured records are appended, delete bytes written, all of it synced
     mark        a durable frame on every shard says what the segments now hold
@@ -31,18 +31,18 @@ from topics.core.topic import Topic
 from topics.engine.effects import PAUSE, Io, Op, run, stepwise
 from topics.engine.kernel import Kernel
 from topics.engine.reads.history import Resident, SegmentHistory
-from topics.engine.reads.tail import fetch_slots
-from topics.engine.upkeep.aging import Aging
-from topics.engine.upkeep.capture import (
+from topics.engine.reads.tail_frames import fetch_slots
+from topics.engine.upkeep.capture import Capturer, CheckpointCapture
+from topics.engine.upkeep.delete_bytes import DeleteBytes
+from topics.engine.upkeep.growing_segments import GrowingSegments
+from topics.engine.upkeep.snapshots import SnapshotBody, Snapshots, Track
+from topics.engine.upkeep.topic_lines import (
     STEP_RUNS,
-    Capture,
+    TopicCapture,
     deleted_runs,
     listed,
     with_segments,
 )
-from topics.engine.upkeep.delete_bytes import DeleteBytes
-from topics.engine.upkeep.seizing import Seized, Seizer
-from topics.engine.upkeep.snapshots import Body, Snapshots, Track
 from topics.engine.upkeep.trimming import Kept, Trimmer
 from topics.storage import layout
 from topics.storage.crashpoints import crashpoint
@@ -100,9 +100,9 @@ class Checkpointer:
         self._identity = identity
         self._trimmer = trimmer
         self._snapshots = snapshots
-        self._aging = Aging(kernel.catalog)
+        self._growing = GrowingSegments(kernel.catalog)
         self._delete_bytes = DeleteBytes(kernel.catalog)
-        self._seizer = Seizer(kernel, snapshots, self._aging, self._delete_bytes)
+        self._capturer = Capturer(kernel, snapshots, self._growing, self._delete_bytes)
         self._store: SegmentStore = kernel.segments
         self.snapshot_id = snapshot_id  # of the newest one
 
@@ -114,12 +114,12 @@ class Checkpointer:
     def checkpoint(self) -> Op[None]:
         """One whole checkpoint; raises `Internal` or `OSError` when it was given up."""
         kernel = self._kernel
-        seized: Seized | None = None
+        state: CheckpointCapture | None = None
         try:
             positions = yield from self._barrier()
             crashpoint("ckpt.barrier")
-            seized = yield from self._seizer.seize()
-            captures = seized.captures
+            state = yield from self._capturer.capture()
+            captures = state.captures
             yield from self._sync_log()
             written = yield from self._write_segments(captures)
             lines = yield from self._finished_lines(captures)
@@ -128,19 +128,19 @@ class Checkpointer:
             # had to find the indexes in memory, though none of them was there when it looked.
             del written
             crashpoint("ckpt.mark")
-            head = self._head(positions, seized.agnostic_lfn)
-            body = Body(seized.source, [*lines, *seized.routers, *seized.apps], seized.gone)
+            head = self._head(positions, state.agnostic_lfn)
+            body = SnapshotBody(state.source, [*lines, *state.routers, *state.apps], state.gone)
             files = yield from self._snapshots.write(head, body)
             del body
         except BaseException:
-            if seized is not None:
-                self._seizer.give_back(seized)
+            if state is not None:
+                self._capturer.give_back(state)
             raise
         finally:
             kernel.arenas.let_go()
         self.snapshot_id = head.id
         yield from _each(captures, self._let_go)
-        kept = yield from self._keep(head, files, seized.source, lines, seized.gone)
+        kept = yield from self._keep(head, files, state.source, lines, state.gone)
         yield from self._trimmer.trim(kept)
         yield from _drained(captures)
         yield from _drained(lines)
@@ -220,7 +220,7 @@ class Checkpointer:
 
     # Segments
 
-    def _write_segments(self, captures: list[Capture]) -> Op[object]:
+    def _write_segments(self, captures: list[TopicCapture]) -> Op[object]:
         """Move captured records to segments; their indexes stay in memory while the caller holds
         what is returned."""
         by_topic: dict[int, Written] = {}
@@ -248,10 +248,10 @@ class Checkpointer:
         for topic_id, written in by_topic.items():
             held += [self._store.keep(topic_id, part, idx) for part, idx in written.indexes]
 
-        def absorb(captured: Capture) -> None:
+        def absorb(captured: TopicCapture) -> None:
             _absorb(captured, by_topic.get(captured.topic.id))
             self._free_memory(captured.topic)
-            self._aging.note(captured.topic)
+            self._growing.note(captured.topic)
 
         yield from _each(captures, absorb)
         return held
@@ -261,7 +261,7 @@ class Checkpointer:
         if not topic.volatile_from and not len(topic.volatile):
             self._kernel.arenas.release(topic.id, topic.tail.first)
 
-    def _flip(self, captured: Capture) -> Op[None]:
+    def _flip(self, captured: TopicCapture) -> Op[None]:
         """Write the delete bytes of records that are in segments. Dead segments need none."""
         topic = captured.topic
         history = _history(topic)
@@ -279,7 +279,7 @@ class Checkpointer:
             if seqs:
                 yield from stepwise(flip(self._store, topic.id, seg, seqs, now_ms=now_ms))
 
-    def _append(self, captured: Capture) -> Op[Written | None]:
+    def _append(self, captured: TopicCapture) -> Op[Written | None]:
         topic = captured.topic
         active = _history(topic).active
         if not captured.live and active is None:
@@ -299,7 +299,7 @@ class Checkpointer:
         )
         return (yield from stepwise(steps))
 
-    def _slices(self, captured: Capture) -> Iterator[Slice]:
+    def _slices(self, captured: TopicCapture) -> Iterator[Slice]:
         """Captured records with the dead seqs between them as holes; losses interrupt."""
         tail = captured.tail
         for lo, hi in captured.live:
@@ -317,7 +317,7 @@ class Checkpointer:
                 )
                 at = stop
 
-    def _frames(self, captured: Capture, a: int, b: int) -> list[bytes]:
+    def _frames(self, captured: TopicCapture, a: int, b: int) -> list[bytes]:
         """Frames of slots `a` to `b - 1`, verified when they come from a file; empty if dead."""
         topic, tail = captured.topic, captured.tail
         dead = captured.deleted.bits(tail.first + a, tail.first + b - 1)
@@ -346,7 +346,7 @@ class Checkpointer:
         put_aside(self._store, topic.id, seq, frame, ts=tail.times[slot])
         return bytes(length)
 
-    def _let_go(self, captured: Capture) -> None:
+    def _let_go(self, captured: TopicCapture) -> None:
         """Forget dead segments, now that a snapshot lists them as dropped, and the oldest deletes.
 
         Not earlier: dead segments have no delete bytes, so until then only memory knows that they
@@ -364,7 +364,7 @@ class Checkpointer:
 
     # Mark and snapshot
 
-    def _finished_lines(self, captures: list[Capture]) -> Op[list[TopicLine]]:
+    def _finished_lines(self, captures: list[TopicCapture]) -> Op[list[TopicLine]]:
         """The lines with all that follows from the captures."""
         lines = yield from _each(captures, self._finished_line)
         listed_since = 0
@@ -386,7 +386,7 @@ class Checkpointer:
                 listed_since = 0
         return lines
 
-    def _finished_line(self, captured: Capture) -> TopicLine:
+    def _finished_line(self, captured: TopicCapture) -> TopicLine:
         history = _history(captured.topic)
         doomed = {seg.first for seg in captured.drops}
         kept = [seg for seg in history.sealed if seg.first not in doomed]
@@ -475,7 +475,7 @@ def _history(topic: Topic) -> SegmentHistory:
     return topic.history
 
 
-def _absorb(captured: Capture, written: Written | None) -> None:
+def _absorb(captured: TopicCapture, written: Written | None) -> None:
     """Read from segments what is durable there, and forget its place in the log."""
     topic = captured.topic
     history = _history(topic)

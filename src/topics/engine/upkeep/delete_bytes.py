@@ -27,7 +27,7 @@ class Flips(NamedTuple):
     named: SeqSet  # all that this snapshot has to name, `early` included
 
 
-class _Waiting(NamedTuple):
+class _Named(NamedTuple):
     """What the newest two snapshots say about a topic."""
 
     exact_from: tuple[int, int] = (SEQ_BASE, SEQ_BASE)
@@ -35,7 +35,7 @@ class _Waiting(NamedTuple):
     in_both: SeqSet = SeqSet()
 
 
-_NOTHING = _Waiting()
+_NOTHING = _Named()
 
 
 class DeleteBytes:
@@ -43,7 +43,7 @@ class DeleteBytes:
 
     def __init__(self, catalog: Catalog) -> None:
         self._waiting = {
-            topic.id: _Waiting(exact_from=(SEQ_BASE, topic.exact_from))
+            topic.id: _Named(exact_from=(SEQ_BASE, topic.exact_from))
             for topic in catalog
             if topic.exact_from > SEQ_BASE
         }
@@ -66,7 +66,7 @@ class DeleteBytes:
     def noted(self, topic: Topic, flips: Flips, exact_from: int) -> bool:
         """A snapshot with these is durable. Whether bytes of the topic remain to be written."""
         was = self._waiting.get(topic.id, _NOTHING)
-        now = _Waiting((was.exact_from[1], exact_from), flips.early, was.in_one)
+        now = _Named((was.exact_from[1], exact_from), flips.early, was.in_one)
         if max(now.exact_from) > SEQ_BASE or now.in_one or now.in_both:
             self._waiting[topic.id] = now
         else:

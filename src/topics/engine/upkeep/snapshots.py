@@ -61,7 +61,7 @@ class Track(msgspec.Struct):
         )
 
 
-class Body(msgspec.Struct):
+class SnapshotBody(msgspec.Struct):
     """What a checkpoint has found out: of `source`, what is new and what is gone."""
 
     source: Track | None  # None: `lines` tell of everything
@@ -98,7 +98,7 @@ class Snapshots:
         track = self.older or self.newest
         return None if track is None or track.is_small else track
 
-    def write(self, head: HeadLine, body: Body) -> Op[tuple[SnapshotFile, ...]]:
+    def write(self, head: HeadLine, body: SnapshotBody) -> Op[tuple[SnapshotFile, ...]]:
         """Write the next snapshot, durably; returns its files."""
         source = body.source
         try:
@@ -132,7 +132,7 @@ class Snapshots:
         yield Io(lambda: replace_file(self._fs, path, identity.encode_format(store)))
         self._format = store
 
-    def _write(self, head: HeadLine, gone: GoneLine | None, body: Body) -> Op[SnapshotFile]:
+    def _write(self, head: HeadLine, gone: GoneLine | None, body: SnapshotBody) -> Op[SnapshotFile]:
         fs = self._fs
         path = layout.snapshot_path(self._data_dir, head.id)
         meta = path.rsplit("/", 1)[0]

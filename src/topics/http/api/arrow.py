@@ -26,7 +26,7 @@ import msgspec
 from topics.batch import RecordBatch
 from topics.delivery.loop_budget import PacedRead
 from topics.engine.reads.bulk import slices
-from topics.engine.reads.paging import VersionedBulk
+from topics.engine.reads.versioned_pages import VersionedBulk
 from topics.errors import InvalidRequest, NotAcceptable, PayloadTooLarge, TopicsError
 from topics.http.api.arrow_sizes import decoded_bytes, expanded_bytes
 from topics.http.api.call import Call

@@ -1,6 +1,6 @@
 """`GET …/records`: pages that caches may keep, as JSON or as one Arrow stream; and read plans.
 
-An entity tag is the page's version (see `engine.paging`) and one letter for its form:
+An entity tag is the page's version (`engine.reads.versioned_pages`) and one letter for its form:
 
     a   Arrow
     s   JSON too small to be compressed, whatever the client accepts
@@ -16,8 +16,8 @@ from __future__ import annotations
 from typing import Final
 
 from topics.engine.effects import Io, Op
-from topics.engine.reads.paging import Unchanged, VersionedBulk, VersionedPage
 from topics.engine.reads.reading import DEFAULT_BUDGET, DEFAULT_LIMIT, MAX_BUDGET, Query
+from topics.engine.reads.versioned_pages import Unchanged, VersionedBulk, VersionedPage
 from topics.errors import InvalidRequest
 from topics.http.api.call import Call
 from topics.http.api.reading import match_of

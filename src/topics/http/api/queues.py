@@ -16,7 +16,7 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from topics.engine.effects import Op
-from topics.engine.upkeep.leasing import Presence
+from topics.engine.upkeep.lease_log import Presence
 from topics.engine.writes.append import Timing
 from topics.errors import InvalidRequest, TopicsError
 from topics.http.api.call import Call

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from topics.engine.recovery.looking import steadily
+from topics.engine.recovery.read_only import steadily
 from topics.engine.recovery.verification import verify
 from topics.storage.findings import Account, Finding, Report
 from topics.storage.fs import RealFs

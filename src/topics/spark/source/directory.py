@@ -23,8 +23,8 @@ from topics.core.facts import Match
 from topics.engine.clock import SystemClock
 from topics.engine.effects import run
 from topics.engine.reads.bulk import UnreadableRecord, slices
-from topics.engine.reads.paging import Unchanged
 from topics.engine.reads.reading import Query
+from topics.engine.reads.versioned_pages import Unchanged
 from topics.engine.recovery.opening import Opening, open_view
 from topics.engine.settings import EngineSettings
 from topics.errors import Internal, InvalidRequest, TopicNotFound

@@ -178,13 +178,13 @@ class Pages:
         self, name: str, query: Query, key: bytes, known: Iterable[str]
     ) -> Op[VersionedBulk | Unchanged]:
         """Settle a large page, whose limits are those of `query`; its records are read later."""
-        from topics.engine.reads.bulk_plan import Bounds  # noqa: PLC0415 - numpy
+        from topics.engine.reads.bulk_plan import PageBounds  # noqa: PLC0415 - numpy
 
         moment = yield from self._moment(name, query, key)
         for version in known:
             if moment.still_has(version):
                 return Unchanged(version, moment.head, moment.earliest)
-        bounds = Bounds(query.limit, query.budget)
+        bounds = PageBounds(query.limit, query.budget)
         bulk = yield from self.bulk.plan(moment.topic, query, moment.start, bounds)
         plan = bulk.plan
         tombstone = tombstone_of(moment.topic, plan.gap, plan.head)

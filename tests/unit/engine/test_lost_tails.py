@@ -13,7 +13,7 @@ from topics.core.facts import Fact, Forwarded, RouterCreated
 from topics.core.routers import Router
 from topics.core.tail import NoHistory
 from topics.core.topic import Topic
-from topics.engine.recovery.doubts import Doubts
+from topics.engine.recovery.lost_tails import LostTails
 from topics.engine.routers.passes import PASS_RECORDS
 from topics.storage import layout
 from topics.storage.wal.scan import GenerationScan, LostFrames
@@ -42,9 +42,9 @@ def scanned(*lost: LostFrames, facts: tuple[Fact, ...] = ()) -> GenerationScan:
 
 
 def judged(
-    topic: Topic, catalog: Catalog, *parts: GenerationScan, doubts: Doubts | None = None
+    topic: Topic, catalog: Catalog, *parts: GenerationScan, doubts: LostTails | None = None
 ) -> int:
-    doubts = doubts or Doubts(nothing, ())
+    doubts = doubts or LostTails(nothing, ())
     doubts.weigh(parts or (scanned(DAMAGE),), catalog)
     return doubts.of(topic)
 
@@ -67,7 +67,7 @@ def test_every_lost_frame_may_have_been_a_record_or_a_reservation(
 def test_all_places_count_in_which_nothing_is_settled() -> None:
     catalog = catalog_of(a="fsync")
     damaged = scanned(DAMAGE, LostFrames(20, 4), LostFrames(30, 5))
-    doubts = Doubts(nothing, ())
+    doubts = LostTails(nothing, ())
     doubts.settle(1, GENERATION, 15)
     assert judged(catalog.by_name["a"], catalog, damaged, doubts=doubts) == 9
 
@@ -85,7 +85,7 @@ def test_all_places_count_in_which_nothing_is_settled() -> None:
 def test_only_what_is_logged_behind_the_damage_settles_it(
     place: tuple[int, ...], seqs: int
 ) -> None:
-    catalog, doubts = catalog_of(a="fsync"), Doubts(nothing, ())
+    catalog, doubts = catalog_of(a="fsync"), LostTails(nothing, ())
     doubts.settle(1, *place)
     assert judged(catalog.by_name["a"], catalog, doubts=doubts) == seqs
 
@@ -93,14 +93,14 @@ def test_only_what_is_logged_behind_the_damage_settles_it(
 @pytest.mark.parametrize(("captured", "seqs"), [(12, 3), (13, 0)])
 def test_what_the_snapshot_contains_is_not_lost(captured: int, seqs: int) -> None:
     catalog = catalog_of(a="fsync")
-    doubts = Doubts(lambda generation, lfn, topic_id: lfn <= captured, ())
+    doubts = LostTails(lambda generation, lfn, topic_id: lfn <= captured, ())
     assert judged(catalog.by_name["a"], catalog, doubts=doubts) == seqs
 
 
 def test_only_topics_of_the_damaged_shard_are_doubted() -> None:
     catalog = catalog_of(**{f"t{number}": "fsync" for number in range(20)})
     part = GenerationScan(GENERATION, shard=1, shards=3, boot_id=b"", lost=[DAMAGE])
-    doubts = Doubts(nothing, ())
+    doubts = LostTails(nothing, ())
     doubts.weigh([part], catalog)
     hit = {topic.id for topic in catalog if doubts.of(topic)}
     assert hit == {topic.id for topic in catalog if layout.shard_of(topic.id, 3) == 1}
@@ -125,7 +125,7 @@ def test_a_lost_frame_may_be_a_pass_wherever_routers_ever_led(
     part = scanned(DAMAGE, facts=(fact(1, 2),))
     assert judged(catalog.by_name["a"], catalog, part) == 3
     assert judged(catalog.by_name["b"], catalog, part) == 3 * PASS_RECORDS
-    of_snapshot = Doubts(nothing, (2,))
+    of_snapshot = LostTails(nothing, (2,))
     assert judged(catalog.by_name["b"], catalog, doubts=of_snapshot) == 3 * PASS_RECORDS
 
 
@@ -133,12 +133,12 @@ def test_one_pass_may_stand_for_all_that_its_source_lost() -> None:
     catalog = catalog_of(a="ephemeral", b="fsync")
     catalog.routers.add(Router("r", "a", "b", 1, 2, cursor=5))
     catalog.by_name["a"].reserved = 70_005
-    doubts = Doubts(nothing, (2,))
+    doubts = LostTails(nothing, (2,))
     assert judged(catalog.by_name["b"], catalog, doubts=doubts) == 3 * PASS_RECORDS + 70_000
 
 
 def test_a_topic_that_was_ephemeral_may_have_been_as_far_as_its_ceiling() -> None:
-    catalog, doubts = catalog_of(a="ephemeral"), Doubts(nothing, ())
+    catalog, doubts = catalog_of(a="ephemeral"), LostTails(nothing, ())
     topic = catalog.by_name["a"]
     topic.reserved = 1000
     doubts.leave_volatile(topic)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from topics.core.seqset import bits_between, selectors
 from topics.core.tail import FRAME_OVERHEAD, Tail
 from topics.engine.effects import Io, Op
-from topics.engine.reads.piece import Piece
+from topics.engine.reads.ranges import Fetched
 from topics.storage.frames.append import verify
 from topics.storage.sources import Sources
 
@@ -39,7 +39,7 @@ def fetch_slots(
     room: int,
     *,
     dead: int = 0,
-) -> Op[Piece]:
+) -> Op[Fetched]:
     """Records in slots `a` to `b - 1`, at least one, not many more than `room` bytes.
 
     A bit of `dead` says that nobody wants the record: bit 0 is that of slot `a`.
@@ -49,10 +49,10 @@ def fetch_slots(
     if sum(wanted.sizes) > room:
         wanted = wanted.part(0, _fitting(wanted.sizes, room))
         through = wanted.seqs[-1]
-    piece = Piece(wanted.seqs, list(wanted.sizes), [], [], through)  # type: ignore[arg-type]
+    fetched = Fetched(wanted.seqs, list(wanted.sizes), [], [], through)  # type: ignore[arg-type]
     for start, end in _spans(wanted, is_scattered=tail.is_scattered):
-        yield from _read_span(sources, topic_id, wanted.part(start, end), piece)
-    return piece
+        yield from _read_span(sources, topic_id, wanted.part(start, end), fetched)
+    return fetched
 
 
 def view_slots(
@@ -121,8 +121,8 @@ def _spans(slots: _Slots, *, is_scattered: bool) -> list[tuple[int, int]]:
     return spans
 
 
-def _read_span(sources: Sources, topic_id: int, slots: _Slots, piece: Piece) -> Op[None]:
-    bufs, offsets = piece.bufs, piece.offsets
+def _read_span(sources: Sources, topic_id: int, slots: _Slots, fetched: Fetched) -> Op[None]:
+    bufs, offsets = fetched.bufs, fetched.offsets
     seqs, locations, lengths, _ = slots
     source = sources.get(locations[0] >> 32)
     start = locations[0] & 0xFFFFFFFF

@@ -34,7 +34,7 @@ Holds = Callable[[int, int, int], bool]
 """Whether the snapshot contains a frame, by generation, lfn and topic."""
 
 
-class Original(NamedTuple):
+class CopiedRecord(NamedTuple):
     """The parts of a record that a copy may take over."""
 
     node: str | None
@@ -133,7 +133,7 @@ class Originals:
     def topic(self, topic_id: int) -> Topic | None:
         return self._catalog.by_id.get(topic_id) or self._buried.get(topic_id)
 
-    def find(self, topic_id: int, seq: int, generation: int) -> Original | None:
+    def find(self, topic_id: int, seq: int, generation: int) -> CopiedRecord | None:
         """The record, or None when nothing holds it any more."""
         for places in reversed(self._places.get(topic_id, ())):
             if places.generation > generation:
@@ -146,7 +146,7 @@ class Originals:
                 return self._through(made, seq, generation) or self._from_segment(topic_id, seq)
         return self._from_stage(topic_id, seq) or self._from_segment(topic_id, seq)
 
-    def _from_log(self, run: Appended, seq: int) -> Original | None:
+    def _from_log(self, run: Appended, seq: int) -> CopiedRecord | None:
         at = seq - run.first_seq
         location, length = run.base + run.offsets[at], run.lengths[at]
         source = self._sources.get(location >> 32)
@@ -154,9 +154,9 @@ class Originals:
         frame = source.view(offset, length) or source.pread(offset, length)
         if not verify(frame, 0, length, topic_id=run.topic_id, seq=seq):
             return None
-        return Original(*record_at(frame, 0), run.flags[at] >> HOPS_SHIFT)
+        return CopiedRecord(*record_at(frame, 0), run.flags[at] >> HOPS_SHIFT)
 
-    def _through(self, fact: Forwarded, seq: int, generation: int) -> Original | None:
+    def _through(self, fact: Forwarded, seq: int, generation: int) -> CopiedRecord | None:
         """A record that is itself a copy: from its own original."""
         source_seq = _copied_from(fact, seq)
         if source_seq is None:
@@ -169,12 +169,12 @@ class Originals:
         topic = self.topic(topic_id)
         return self._names.get(topic_id, "") if topic is None else topic.name
 
-    def _copied(self, fact: Forwarded, source_seq: int, found: Original) -> Original:
+    def _copied(self, fact: Forwarded, source_seq: int, found: CopiedRecord) -> CopiedRecord:
         """What one pass makes of one record. A topic's epoch is its id."""
         rule = rule_of_pass(fact, source=self._name(fact.source_id), source_epoch=fact.source_id)
         batch = RecordBatch([found.data], [found.meta], [found.tag], [found.node])
         copy = derive(rule, [source_seq], batch, jsonbytes)
-        return Original(
+        return CopiedRecord(
             copy.nodes[0] if copy.nodes else None,
             copy.tags[0] if copy.tags else None,
             copy.datas[0],
@@ -182,7 +182,7 @@ class Originals:
             next_hops(found.hops),
         )
 
-    def _from_stage(self, topic_id: int, seq: int) -> Original | None:
+    def _from_stage(self, topic_id: int, seq: int) -> CopiedRecord | None:
         for fact in reversed(self._staged):
             for staged_id, first, count in fact.topics:
                 if staged_id == topic_id and first <= seq < first + count:
@@ -190,7 +190,7 @@ class Originals:
                     return _row(batch, seq - first) if batch else None
         return None
 
-    def _from_segment(self, topic_id: int, seq: int) -> Original | None:
+    def _from_segment(self, topic_id: int, seq: int) -> CopiedRecord | None:
         topic = self.topic(topic_id)
         if topic is None or not isinstance(topic.history, SegmentHistory):
             return None
@@ -203,7 +203,7 @@ class Originals:
         if not frame:
             return None
         hops = frame[5] >> HOPS_SHIFT
-        return Original(*record_at(frame, 0), hops)
+        return CopiedRecord(*record_at(frame, 0), hops)
 
     def staged(self, fact: StageCommitted) -> dict[str, RecordBatch]:
         """The records of a committed epoch, by topic; refuses when a stage is gone or damaged."""
@@ -231,10 +231,10 @@ class Originals:
         return stages.by_topic(found)
 
 
-def _row(batch: RecordBatch, at: int) -> Original | None:
+def _row(batch: RecordBatch, at: int) -> CopiedRecord | None:
     if at >= len(batch):
         return None
-    return Original(
+    return CopiedRecord(
         batch.nodes[at] if batch.nodes else None,
         batch.tags[at] if batch.tags else None,
         batch.datas[at],
@@ -268,7 +268,7 @@ class Copier:
         self, topic: Topic, fact: Forwarded, seqs: tuple[int, int], generation: int
     ) -> Iterator[Appended | SeqSkipped]:
         """Copies in runs of equal hops; what nothing holds any more is a hole."""
-        ready: list[Original] = []
+        ready: list[CopiedRecord] = []
         lo, hi = seqs
         for seq in range(lo, hi + 1):
             copy = self._originals.find(topic.id, seq, generation)
@@ -282,7 +282,7 @@ class Copier:
         if ready:
             yield self._run(topic, hi + 1 - len(ready), fact.ts, ready)
 
-    def _run(self, topic: Topic, first: int, ts: int, copies: list[Original]) -> Appended:
+    def _run(self, topic: Topic, first: int, ts: int, copies: list[CopiedRecord]) -> Appended:
         batch = RecordBatch(
             [copy.data for copy in copies],
             [copy.meta for copy in copies],

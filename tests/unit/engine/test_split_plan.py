@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 import topics
 from topics.embedded import Log
 from topics.engine.effects import PAUSE
-from topics.engine.reads import planning
-from topics.engine.reads.planning import MIN_TARGET
+from topics.engine.reads import split_plan
+from topics.engine.reads.split_plan import MIN_TARGET
 from topics.engine.recovery.opening import Opening, open_engine
 from topics.engine.settings import EngineSettings
 from topics.errors import InvalidRequest, TopicNotFound
@@ -72,7 +72,7 @@ def test_cuts_fall_on_the_edges_of_segments_where_they_can() -> None:
 def test_a_segment_that_is_too_large_and_the_tail_are_cut_between_records(
     monkeypatch: pytest.MonkeyPatch, block: int
 ) -> None:
-    monkeypatch.setattr(planning, "_BLOCK", block)
+    monkeypatch.setattr(split_plan, "_BLOCK", block)
     log = opened()
     append(log, SEGMENT, kib=16)
     log.checkpoint()
@@ -83,7 +83,7 @@ def test_a_segment_that_is_too_large_and_the_tail_are_cut_between_records(
 def test_a_plan_pauses_between_blocks_of_records_and_notices_that_its_topic_is_dropped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(planning, "_BLOCK", 4)
+    monkeypatch.setattr(split_plan, "_BLOCK", 4)
     log = opened()
     append(log, 12)
     op = log._engine.plan("t", from_seq=0, to_seq=12, target_bytes=MIN_TARGET)
@@ -136,7 +136,7 @@ def test_dead_seqs_belong_to_a_range_too() -> None:
 
 
 def test_many_ranges_are_told_in_several_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning, "MAX_RANGES", 3)
+    monkeypatch.setattr(split_plan, "MAX_RANGES", 3)
     log = opened()
     append(log, SEGMENT, kib=32)
     log.checkpoint()
@@ -162,7 +162,7 @@ def test_cuts_fall_where_they_fall_however_many_are_weighed_at_once(
     log.delete("t", before_seq=4)
     whole = plan(log)
     assert len(whole.ranges) > 5
-    monkeypatch.setattr(planning, "_STEP", step)
+    monkeypatch.setattr(split_plan, "_STEP", step)
     assert plan(log) == whole
 
 

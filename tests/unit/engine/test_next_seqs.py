@@ -9,7 +9,7 @@ import pytest
 from topics.core.config import parse
 from topics.core.facts import Appended, HeadReserved, SeqSkipped
 from topics.core.topic import Ledger, Topic
-from topics.engine.recovery.heads import resume_head
+from topics.engine.recovery.next_seqs import resume_head
 
 WRITTEN, RESERVED = 3, 10
 

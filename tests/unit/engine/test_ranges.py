@@ -9,8 +9,7 @@ from tests.unit.core.test_topic import put, skip, topic
 from topics.core.deleting import apply_deleted
 from topics.core.facts import Deleted, SeqSkipped
 from topics.core.topic import Topic
-from topics.engine.reads.piece import Piece
-from topics.engine.reads.ranges import LONGEST, Stretch, next_stretch, without_dead
+from topics.engine.reads.ranges import LONGEST, Fetched, LiveRange, next_range, without_dead
 
 
 def delete(target: Topic, *seqs: int) -> None:
@@ -20,7 +19,7 @@ def delete(target: Topic, *seqs: int) -> None:
 def stretches(target: Topic, lo: int, hi: int, most: int) -> list[list[int]]:
     """The live seqs of one stretch after the other."""
     found, at = [], lo
-    while (stretch := next_stretch(target, at, hi, most)) is not None:
+    while (stretch := next_range(target, at, hi, most)) is not None:
         lo, end, dead = stretch
         found.append([seq for seq in range(lo, end + 1) if not dead >> seq - lo & 1])
         at = end + 1
@@ -59,14 +58,14 @@ def test_single_dead_records_do_not_end_a_stretch_and_many_in_a_row_do() -> None
 def test_a_stretch_that_has_dead_records_in_it_is_not_very_long() -> None:
     t = topic()
     put(t, 3 * LONGEST)
-    assert next_stretch(t, 1, t.head, t.head) == Stretch(1, t.head)
+    assert next_range(t, 1, t.head, t.head) == LiveRange(1, t.head)
     delete(t, 5, 3 * LONGEST - 1)
-    assert next_stretch(t, 1, t.head, t.head) == Stretch(1, LONGEST, 1 << 4)
-    assert next_stretch(t, 6, t.head, t.head) == Stretch(6, 3 * LONGEST - 2)
+    assert next_range(t, 1, t.head, t.head) == LiveRange(1, LONGEST, 1 << 4)
+    assert next_range(t, 6, t.head, t.head) == LiveRange(6, 3 * LONGEST - 2)
 
 
 def test_records_that_a_stretch_knows_as_dead_are_left_out_of_its_piece() -> None:
-    piece = Piece(range(5, 9), [1, 2, 3, 4], [b"a", b"b", b"c", b"d"], [0, None, 1, 2], 8, 5)
-    assert without_dead(piece, Stretch(5, 8)) is piece
-    left = without_dead(piece, Stretch(4, 9, 0b100110))
-    assert left == Piece([7, 8], [3, 4], [b"c", b"d"], [1, 2], 8, 5)
+    piece = Fetched(range(5, 9), [1, 2, 3, 4], [b"a", b"b", b"c", b"d"], [0, None, 1, 2], 8, 5)
+    assert without_dead(piece, LiveRange(5, 8)) is piece
+    left = without_dead(piece, LiveRange(4, 9, 0b100110))
+    assert left == Fetched([7, 8], [3, 4], [b"c", b"d"], [1, 2], 8, 5)

@@ -9,7 +9,7 @@ from topics.core.topic import Topic
 from topics.engine.reads.history import SegmentHistory
 
 
-class Aging:
+class GrowingSegments:
     """Growing segments by the time they were begun: a checkpoint asks for the oldest only."""
 
     def __init__(self, catalog: Catalog) -> None:

@@ -19,8 +19,8 @@ from topics.core.catalog import Catalog
 from topics.core.durability import EPHEMERAL_BLOCK
 from topics.core.facts import Forwarded, RouterCreated
 from topics.core.topic import Topic
-from topics.engine.recovery.heads import ceiling_of
-from topics.engine.recovery.originals import Holds
+from topics.engine.recovery.copied_records import Holds
+from topics.engine.recovery.next_seqs import ceiling_of
 from topics.engine.routers.passes import PASS_RECORDS
 from topics.engine.settings import RANGES
 from topics.storage import layout
@@ -31,7 +31,7 @@ _RESERVATION = EPHEMERAL_BLOCK + RANGES["max_batch_records"][1]
 _BEHIND_ALL = 1 << 64
 
 
-class Doubts:
+class LostTails:
     """By topic, how many seqs behind its head may have been given out."""
 
     def __init__(self, holds: Holds, fed: Iterable[int]) -> None:
