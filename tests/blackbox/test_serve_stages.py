@@ -12,6 +12,9 @@ import pyarrow as pa
 import pytest
 from tests.blackbox.conftest import PATIENCE_S, ServerFactory, ServerProcess
 
+import topics
+from topics.errors import NotFound
+
 ARROW = "application/vnd.apache.arrow.stream"
 _apps = count()
 
@@ -106,6 +109,21 @@ def test_a_committed_epoch_is_answered_again_and_not_appended(http: httpx.Client
     staged = stage(http, f"{app}/3/0/0", row("t", 1)).json()
     assert staged["deduped"] is True
     assert datas(http, "t") == [1]
+
+
+def test_the_last_commit_of_an_app_can_be_read(http: httpx.Client, app: str) -> None:
+    stage(http, f"{app}/1/0/0", row("t", 1), row("u", 2))
+    assert http.get(f"/v0/stages/{app}").json()["error"]["code"] == "not_found"
+    for epoch in (1, 2):
+        stage(http, f"{app}/{epoch}/0/0", row("t", 1), row("u", 2))
+        done = commit(http, f"{app}/{epoch}", [0, 0]).json()
+        last = http.get(f"/v0/stages/{app}").json()
+        assert (last["epoch"], last["deduped"]) == (epoch, True)
+        assert last["topics"] == done["topics"]
+    with topics.open(str(http.base_url)) as log:
+        assert log.last_commit(app).epoch == 2
+        with pytest.raises(NotFound):
+            log.last_commit("never")
 
 
 def test_a_lower_epoch_is_stale(http: httpx.Client, app: str) -> None:

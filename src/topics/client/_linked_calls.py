@@ -47,6 +47,10 @@ def commit(app: str, epoch: int, parts: Sequence[tuple[int, int]]) -> ApiCall[St
     return ApiCall(*where, _commit, encode({"parts": list(parts)}), idempotent=True)
 
 
+def last_commit(app: str) -> ApiCall[StageCommit]:
+    return ApiCall(*at("getLastCommit", app=app), _commit)
+
+
 # Named cursors
 
 

@@ -340,6 +340,10 @@ class AsyncRemoteLog(Shown):
         """
         return await self._run(_linked_calls.commit(app, epoch, parts))
 
+    async def last_commit(self, app: str) -> StageCommit:
+        """The last epoch that an app committed, and the seqs it gave; `NotFound` without one."""
+        return await self._run(_linked_calls.last_commit(app))
+
     # Named cursors
 
     async def set_cursor(self, topic: str, cursor: str, seq: int) -> CursorState:

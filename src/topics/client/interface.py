@@ -253,6 +253,10 @@ class AnyLog(Shown):
         any error, or a crash, the same call may simply be repeated.
         """
 
+    @abstractmethod
+    def last_commit(self, app: str) -> StageCommit:
+        """The last epoch that an app committed, and the seqs it gave; `NotFound` without one."""
+
     # Named cursors
 
     @abstractmethod

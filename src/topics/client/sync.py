@@ -226,6 +226,9 @@ class RemoteLog(AnyLog):
     def commit(self, app: str, epoch: int, parts: Sequence[tuple[int, int]]) -> StageCommit:
         return self._run(_linked_calls.commit(app, epoch, parts))
 
+    def last_commit(self, app: str) -> StageCommit:
+        return self._run(_linked_calls.last_commit(app))
+
     # Named cursors
 
     def set_cursor(self, topic: str, cursor: str, seq: int) -> CursorState:

@@ -207,6 +207,9 @@ class Log(Calls, AnyLog):
     def commit(self, app: str, epoch: int, parts: Sequence[tuple[int, int]]) -> StageCommit:
         return self._change(lambda engine: engine.commit(app, epoch, parts))
 
+    def last_commit(self, app: str) -> StageCommit:
+        return self._run(lambda engine: engine.staging.last_commit(app))
+
     # Named cursors
 
     def set_cursor(self, topic: str, cursor: str, seq: int) -> CursorState:

@@ -52,6 +52,7 @@ SCOPES: dict[tuple[str, str], list[str] | None] = {
     ("post", "/v0/topics/{topic}/holes"): ["read"],
     ("post", "/v0/topics/{topic}/plan"): ["read"],
     ("post", "/v0/stages/{app}/{epoch}/{part}/{attempt}"): ["write"],
+    ("get", "/v0/stages/{app}"): ["read"],
     ("post", "/v0/stages/{app}/{epoch}/commit"): ["write"],
 }
 

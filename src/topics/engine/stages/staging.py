@@ -311,6 +311,18 @@ class Staging:
         self._forget_app(app)
         yield from self.complete_stranded()
 
+    def last_commit(self, app: str, *, caller: Caller = ANYBODY) -> Op[StageCommit]:
+        """The last epoch of an app and the answer that it got, until the app is forgotten."""
+        self._apps.check(app, caller)
+        if app in self._stranded:
+            raise Internal(str(self._stranded[app]))
+        known = self._kernel.catalog.apps.get(app)
+        if known is None:
+            raise NotFound(f'a commit of the staging app "{app}"')
+        given = yield from _decoded(known.result)
+        _allow(app, given, caller)
+        return StageCommit(app, known.epoch, True, given)
+
     def _committed_app(self, app: str, epoch: int) -> StagingApp | None:
         """The app, if this is its last committed epoch; None when the epoch is still to come."""
         if app in self._stranded:

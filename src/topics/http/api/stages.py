@@ -20,7 +20,7 @@ from topics.http.api.pages import ARROW_STREAM
 from topics.http.api.routing import Admit, Handler
 from topics.http.api.service import Service
 from topics.http.budget import Charge
-from topics.values import Staged
+from topics.values import StageCommit, Staged
 from topics.wire import requests, responses
 from topics.wire.query import path_u64
 from topics.wire.requests import StageRequest
@@ -100,14 +100,22 @@ def commit(call: Call) -> None:
     caller = caller_of(call.service, call.principal)
     epoch = path_u64("epoch", number)
 
-    def committed() -> Op[bytes]:
-        done = yield from call.engine.commit(app, epoch, sent.parts, caller=caller)
-        if len(done.topics) < MANY_TOPICS:
-            return responses.shown(done, call.spent())
-        long: bytes = yield Io(lambda: responses.shown(done, call.spent()))
-        return long
+    op = call.engine.commit(app, epoch, sent.parts, caller=caller)
+    call.run(_shown(call, op), call.answer)
 
-    call.run(committed(), call.answer)
+
+def last_commit(call: Call) -> None:
+    (app,) = call.names
+    caller = caller_of(call.service, call.principal)
+    call.run(_shown(call, call.engine.staging.last_commit(app, caller=caller)), call.answer)
+
+
+def _shown(call: Call, commit: Op[StageCommit]) -> Op[bytes]:
+    done = yield from commit
+    if len(done.topics) < MANY_TOPICS:
+        return responses.shown(done, call.spent())
+    long: bytes = yield Io(lambda: responses.shown(done, call.spent()))
+    return long
 
 
 def caller_of(service: Service, principal: Principal) -> Caller:
@@ -121,5 +129,9 @@ def admit(service: Service, principal: Principal, names: tuple[str, ...]) -> Non
     service.ready_engine.staging.check_app(names[0], caller_of(service, principal))
 
 
-HANDLERS: dict[str, Handler] = {"stageRecords": stage, "commitStages": commit}
+HANDLERS: dict[str, Handler] = {
+    "stageRecords": stage,
+    "commitStages": commit,
+    "getLastCommit": last_commit,
+}
 ADMITS: dict[str, Admit] = dict.fromkeys(HANDLERS, admit)

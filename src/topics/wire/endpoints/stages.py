@@ -27,6 +27,22 @@ STAGES = (
         ),
     ),
     Endpoint(
+        "GET /v0/stages/{app}",
+        "getLastCommit",
+        "Read the last epoch that an app committed, and what it wrote",
+        scopes=("read",),
+        replies={200: Reply("The answer that the last commit got.", "Committed")},
+        errors=("not_found",),
+        example=Example(
+            37,
+            path={"app": "etl"},
+            answer=(
+                '{"app":"etl","epoch":1,"deduped":true,"topics":{"orders":{"first_seq":4,'
+                '"last_seq":4,"count":1}}}'
+            ),
+        ),
+    ),
+    Endpoint(
         "POST /v0/stages/{app}/{epoch}/commit",
         "commitStages",
         "Make staged records visible, all or none",
