@@ -1,7 +1,11 @@
 """A setting of a topic is declared once, and everything else follows."""
 
+import re
+from pathlib import Path
+
 import pytest
 
+import topics
 from topics.errors import InvalidRequest
 from topics.topic_settings import DEFAULTS, NAMES, TopicSettings, known, known_settings
 from topics.wire.requests.topics import ConfigBody
@@ -33,3 +37,19 @@ def test_a_misspelt_setting_is_refused_with_what_was_meant() -> None:
 def test_settings_are_handed_on_as_they_are() -> None:
     given = {"durability": "fsync", "dead_letter": None}
     assert known_settings(given) == given
+
+
+@pytest.mark.parametrize(
+    ("name", "obeyed_in"),
+    [("auto_priority", "core/priority.py"), ("auto_create", "engine/writes/append.py")],
+)
+def test_a_setting_is_named_where_it_is_declared_and_where_it_is_obeyed(
+    name: str, obeyed_in: str
+) -> None:
+    root = Path(topics.__file__).parent
+    named = {
+        str(path.relative_to(root))
+        for path in root.rglob("*.py")
+        if re.search(rf"\b{name}\b", path.read_text())
+    }
+    assert named == {"topic_settings.py", obeyed_in}
