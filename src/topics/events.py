@@ -1,4 +1,4 @@
-"""What a live read can say besides records and tombstones; the same from every door.
+"""What a live read can say besides records and tombstones; the same from every kind of log.
 
 `follow` yields records and tombstones of one topic as they are, and nothing else. `watch` yields
 events, each with the topic it is about.

@@ -1,7 +1,7 @@
 """What calls give back, the same from an embedded log and from a server.
 
 Plain immutable values: no method here reads a disk, a socket or a clock. `to_dict()` gives
-the field names of the HTTP API, so that every door prints and parses one shape.
+the field names of the HTTP API, so that logs, server and commands print and parse one shape.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -491,7 +491,7 @@ class Holes(Value, frozen=True):
 
 
 class PlannedRange(Value, frozen=True, gc=False):
-    """A stretch of seqs for one reader, ends included, and what a read of it will bring."""
+    """A range of seqs for one reader, ends included, and what a read of it will bring."""
 
     from_seq: int
     to_seq: int

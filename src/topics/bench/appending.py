@@ -88,15 +88,15 @@ def _append_rate(path: Path, writes: Writes, data: object, repeats: int) -> Rate
 
 
 def lone_sync(bench: Bench) -> Iterator[Result]:
-    """One durable record at a time, turn by turn with a bare write and fdatasync."""
-    turns = bench.count(1000, least=10)
+    """One durable record at a time, each after a bare write and fdatasync."""
+    rounds = bench.count(1000, least=10)
     bench.say("lone fsync append")
     with bench.scratch() as path, topics.open(path / "log") as log:
         log.create("t", durability="fsync")
         records = [{"data": payload()}]
         bare = raw.RawFile(path, FRAME_BYTES, sync_s=0)
         ours, theirs = [], []
-        for _ in range(turns):
+        for _ in range(rounds):
             theirs += durations(bare.write, calls=1)
             ours += durations(lambda: log.append("t", records), calls=1)
         bare.close()

@@ -86,14 +86,16 @@ def lone_write(bench: Bench) -> Iterator[Result]:
 def _against_raw(bench: Bench, server: BenchServer, path: Path) -> Iterator[Result]:
     """A lone durable write beside a bare write with sync and a bare exchange of the same run."""
     bench.say("lone write, fsync: raw")
-    turns = bench.count(1000, least=10)
+    rounds = bench.count(1000, least=10)
     file = raw.RawFile(path, FRAME_BYTES, sync_s=0)
-    bare = statistics.median(durations(file.write, calls=turns)) * 1e6
+    bare = statistics.median(durations(file.write, calls=rounds)) * 1e6
     file.close()
-    plan = LoadPlan("/", _records(1), turns)
+    plan = LoadPlan("/", _records(1), rounds)
     echo = _empty_p50_us(bench, "bare", plan)
     floor = _empty_p50_us(bench, "durable", plan)
-    durable = _warm(server, LoadPlan("/v0/topics/fsync", plan.body, turns), path).percentile_us(0.5)
+    durable = _warm(server, LoadPlan("/v0/topics/fsync", plan.body, rounds), path).percentile_us(
+        0.5
+    )
     unit = "times raw"
     what = "lone write, fsync, HTTP/1.1: p50 against write + fdatasync + loopback exchange"
     yield Result("write1", what, durable / (bare + echo), unit, goal=at_most(1.5))

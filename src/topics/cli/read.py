@@ -135,12 +135,12 @@ def _print_newest(
     state = log.state(topic, touch=False)
     floor, head = state.earliest_seq - 1, state.head_seq
     newest: list[Record | Tombstone] = []
-    start, stretch, found = head, max(most, 1), 0
+    start, span, found = head, max(most, 1), 0
     while start > floor and found < most:
-        start, end = max(floor, start - stretch), start
+        start, end = max(floor, start - span), start
         newest = _between(log, topic, start, end, match=match, not_node=not_node) + newest
         found = sum(isinstance(item, Record) for item in newest)
-        stretch *= 2
+        span *= 2
     for item in _last(newest, too_many=found - most):
         _print(log, printer, topic, item)
     printer.flush()

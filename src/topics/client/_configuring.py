@@ -29,7 +29,7 @@ from topics.values import (
 
 T = TypeVar("T")
 Steps = Generator[Callable[[Any], Any], Any, T]
-"""Calls of a log, in turn; each is given the log, and its answer is sent back."""
+"""Calls of a log, one after the other; each is given the log, and its answer is sent back."""
 
 COARSE_BYTES, FINE_BYTES = 64 << 20, 64 << 10
 """Sizes of the ranges in which the first record that stays is looked for."""
@@ -173,7 +173,7 @@ class _Taken:
 
 
 def _ranges(topic: str, first: int, last: int, target: int) -> Steps[Sequence[PlannedRange]]:
-    """The live records of a stretch of seqs, counted without reading them."""
+    """The live records of a range of seqs, counted without reading them."""
     found: list[PlannedRange] = []
     while first <= last:
         plan: ReadPlan = yield partial(_plan, topic=topic, first=first, last=last, target=target)

@@ -1,7 +1,8 @@
-"""Keeps routers moving: passes when their source is served, and a slow tick for the rest.
+"""Starts the passes of routers: when their source is served, and again later if they were held up.
 
-Passes of different routers run side by side, so that their frames share a write of the log; how
-many begin in one turn of the loop is bounded, so that a wide fan-out holds nobody up.
+Passes of different routers run at the same time, so that their frames share a write of the log. The
+number of passes that begin in one tick of the loop is bounded, so that a source with very many
+routers does not delay other requests.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from topics.engine.engine import Engine
 from topics.errors import TopicsError
 from topics.server.driver import Driver
 
-TICK_SECONDS = 0.05
-PASSES_PER_TURN = 16
+RETRY_SECONDS = 0.05
+PASSES_PER_TICK = 16
 
 
 class RouterPump:
-    """Starts a pass for each router of a source; `again` asks for another turn of a source."""
+    """Starts a pass for each router of a source; `again` asks to serve a source again."""
 
     def __init__(
         self,
@@ -40,8 +41,8 @@ class RouterPump:
         self._waiting: deque[Router] = deque()
         self._known: dict[str, Router] = {}  # waiting or under way
         self._stalled: dict[str, Router] = {}
-        self._has_turn = False
-        self._has_tick = False
+        self._is_scheduled = False
+        self._retries_later = False
         self._stopped = False
         self._under_way = 0
         self._all_done: asyncio.Event | None = None
@@ -54,12 +55,12 @@ class RouterPump:
             self._want(router)
 
     def run(self) -> None:
-        """Begin some passes now, the others on later turns."""
-        for _ in range(min(PASSES_PER_TURN, len(self._waiting))):
+        """Begin some passes now, the others in later ticks."""
+        for _ in range(min(PASSES_PER_TICK, len(self._waiting))):
             router = self._waiting.popleft()
             self._under_way += 1
             self._driver.start(self._forwarder.advance(router), partial(self._done, router))
-        self._ask_turn()
+        self._schedule()
 
     def stop(self) -> None:
         """Begin no more passes."""
@@ -76,15 +77,15 @@ class RouterPump:
         if self._known.get(router.name) is not router and not self._stopped:
             self._known[router.name] = router
             self._waiting.append(router)
-            self._ask_turn()
+            self._schedule()
 
-    def _ask_turn(self) -> None:
-        if self._waiting and not self._has_turn:
-            self._has_turn = True
-            self._loop.call_soon(self._turn)
+    def _schedule(self) -> None:
+        if self._waiting and not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._on_tick)
 
-    def _turn(self) -> None:
-        self._has_turn = False
+    def _on_tick(self) -> None:
+        self._is_scheduled = False
         self.run()
 
     def _done(self, router: Router, moved: bool | None, error: TopicsError | None) -> None:
@@ -100,14 +101,14 @@ class RouterPump:
         if moved:
             self._again(self._topics[router.source_id])
             return
-        # A full destination or the log held it up.
+        # A full destination or the log refused the copies: try again a little later.
         self._stalled[router.name] = router
-        if not self._has_tick:
-            self._has_tick = True
-            self._loop.call_later(TICK_SECONDS, self._tick)
+        if not self._retries_later:
+            self._retries_later = True
+            self._loop.call_later(RETRY_SECONDS, self._retry)
 
-    def _tick(self) -> None:
-        self._has_tick = False
+    def _retry(self) -> None:
+        self._retries_later = False
         stalled, self._stalled = self._stalled, {}
         for router in stalled.values():
             self._want(router)

@@ -23,7 +23,7 @@ class Weather(NamedTuple):
     """Calls may fail, and what they were about is as before."""
 
 
-class Written(NamedTuple):
+class WrittenRecord(NamedTuple):
     """A record as far as it is compared."""
 
     text: str
@@ -58,7 +58,7 @@ class Actor(Protocol):
 class TopicView:
     """A topic as the server shows it."""
 
-    live: dict[int, Written] = field(default_factory=dict)
+    live: dict[int, WrittenRecord] = field(default_factory=dict)
     gaps: list[tuple[int, int]] = field(default_factory=list)
     head: int = 0
     epoch: int = 0
@@ -82,7 +82,7 @@ def look(api: Client, topic: str) -> TopicView:
         if page["tombstone"] is not None:
             found.gaps.append((page["tombstone"]["gap_from"], page["tombstone"]["gap_to"]))
         for record in page["records"]:
-            found.live[record["$seq"]] = Written(record["data"], record.get("$tag"))
+            found.live[record["$seq"]] = WrittenRecord(record["data"], record.get("$tag"))
             if record["$ts"] < newest:
                 found.problems.append(f"{topic}: the time of seq {record['$seq']} goes back")
             newest = record["$ts"]
@@ -122,7 +122,7 @@ class TopicModel:
     cap: int = 0
     head: int = 0
     lost_through: int = 0
-    live: dict[int, Written] = field(default_factory=dict)
+    live: dict[int, WrittenRecord] = field(default_factory=dict)
     gone: set[int] = field(default_factory=set)
     cursor: int | None = None
 
@@ -131,7 +131,7 @@ class TopicModel:
         twin.live, twin.gone = dict(self.live), set(self.gone)
         return twin
 
-    def append(self, first: int, records: list[Written]) -> None:
+    def append(self, first: int, records: list[WrittenRecord]) -> None:
         self.live |= dict(enumerate(records, first))
         self.head = first + len(records) - 1
         self.enforce_cap()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from random import Random
 from typing import NamedTuple
 
-from topics.torture.book import Sightings, TopicActor, TopicView, Written, look
+from topics.torture.book import Sightings, TopicActor, TopicView, WrittenRecord, look
 from topics.torture.calls import Client
 from topics.torture.server import PATIENCE_S, Stuck
 from topics.torture.writers import as_body
@@ -17,7 +17,7 @@ KEPT = 60
 """Records that a topic keeps when there are too many to compare quickly."""
 
 
-class CopyRule(NamedTuple):
+class RouteRule(NamedTuple):
     source: str
     dest: str
     only: str | None = None
@@ -25,10 +25,10 @@ class CopyRule(NamedTuple):
 
 
 ROUTES = (
-    CopyRule(SOURCE, "copy-all"),
-    CopyRule(SOURCE, "copy-even", only="even"),
-    CopyRule("copy-even", "copy-chain", only="even"),
-    CopyRule(SOURCE, "copy-once", guarantee="exactly_once"),
+    RouteRule(SOURCE, "copy-all"),
+    RouteRule(SOURCE, "copy-even", only="even"),
+    RouteRule("copy-even", "copy-chain", only="even"),
+    RouteRule(SOURCE, "copy-once", guarantee="exactly_once"),
 )
 DESTS = {route.dest: route for route in ROUTES}
 
@@ -39,8 +39,8 @@ class RouterActor(TopicActor):
     def __init__(self, durability: str, sightings: Sightings) -> None:
         super().__init__(SOURCE, durability)
         self._sightings = sightings
-        self._written: list[Written] = []  # all that the source ever had, in order
-        self._pending: list[Written] = []
+        self._written: list[WrittenRecord] = []  # all that the source ever had, in order
+        self._pending: list[WrittenRecord] = []
         self._trimmed: dict[str, int] = {}  # topic -> everything below was deleted, or may be
         self._trim_is_sure: dict[str, bool] = {}
         self._seqs: dict[str, dict[int, str]] = {dest: {} for dest in DESTS}
@@ -52,11 +52,11 @@ class RouterActor(TopicActor):
             return
         count = rng.choice((1, 2, 5))
         records = [
-            Written(self._labels.next(rng), rng.choice(("even", "odd"))) for _ in range(count)
+            WrittenRecord(self._labels.next(rng), rng.choice(("even", "odd"))) for _ in range(count)
         ]
         self._append(api, records)
 
-    def _append(self, api: Client, records: list[Written]) -> None:
+    def _append(self, api: Client, records: list[WrittenRecord]) -> None:
         self._pending = records
         body = {"records": as_body(records), "idempotency_key": records[0].text[:40]}
         api.post(f"/v0/topics/{SOURCE}?return_seqs=0", body)
@@ -96,7 +96,9 @@ class RouterActor(TopicActor):
         gone = {seq for seq in range(1, found.head + 1) if seq not in found.live}
         yield from self._sightings.compare(SOURCE, found, gone)
 
-    def _is_tail(self, topic: str, here: list[Written], expected: list[Written]) -> bool:
+    def _is_tail(
+        self, topic: str, here: list[WrittenRecord], expected: list[WrittenRecord]
+    ) -> bool:
         """Whether `here` is what is left of `expected` after what was trimmed off its front."""
         kept = expected[self._trimmed.get(topic, 0) :]
         if here == kept:
@@ -120,11 +122,11 @@ class RouterActor(TopicActor):
                 raise Stuck(f"routers have made {made} copies instead of {due}")
             time.sleep(0.005)
 
-    def _due(self, route: CopyRule) -> list[Written]:
+    def _due(self, route: RouteRule) -> list[WrittenRecord]:
         return [record for record in self._written if route.only in (None, record.tag)]
 
     def _judge_copies(
-        self, dest: str, route: CopyRule, found: TopicView, *, complete: bool
+        self, dest: str, route: RouteRule, found: TopicView, *, complete: bool
     ) -> Iterator[str]:
         here = list(found.live.values())
         due = self._due(route)

@@ -201,11 +201,11 @@ def cast(sightings: Sightings, weather: Weather, rng: Random) -> list[Actor]:
     classes = ("ephemeral", "memory", "disk", "fsync")
     writers = [LogWriter(c, cap=0, sightings=sightings, weather=weather) for c in classes]
     writers += [LogWriter(c, cap=40, sightings=sightings, weather=weather) for c in classes[2:]]
-    crowd = WriterGroup("fsync", sightings)
-    readable = [*(w.name for w in writers), crowd.name, SOURCE, *DESTS, *TARGETS]
+    group = WriterGroup("fsync", sightings)
+    readable = [*(w.name for w in writers), group.name, SOURCE, *DESTS, *TARGETS]
     return [
         *writers,
-        crowd,
+        group,
         Expiring("disk", weather),
         QueueActor("disk", leases_durable=rng.random() < 0.5, weather=weather),
         QueueActor("fsync", leases_durable=rng.random() < 0.5, weather=weather),
@@ -299,7 +299,7 @@ class ServerLives:
         self._note_end(point)
 
     def _choose_point(self) -> str | None:
-        """Where this cycle's server dies by itself; each point has its turn, None is a kill."""
+        """Where this cycle's server dies by itself, one point after the other; None is a kill."""
         awaits_full_disk = self._plan.ballast is not None and not self._totals.ends["full disk"]
         if self._rng.random() > 0.55 or awaits_full_disk:
             return None

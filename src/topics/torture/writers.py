@@ -1,4 +1,4 @@
-"""Writers of logs: one per durability class, one with a cap, one whose records expire, a crowd."""
+"""Writers of logs: one per durability class, one with a cap, one whose records expire, a group."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from topics.torture.book import (
     TopicModel,
     TopicView,
     Weather,
-    Written,
+    WrittenRecord,
     differences,
 )
 from topics.torture.calls import Client, Refused
@@ -25,7 +25,7 @@ from topics.torture.calls import Client, Refused
 CURSOR = "consumer"
 
 
-def as_body(records: list[Written]) -> list[dict[str, Any]]:
+def as_body(records: list[WrittenRecord]) -> list[dict[str, Any]]:
     return [
         {"data": record.text} | ({"tag": record.tag} if record.tag else {}) for record in records
     ]
@@ -37,7 +37,7 @@ class Pending:
 
     then: Callable[[TopicModel, TopicView], None]
     key: str | None = None
-    records: list[Written] = field(default_factory=list)
+    records: list[WrittenRecord] = field(default_factory=list)
     survived: bool = False
 
 
@@ -68,10 +68,12 @@ class LogWriter(TopicActor):
             self._configure(api, rng.choice((self._cap, self._cap // 2, self._cap * 2)))
         else:
             count = rng.choice((1, 1, 1, 2, 5, 10))
-            records = [Written(self._labels.next(rng), rng.choice(TAGS)) for _ in range(count)]
+            records = [
+                WrittenRecord(self._labels.next(rng), rng.choice(TAGS)) for _ in range(count)
+            ]
             self._append(api, records, key=records[0].text[:40])
 
-    def _append(self, api: Client, records: list[Written], *, key: str) -> None:
+    def _append(self, api: Client, records: list[WrittenRecord], *, key: str) -> None:
         def then(life: TopicModel, found: TopicView) -> None:
             new = [seq for seq in found.live if seq > life.head]
             life.append(min(new, default=life.head + 1), records)
