@@ -41,6 +41,12 @@ def delete(api: Api, topic: str, **selector: object) -> dict[str, Any]:
         ({"match": ""}, [6]),
         ({"match": "room:*", "before_seq": 5}, [2, 3]),
         ({"match": "other", "before_seq": 7}, []),
+        ({"seqs": []}, []),
+        ({"seqs": [7, 2, 7, 99, 0]}, [2, 7]),
+        ({"seqs": [1, 2, 3, 7], "before_seq": 3}, [1, 2]),
+        ({"seqs": [1, 2, 3, 7], "match": "room:*"}, [2, 3]),
+        ({"seqs": [1, 2, 3, 7, 8], "match": "room:4", "before_seq": 8}, [2]),
+        ({"seqs": list(range(1000))}, [1, 2, 3, 4, 5, 6, 7, 8]),
     ],
 )
 def test_a_selector_removes_exactly_what_it_says(
@@ -82,6 +88,11 @@ def test_a_selector_removes_exactly_what_it_says(
         {"match": ["tag", "Eq", None]},
         {"match": {"tag": "a"}},
         {"limit": 5},
+        {"seqs": None},
+        {"seqs": 3},
+        {"seqs": ["3"]},
+        {"seqs": [-1]},
+        {"seqs": [2**64]},
     ],
 )
 def test_a_bad_selector_is_refused_even_on_an_absent_topic(
@@ -101,6 +112,13 @@ def test_a_misspelt_filter_does_not_widen_a_delete(api: Api, topic: str) -> None
     assert refused(answer) == Refusal(400, "invalid_request", meant)
     assert api.state(topic)["count"] == len(TAGS)
     delete(api, topic, before_seq=1, x_match="mine")
+
+
+def test_a_delete_names_no_more_records_than_it_may(api: Api, topic: str) -> None:
+    fill(api, topic)
+    answer = api.post(f"/v0/topics/{topic}/delete", {"seqs": list(range(1001))})
+    assert refused(answer) == Refusal(400, "batch_too_large", {"seqs": 1001, "max": 1000})
+    assert api.state(topic)["count"] == len(TAGS)
 
 
 def test_records_that_come_later_live(api: Api, topic: str) -> None:

@@ -259,6 +259,8 @@ def test_records_are_deleted_for_good_and_only_when_told_which(cli: Cli, name: s
     cli("produce", name, "--tag", "b", stdin="3\n")
     cli("delete", name, ok=2)
     cli("delete", name, "--before", 2, ok=2)
+    cli("delete", name, "--seqs", "1;2", "--yes", ok=2)
+    assert cli("delete", name, "--seqs", "7,8", "--yes", "--json").json["deleted"] == 0
     gone = cli("delete", name, "--before", 3, "--match", "a", "--yes", "--json").json
     assert (gone["deleted"], gone["count"], gone["lake_cursors"]) == (2, 1, [])
     assert cli("delete", name, "--match", "x*", "--yes").out == (
@@ -331,7 +333,8 @@ def test_dead_letters_are_shown_and_brought_back(cli: Cli, jobs: str) -> None:
         assert f"dead letters 1 in {jobs}.dead" in " ".join(cli(*command).out.split())
     assert cli("queue", "stats", jobs, "--json").json["dead_letters"] == 1
     assert f"1 job failed too often: {jobs}.dead holds it." in cli("explain", jobs).out
-    moved = cli("queue", "redrive", jobs, "--json").json
+    assert cli("queue", "redrive", jobs, "--seqs", "2,3", "--json").json["moved"] == 0
+    moved = cli("queue", "redrive", jobs, "--seqs", "1", "--json").json
     assert moved == {"topic": jobs, "from": f"{jobs}.dead", "moved": 1, "more": False}
     assert cli("queue", "redrive", jobs).out == f"put 0 jobs back into {jobs} from {jobs}.dead\n"
 

@@ -352,6 +352,10 @@ def test_deleting_is_silent(door: Door, name: Name) -> None:
     assert door.delete(name("t"), before_seq=4) == DeleteResult(name("t"), 2, 5, 6, 1, 1)
     page = door.read(name("t"))
     assert (datas(page.records), page.tombstone) == ([5], None)
+    assert door.delete(name("t"), seqs=[6, 4], match="k:*").deleted == 0
+    assert door.delete(name("t"), seqs=[5, 9], before_seq=6).deleted == 1
+    with pytest.raises(errors.BatchTooLarge):
+        door.delete(name("t"), seqs=range(1001))
     with pytest.raises(errors.InvalidRequest):
         door.delete(name("t"))
     with pytest.raises(errors.InvalidRequest):
@@ -450,6 +454,7 @@ REFUSALS: list[tuple[str, Callable[[Door, str], object], type[errors.TopicsError
     ("append many", lambda d, t: d.append(t, [{"data": 1}] * 10001), errors.BatchTooLarge),
     ("long key", lambda d, t: d.append(t, ONE, idempotency_key="k" * 300), errors.InvalidRequest),
     ("negative after", lambda d, t: d.read(t, after=-1), errors.InvalidRequest),
+    ("negative seqs", lambda d, t: d.delete(t, seqs=[-1]), errors.InvalidRequest),
     ("negative before", lambda d, t: d.delete(t, before_seq=-1), errors.InvalidRequest),
     ("after beyond 64 bits", lambda d, t: d.read(t, after=1 << 64), errors.InvalidRequest),
     ("before beyond 64 bits", lambda d, t: d.delete(t, before_seq=1 << 64), errors.InvalidRequest),
@@ -678,6 +683,10 @@ def test_dead_letters_can_be_put_back(door: Door, name: Name) -> None:
         "$dead_letter_deliveries": "1",
         "$dead_letter_src_seq": "1",
     }
+    assert queue.redrive(seqs=[2, 3]) == Redriven(name("q"), name("dead"), 0, False)
+    assert queue.redrive(seqs=[1]) == Redriven(name("q"), name("dead"), 1, False)
+    queue.nack(queue.claim())
+    assert list(queue.claim()) == []
     assert queue.redrive() == Redriven(name("q"), name("dead"), 1, False)
     assert [job.data for job in queue.claim()] == ["poison"]
 

@@ -52,6 +52,19 @@ def checked_seq(seq: int) -> int:
     return seq
 
 
+def seqs_option(help: str) -> Callable[[Any], Any]:
+    """Seqs with commas between them, given to the command as a list."""
+
+    def parsed(ctx: click.Context, param: click.Parameter, text: str | None) -> list[int] | None:
+        if text is None:
+            return None
+        if not all(part.strip().isdecimal() for part in text.split(",")):
+            raise click.BadParameter(f"{text!r} is no list of seqs; write it like 17,18,30")
+        return [checked_seq(int(part)) for part in text.split(",")]
+
+    return click.option("--seqs", metavar="SEQ,...", callback=parsed, help=help)
+
+
 def time_option(*names: str, help: str, default: str | None = None) -> Callable[[Any], Any]:
     """A length of time, given to the command in milliseconds."""
 

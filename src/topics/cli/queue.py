@@ -17,7 +17,7 @@ from topics.cli import _output as out
 from topics.cli._exit import NO, OK
 from topics.cli._groups import CommandGroup
 from topics.cli._options import Decorator, Where, on_a_log, topic_argument
-from topics.cli._types import checked_seq, time_option
+from topics.cli._types import checked_seq, seqs_option, time_option
 from topics.errors import InvalidRequest, NotAQueue
 from topics.values import Job, Record, TopicState
 from topics.wire import letters
@@ -250,11 +250,20 @@ def dead(where: Where, *, topic: str, most: int, as_json: bool) -> int:
 @topic_argument
 @click.option("--from", "source", metavar="TOPIC", help="Default: the queue's dead-letter topic.")
 @_most(100)
+@seqs_option(help="Exactly these dead letters, as `topics queue dead` prints them; at most 1000.")
 @on_a_log
-def redrive(where: Where, *, topic: str, source: str | None, most: int, as_json: bool) -> int:
+def redrive(
+    where: Where,
+    *,
+    topic: str,
+    source: str | None,
+    most: int,
+    seqs: list[int] | None,
+    as_json: bool,
+) -> int:
     """Put dead letters of TOPIC back into it. Oldest first, as fresh jobs."""
     with where.writing() as log:
-        done = log.queue(topic).redrive(source=source, most=most)
+        done = log.queue(topic).redrive(source=source, most=most, seqs=seqs)
     facts = {"topic": topic, "from": done.source, "moved": done.moved, "more": done.more}
     more = "; there are more" if done.more else ""
     jobs = out.counted(done.moved, "job")

@@ -293,15 +293,21 @@ def is_empty(page: Page) -> bool:
 
 
 def delete(
-    topic: str, *, before_seq: int | None, match: str | Sequence[str] | None
+    topic: str,
+    *,
+    before_seq: int | None,
+    match: str | Sequence[str] | None,
+    seqs: Sequence[int] | None,
 ) -> ApiCall[DeleteResult]:
     if before_seq is not None and before_seq < 0:
         raise InvalidRequest("before_seq must be 0 or more")
     asked: dict[str, Any] = {} if before_seq is None else {"before_seq": before_seq}
+    if seqs is not None:
+        asked["seqs"] = list(seqs)
     # Without an upper end, a repeat could reach records that came after the first try.
     return ApiCall(
         *at("deleteRecords", topic=topic),
         _deleted,
         encode(asked | filters((), match)),
-        idempotent=before_seq is not None,
+        idempotent=before_seq is not None or seqs is not None,
     )

@@ -90,7 +90,9 @@ def extend(queue: str, node: str, jobs: Jobs, *, lease_ms: int) -> ApiCall[Exten
     return ApiCall(*at("extendJobs", topic=queue), _extended, body, idempotent=True)
 
 
-def redrive(queue: str, *, source: str | None, most: int) -> ApiCall[Redriven]:
+def redrive(
+    queue: str, *, source: str | None, most: int, seqs: Sequence[int] | None
+) -> ApiCall[Redriven]:
     _check(most=most)
 
     def parse(body: bytes) -> Redriven:
@@ -98,6 +100,8 @@ def redrive(queue: str, *, source: str | None, most: int) -> ApiCall[Redriven]:
         return Redriven(done.topic, done.source, done.moved, done.more)
 
     asked: dict[str, Any] = {"max": most} if source is None else {"max": most, "from": source}
+    if seqs is not None:
+        asked["seqs"] = list(seqs)
     return ApiCall(*at("redriveJobs", topic=queue), parse, encode(asked))
 
 

@@ -59,9 +59,16 @@ class AsyncRemoteQueue(Shown):
             _queue_calls.extend(self.name, self.node, jobs, lease_ms=lease_ms)
         )
 
-    async def redrive(self, *, source: str | None = None, most: int = 100) -> Redriven:
-        """Put dead letters back into the queue, oldest first; `source` is its `dead_letter`."""
-        return await self._log._run(_queue_calls.redrive(self.name, source=source, most=most))
+    async def redrive(
+        self, *, source: str | None = None, most: int = 100, seqs: Sequence[int] | None = None
+    ) -> Redriven:
+        """Put dead letters back into the queue, oldest first; `source` is its `dead_letter`.
+
+        With `seqs` exactly those of its letters, at most 1000, and `most` is not looked at.
+        """
+        return await self._log._run(
+            _queue_calls.redrive(self.name, source=source, most=most, seqs=seqs)
+        )
 
     async def stats(self) -> QueueCounts:
         """How many jobs are ready, on lease, and moved away as dead letters."""

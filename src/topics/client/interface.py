@@ -215,8 +215,10 @@ class AnyLog(Shown):
         *,
         before_seq: int | None = None,
         match: str | Sequence[str] | None = None,
+        seqs: Sequence[int] | None = None,
     ) -> DeleteResult:
-        """Remove records for good, silently: those below a seq, those with a tag, or both.
+        """Remove records for good, silently: those below a seq, those with a tag, those named by
+        `seqs` (at most 1000), or what several of these have in common.
 
         `match` is a tag, or a prefix that ends in `*`. Records appended later are not touched.
         """

@@ -45,8 +45,13 @@ class AnyQueue(Shown):
         """Hold jobs for `lease_ms` from now on."""
 
     @abstractmethod
-    def redrive(self, *, source: str | None = None, most: int = 100) -> Redriven:
-        """Put dead letters back into the queue, oldest first; `source` is its `dead_letter`."""
+    def redrive(
+        self, *, source: str | None = None, most: int = 100, seqs: Sequence[int] | None = None
+    ) -> Redriven:
+        """Put dead letters back into the queue, oldest first; `source` is its `dead_letter`.
+
+        With `seqs` exactly those of its letters, at most 1000, and `most` is not looked at.
+        """
 
     @abstractmethod
     def stats(self) -> QueueCounts:

@@ -200,8 +200,9 @@ class RemoteLog(AnyLog):
         *,
         before_seq: int | None = None,
         match: str | Sequence[str] | None = None,
+        seqs: Sequence[int] | None = None,
     ) -> DeleteResult:
-        return self._run(_calls.delete(topic, before_seq=before_seq, match=match))
+        return self._run(_calls.delete(topic, before_seq=before_seq, match=match, seqs=seqs))
 
     def plan(
         self, topic: str, *, from_seq: int, to_seq: int, target_bytes: int = PLAN_BYTES

@@ -48,8 +48,10 @@ class RemoteQueue(AnyQueue):
     def extend(self, jobs: Jobs, *, lease_ms: int) -> Extended:
         return self._log._run(_queue_calls.extend(self.name, self.node, jobs, lease_ms=lease_ms))
 
-    def redrive(self, *, source: str | None = None, most: int = 100) -> Redriven:
-        return self._log._run(_queue_calls.redrive(self.name, source=source, most=most))
+    def redrive(
+        self, *, source: str | None = None, most: int = 100, seqs: Sequence[int] | None = None
+    ) -> Redriven:
+        return self._log._run(_queue_calls.redrive(self.name, source=source, most=most, seqs=seqs))
 
     def stats(self) -> QueueCounts:
         return self._log._run(_queue_calls.stats(self.name))

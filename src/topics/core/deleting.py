@@ -66,6 +66,9 @@ class TagSelection:
             chunk = seq >> CHUNK_BITS
             chunks[chunk] = chunks.get(chunk, 0) | 1 << (seq & LAST_BIT)
 
+    def has(self, seq: int) -> bool:
+        return bool(self.chunks.get(seq >> CHUNK_BITS, 0) >> (seq & LAST_BIT) & 1)
+
     def weigh(self, below: int) -> Iterator[None]:
         """Weigh what was found and was not weighed yet, a step for each chunk.
 

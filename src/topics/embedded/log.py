@@ -177,9 +177,12 @@ class Log(Calls, AnyLog):
         *,
         before_seq: int | None = None,
         match: str | Sequence[str] | None = None,
+        seqs: Sequence[int] | None = None,
     ) -> DeleteResult:
         selector = _selector(match)
-        return self._change(lambda engine: engine.delete(topic, before=before_seq, match=selector))
+        return self._change(
+            lambda engine: engine.delete(topic, before=before_seq, match=selector, seqs=seqs)
+        )
 
     def plan(
         self, topic: str, *, from_seq: int, to_seq: int, target_bytes: int = PLAN_BYTES

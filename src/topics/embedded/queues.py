@@ -82,9 +82,13 @@ class Queue(AnyQueue):
             )
         )
 
-    def redrive(self, *, source: str | None = None, most: int = 100) -> Redriven:
+    def redrive(
+        self, *, source: str | None = None, most: int = 100, seqs: Sequence[int] | None = None
+    ) -> Redriven:
         _check(most=most)
-        return self._change(lambda queues: queues.redrive(self.name, source=source, most=most))
+        return self._change(
+            lambda queues: queues.redrive(self.name, source=source, most=most, seqs=seqs)
+        )
 
     def stats(self) -> QueueCounts:
         return self._log._run(lambda engine: self._log._all_queues().stats(self.name))

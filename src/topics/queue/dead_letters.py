@@ -95,25 +95,40 @@ class DeadLetters:
 
     # Back into the queue
 
-    def redrive(self, topic: Topic, letters: Topic, most: int) -> Op[Redriven]:
-        """Put up to `most` letters of a queue back into it, oldest first, one caller at a time."""
+    def redrive(
+        self, topic: Topic, letters: Topic, most: int, seqs: Sequence[int] | None = None
+    ) -> Op[Redriven]:
+        """Put up to `most` letters of a queue back into it, or those that `seqs` names; oldest
+        first, one caller at a time."""
         while (busy := self._redriving.get(letters.id)) is not None:
             yield busy
         gate = self._redriving[letters.id] = Gate()
         try:
-            return (yield from self._redrive(topic, letters, most))
+            return (yield from self._redrive(topic, letters, most, seqs))
         finally:
             del self._redriving[letters.id]
             gate.open()
 
-    def _redrive(self, topic: Topic, letters: Topic, most: int) -> Op[Redriven]:
+    def _redrive(
+        self, topic: Topic, letters: Topic, most: int, seqs: Sequence[int] | None
+    ) -> Op[Redriven]:
         yield from self._engine.catch_up(letters)
         yield from self._kernel.retain(letters)
-        moved, end = 0, letters.head
-        cursor = letters.earliest - 1
+        moved = 0
+        cursor, end = letters.earliest - 1, letters.head
+        if seqs is not None:  # then the cursor is a place among them
+            most, cursor, end = len(seqs), 0, len(seqs)
         while cursor < end:
-            page = yield from self._engine.page(letters, cursor, REDRIVE_PAGE)
-            for record in page.records:
+            records: Sequence[Record]
+            if seqs is None:
+                page = yield from self._engine.page(letters, cursor, REDRIVE_PAGE)
+                records, cursor = page.records, page.next_from_seq
+            else:
+                part, cursor = seqs[cursor : cursor + REDRIVE_PAGE], cursor + REDRIVE_PAGE
+                live = [seq for seq in part if letters.is_live(seq)]
+                found = yield from self._engine.records(letters, live)
+                records = [found[seq] for seq in live if seq in found]
+            for record in records:
                 if not _is_letter_of(record, topic.name) or not letters.is_live(record.seq):
                     continue
                 if moved == most:
@@ -126,7 +141,6 @@ class DeadLetters:
                     return Redriven(topic.name, letters.name, moved, True)
                 yield from self._engine.delete_seqs(letters, [record.seq])
                 moved += 1
-            cursor = page.next_from_seq
         return Redriven(topic.name, letters.name, moved, False)
 
 

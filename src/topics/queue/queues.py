@@ -26,7 +26,7 @@ from topics.engine.upkeep.lease_log import (
     sweep_leases,
 )
 from topics.engine.writes.append import Timing
-from topics.engine.writes.deleting import DeleteSubmission, removed_by
+from topics.engine.writes.deleting import DeleteSubmission, check_seqs, removed_by
 from topics.errors import BatchTooLarge, InvalidRequest, NotAQueue, TopicsError
 from topics.queue.claiming import Claimer, claim_pass
 from topics.queue.dead_letters import RETRY_UNREADABLE_MS, DeadLetters, letters_of
@@ -398,11 +398,20 @@ class Queues:
 
     # Dead letters
 
-    def redrive(self, name: str, *, source: str | None = None, most: int = 100) -> Op[Redriven]:
-        """Put dead letters of this queue back into it, oldest first."""
+    def redrive(
+        self,
+        name: str,
+        *,
+        source: str | None = None,
+        most: int = 100,
+        seqs: Sequence[int] | None = None,
+    ) -> Op[Redriven]:
+        """Put dead letters of this queue back into it, oldest first: up to `most`, or exactly the
+        letters that `seqs` names, which are seqs of the dead-letter topic."""
         topic, _ = self._queue(name)
         letters = self._kernel.topic(letters_of(topic, source))
-        return (yield from self._letters.redrive(topic, letters, self.clamped(most)))
+        named = None if seqs is None else check_seqs(seqs)
+        return (yield from self._letters.redrive(topic, letters, self.clamped(most), named))
 
     # Shared
 

@@ -7,7 +7,7 @@ from tests.unit.queue.builders import QUEUE, Shop
 
 from topics.core.batch import RecordBatch
 from topics.engine.effects import run
-from topics.errors import InvalidRequest, NotAQueue, TopicFull, TopicNotFound
+from topics.errors import BatchTooLarge, InvalidRequest, NotAQueue, TopicFull, TopicNotFound
 from topics.testing import stop_at
 from topics.values import Redriven
 
@@ -28,8 +28,10 @@ def spend(shop: Shop, count: int) -> None:
     shop.clock.advance(LEASE_MS + 1)
 
 
-def redrive(shop: Shop, most: int = 100, source: str | None = None) -> Redriven:
-    return run(shop.queues.redrive(QUEUE, source=source, most=most))
+def redrive(
+    shop: Shop, most: int = 100, source: str | None = None, seqs: list[int] | None = None
+) -> Redriven:
+    return run(shop.queues.redrive(QUEUE, source=source, most=most, seqs=seqs))
 
 
 def test_a_spent_job_becomes_a_letter_that_says_where_it_came_from() -> None:
@@ -303,3 +305,30 @@ def test_letters_dropped_beside_a_redrive_are_not_found_and_none_is_counted_twic
     assert dropping.result.deleted
     assert isinstance(redriving.error, TopicNotFound)
     assert shop.engine.kernel.catalog.bytes == shop.topic.bytes
+
+
+def test_exactly_the_letters_that_are_named_go_back() -> None:
+    shop = shop_with(durability="disk")
+    shop.append(5)
+    spend(shop, 5)
+    assert shop.claim() == []
+    run(shop.engine.append(LETTERS, RecordBatch([b"6"])))  # no letter of this queue
+    named = [4, 2, 4, 6, 77]
+    assert redrive(shop, most=1, seqs=named) == Redriven(QUEUE, LETTERS, 2, False)
+    assert [seq for seq, _, _ in shop.datas(LETTERS)] == [1, 3, 5, 6]
+    assert [data for _, data, _ in shop.datas(QUEUE)] == [1, 3]
+    assert redrive(shop, seqs=named).moved == redrive(shop, seqs=[]).moved == 0
+    with pytest.raises(BatchTooLarge):
+        redrive(shop, seqs=list(range(1001)))
+
+
+def test_named_letters_stay_when_the_queue_is_full() -> None:
+    shop = shop_with(cap_records=2, discard="reject")
+    for _ in range(4):
+        shop.append()
+        spend(shop, 1)
+        assert shop.claim() == []
+    assert redrive(shop, seqs=[1, 2, 3]) == Redriven(QUEUE, LETTERS, 2, True)
+    with pytest.raises(TopicFull):
+        redrive(shop, seqs=[3])
+    assert [seq for seq, _, _ in shop.datas(LETTERS)] == [3, 4]

@@ -16,7 +16,7 @@ from topics.engine.effects import PAUSE, Op
 from topics.engine.kernel import CONTROL_BYTES, Kernel, TopicChange, sizes_at_hand
 from topics.engine.reads.history import indexes_of
 from topics.engine.reads.tagging import TagLoader
-from topics.errors import Internal, InvalidRequest, NotFound, Throttled
+from topics.errors import BatchTooLarge, Internal, InvalidRequest, NotFound, Throttled
 from topics.storage.crashpoints import crashpoint
 from topics.storage.frames.buffer import encode
 from topics.topic_settings import U64_MAX
@@ -24,6 +24,8 @@ from topics.values import CursorState, DeleteResult
 from topics.wire import predicates
 
 MAX_CURSORS = 1000
+MAX_SEQS = 1000
+"""Records that one call may name."""
 
 
 def parse_match(selector: str | list[str] | tuple[str, ...] | None) -> Match | None:
@@ -62,12 +64,21 @@ class Deleter:
         self._kernel = kernel
         self._tags = TagLoader(kernel.catalog, kernel.sources)
 
-    def delete(self, name: str, *, before: int | None, match: Match | None) -> Op[DeleteResult]:
+    def delete(
+        self,
+        name: str,
+        *,
+        before: int | None,
+        match: Match | None,
+        seqs: Sequence[int] | None = None,
+    ) -> Op[DeleteResult]:
         """Remove every live record the selector reaches now; later records are safe."""
-        if before is None and match is None:
-            raise InvalidRequest("say what to delete: before_seq, match, or both")
+        if before is None and match is None and seqs is None:
+            raise InvalidRequest("say what to delete: before_seq, match, seqs, or several of them")
         if before is not None and not 0 <= before <= U64_MAX:
             raise InvalidRequest(f"before_seq must be from 0 to {U64_MAX}")
+        if seqs is not None:
+            return (yield from self._delete_named(name, before, match, check_seqs(seqs)))
         result = None
         while result is None:
             topic = self._kernel.topic(name)
@@ -94,6 +105,27 @@ class Deleter:
                 yield from self._in_steps(topic, chosen.find(topic.head + 1))
             yield from self._weigh(topic, chosen)
             return (yield from self._delete(topic, before, match, chosen))
+
+    def _delete_named(
+        self, name: str, before: int | None, match: Match | None, seqs: Sequence[int]
+    ) -> Op[DeleteResult]:
+        """Remove those of some records that the rest of the selector reaches, too."""
+        topic = self._kernel.topic(name)
+        yield from self._kernel.retain(topic)
+        if before is not None:
+            seqs = [seq for seq in seqs if seq < before]
+        if match is not None and seqs:
+            seqs = yield from self._tagged(topic, match, seqs)
+        removed = yield from self.delete_seqs(topic, seqs)
+        return DeleteResult(name, removed, topic.earliest, topic.head, topic.count, topic.bytes)
+
+    def _tagged(self, topic: Topic, match: Match, seqs: Sequence[int]) -> Op[Sequence[int]]:
+        """Those of some records that have a tag. The tag index tells: no record is read."""
+        chosen = TagSelection(topic, match)
+        with topic.tags.held(), self._reading_tags(topic):
+            yield from self._tags.load(topic)
+            yield from self._in_steps(topic, chosen.find(topic.head + 1))
+        return [seq for seq in seqs if chosen.has(seq)]
 
     @contextmanager
     def _reading_tags(self, topic: Topic) -> Iterator[None]:
@@ -264,6 +296,15 @@ def _indexes_of(topic: Topic, seqs: tuple[int, ...]) -> object:
     """What tells the sizes of some records."""
     runs = runs_of(sorted(seq for seq in set(seqs) if seq <= topic.history.last))
     return [indexes_of(topic, lo, hi) for lo, hi in runs]
+
+
+def check_seqs(seqs: Sequence[int]) -> Sequence[int]:
+    """Records that a call names, each once and in order; not too many of them."""
+    if len(seqs) > MAX_SEQS:
+        raise BatchTooLarge(seqs=len(seqs), maximum=MAX_SEQS)
+    if any(not 0 <= seq <= U64_MAX for seq in seqs):
+        raise InvalidRequest(f"seqs must be from 0 to {U64_MAX}")
+    return sorted(set(seqs))
 
 
 def removed_by(submission: DeleteSubmission) -> int:

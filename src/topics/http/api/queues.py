@@ -119,7 +119,7 @@ def redrive(call: Call) -> None:
         shape = shapes.Redriven(source=done.source, topic=name, moved=done.moved, more=done.more)
         call.answer(responses.present(shape, call.spent()))
 
-    call.run(queues_of(call).redrive(name, source=source, most=sent.max), answer)
+    call.run(queues_of(call).redrive(name, source=source, most=sent.max, seqs=sent.seqs), answer)
 
 
 # Calls of one tick, done together

@@ -34,7 +34,7 @@ def delete(call: Call) -> None:
         call.answer(responses.present(done, call.spent()))
 
     match = match_of(sent.predicate)
-    call.run(call.engine.delete(topic, before=sent.before_seq, match=match), answer)
+    call.run(call.engine.delete(topic, before=sent.before_seq, match=match, seqs=sent.seqs), answer)
 
 
 def handlers() -> dict[str, Handler]:

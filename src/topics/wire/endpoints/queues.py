@@ -111,11 +111,11 @@ QUEUES = (
     Endpoint(
         "POST /v0/topics/{topic}/redrive",
         "redriveJobs",
-        "Put dead letters back into their queue",
+        "Put dead letters back into their queue, the oldest or those named",
         scopes=("write", "delete"),
         body="RedriveBody",
         replies={200: Reply("How many went back.", "Redriven")},
-        errors=("record_too_large", "topic_full", *QUEUE),
+        errors=("batch_too_large", "record_too_large", "topic_full", *QUEUE),
         example=Example(
             26,
             path={"topic": "mails"},

@@ -122,11 +122,11 @@ RECORDS = (
     Endpoint(
         "POST /v0/topics/{topic}/delete",
         "deleteRecords",
-        "Delete records below a seq, of a tag, or both",
+        "Delete records below a seq, of a tag, named by seq, or what these have in common",
         scopes=("delete",),
         body="DeleteBody",
         replies={200: Reply("What was deleted and what is left.", "DeleteResult")},
-        errors=ABSENT,
+        errors=("batch_too_large", *ABSENT),
         example=Example(
             6,
             path={"topic": "orders"},

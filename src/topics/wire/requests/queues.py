@@ -69,10 +69,14 @@ class ExtendBody(AckBody, kw_only=True):
 
 
 class RedriveBody(Body):
-    """Dead letters to put back into the queue; `source` is the queue's own unless named."""
+    """Dead letters to put back into the queue; `source` is the queue's own unless named.
+
+    With `seqs` exactly those letters, and `max` is not looked at.
+    """
 
     source: str | UnsetType = field(default=UNSET, name="from")
     max: U32 = 100
+    seqs: list[U64] | None = None
 
 
 B = TypeVar("B", bound=AckBody)

@@ -43,10 +43,12 @@ class DiffBody(Body):
 
 
 class DeleteBody(Body):
-    """Which records to delete: those below a seq, those of a tag, or both at once."""
+    """Which records to delete: those below a seq, those of a tag, those named; several of these
+    together reach only what all of them reach."""
 
     before_seq: U64 | None = None
     match: Match | None = None
+    seqs: list[U64] | None = None
 
     @property
     def predicate(self) -> Predicate | None:
@@ -77,8 +79,8 @@ _decode_known = lru_cache(maxsize=_KNOWN_BODIES)(_decode_diff)
 
 def decode_delete(body: bytes) -> DeleteBody:
     sent = _delete.decode(body)
-    if sent.before_seq is None and sent.match is None:
-        raise InvalidRequest("name the records to delete: send before_seq, match or both")
+    if sent.before_seq is None and sent.match is None and sent.seqs is None:
+        raise InvalidRequest("name the records to delete: send before_seq, match, seqs or several")
     check_match(sent.match)
     return sent
 
