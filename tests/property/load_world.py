@@ -18,7 +18,7 @@ from typing import TypeVar
 from tests.unit.server.fakes import FakeLog, FakeWork
 
 from topics.core.topic import Topic
-from topics.delivery.live import Delivery
+from topics.delivery.live import LiveDelivery
 from topics.engine.effects import Op, run
 from topics.engine.engine import memory_engine
 from topics.engine.settings import EngineSettings
@@ -112,7 +112,7 @@ class LoadWorld:
         self.push_us = push_us
         self.engine = memory_engine(EngineSettings(max_topics=0), self.machine)
         schedule = self.machine.soon.append
-        self.delivery = Delivery(
+        self.delivery = LiveDelivery(
             self.engine,
             _InlineRunner(),
             timers=self.machine,

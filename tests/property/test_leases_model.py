@@ -32,7 +32,7 @@ from topics.embedded.log import Log
 from topics.engine.effects import run
 from topics.engine.recovery.opening import Opening, open_engine
 from topics.engine.settings import EngineSettings
-from topics.queue import Claimed, Queues
+from topics.queue import ClaimedJobs, Queues
 from topics.storage.wal.settings import WalSettings
 from topics.testing import FaultFs, ManualClock, PowerOff, SimDisk
 from topics.topic_settings import Durability
@@ -164,7 +164,7 @@ class LeaseMachine(RuleBasedStateMachine):
         ]
         outcomes = run(queues.claim_all(QUEUE, claimers))
         for (node, most), outcome in zip(claims, outcomes, strict=True):
-            assert isinstance(outcome, Claimed)
+            assert isinstance(outcome, ClaimedJobs)
             share, expected = expected[:most], expected[most:]
             assert [job.seq for job in outcome.jobs] == share
             for job in outcome.jobs:

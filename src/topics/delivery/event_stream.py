@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 from topics.delivery.feed import Feed, Live
 from topics.delivery.loop_budget import TimerHandle
-from topics.delivery.pages import Frames, Rendered
+from topics.delivery.pages import PageFrames, Rendered
 from topics.delivery.sessions import Session
 from topics.delivery.subscriptions import Place, Subscription
 from topics.wire import sse
@@ -37,14 +37,14 @@ class ByteStream(Protocol):
     def close(self) -> None: ...
 
 
-class Bounds(NamedTuple):
+class QueueBounds(NamedTuple):
     """How much may wait for one connection."""
 
     frames: int
     bytes: int
 
 
-BOUNDS = Bounds(frames=1024, bytes=8 << 20)
+BOUNDS = QueueBounds(frames=1024, bytes=8 << 20)
 
 
 class _Queued(NamedTuple):
@@ -75,7 +75,11 @@ class StreamSink:
     )
 
     def __init__(
-        self, stream: ByteStream, session: Session, monotonic: Callable[[], float], bounds: Bounds
+        self,
+        stream: ByteStream,
+        session: Session,
+        monotonic: Callable[[], float],
+        bounds: QueueBounds,
     ) -> None:
         self.on_drained: Callable[[], None] = _nobody
         self.last_output = monotonic()
@@ -110,7 +114,7 @@ class StreamSink:
         frames = self.frames_of(sub, page, caught_up=caught_up)
         return self._put(frames.pieces[0], frames.total, sub.place)
 
-    def repeat(self, frames: Frames, now: float) -> bool:
+    def repeat(self, frames: PageFrames, now: float) -> bool:
         if self._behind:
             return False
         self.last_output = now
@@ -118,7 +122,7 @@ class StreamSink:
             self._behind = True
         return True
 
-    def frames_of(self, sub: Subscription, page: Rendered, *, caught_up: bool) -> Frames:
+    def frames_of(self, sub: Subscription, page: Rendered, *, caught_up: bool) -> PageFrames:
         first_read = sub.first_read and page.tombstone is not None
         others = () if self._is_single else self._session.others(sub.name)
         fits = (first_read, caught_up, sub.place.cursor, others)
@@ -131,7 +135,7 @@ class StreamSink:
 
     def _frame(
         self, sub: Subscription, page: Rendered, *, first_read: bool, caught_up: bool
-    ) -> Frames:
+    ) -> PageFrames:
         name, stream_id = sub.name, self._session.stream_id
         frames = []
         if page.tombstone is not None:
@@ -151,7 +155,7 @@ class StreamSink:
             )
         if caught_up:
             frames.append(sse.caught_up(name, stream=place, head_seq=page.head))
-        return Frames((b"".join(frames),), len(frames))
+        return PageFrames((b"".join(frames),), len(frames))
 
     def show_deleted(self, sub: Subscription) -> bool:
         return self._put_frame(sse.topic_deleted(sub.name, stream=self._session.stream_id()))
@@ -235,7 +239,7 @@ class EventStream:
         *,
         on_end: Callable[[], None],
         on_lagged: Callable[[], None],
-        bounds: Bounds = BOUNDS,
+        bounds: QueueBounds = BOUNDS,
     ) -> None:
         self._live = live
         self._session = session

@@ -20,7 +20,7 @@ from typing import Protocol
 from topics.core.topic import Topic
 from topics.delivery.changes import Changes
 from topics.delivery.loop_budget import log_failure
-from topics.delivery.pages import Frames, Options, PageCache
+from topics.delivery.pages import Options, PageCache, PageFrames
 from topics.delivery.subscriptions import Sink, Subscription
 
 NOWHERE = -1
@@ -97,7 +97,7 @@ class SubscriberGroup:
         topic = self._groups.topics.get(self._name)
         now = self._groups.monotonic()
         after, epoch, upto = NOWHERE, 0, 0
-        frames: Frames | None = None
+        frames: PageFrames | None = None
         for member in members:
             place = member.place
             try:
@@ -113,7 +113,7 @@ class SubscriberGroup:
                 log_failure()
             after = NOWHERE  # serving may have changed the topic: look the page up again
 
-    def _share(self, topic: Topic, member: Member) -> tuple[int, Frames | None]:
+    def _share(self, topic: Topic, member: Member) -> tuple[int, PageFrames | None]:
         """What every idle member at this place is sent, and the cursor behind it.
 
         No frames when there is more to do than to send the newest records: then each feed looks

@@ -18,12 +18,12 @@ from topics.engine.engine import Engine
 from topics.engine.kernel import Host
 
 
-class Connection(Protocol):
+class LiveConnection(Protocol):
     def shut_down(self) -> None:
         """Say goodbye and end."""
 
 
-class Delivery:
+class LiveDelivery:
     """Built once the engine is there; from then on it hears of every change."""
 
     def __init__(
@@ -50,7 +50,7 @@ class Delivery:
         )
         self.synced = SyncedHeads(kernel, timers, budget)
         self.sessions = Sessions(kernel.clock, entropy, max_sessions=max_sessions)
-        self.connections: dict[Connection, None] = {}
+        self.connections: dict[LiveConnection, None] = {}
         self.lagged_total = 0
         kernel.host = Host(changed=self._changed)
 

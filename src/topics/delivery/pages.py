@@ -79,7 +79,7 @@ class Ask(NamedTuple):
     synced_head: int | None = None
 
 
-class Frames(NamedTuple):
+class PageFrames(NamedTuple):
     """What a read says to one kind of reader, ready to go out."""
 
     pieces: tuple[bytes, ...]
@@ -114,7 +114,7 @@ class Rendered:
         self.is_full = self.count == limit and self.tombstone is None
         self.is_silent = self.tombstone is None and not self.count
         """Whether the read only passed over records the reader does not want."""
-        self.frames: dict[str, tuple[object, Frames]] = {}
+        self.frames: dict[str, tuple[object, PageFrames]] = {}
         """Per kind of sink the last frames made of it, and for which readers they fit."""
 
     @property
@@ -130,7 +130,7 @@ Done: TypeAlias = Callable[[Rendered | None, TopicsError | None], None]
 """Gets the page, or the error. Neither: nothing may be shown before the next sync."""
 
 
-class _Entry:
+class _CachedPage:
     """One page, there or being read, and the state of the topic when the read began."""
 
     __slots__ = ("head", "page", "size", "stamp", "waiting")
@@ -170,7 +170,7 @@ class PageCache:
         self._engine = engine
         self._runner = runner
         self._max_bytes = max_bytes
-        self._entries: OrderedDict[object, _Entry] = OrderedDict()
+        self._entries: OrderedDict[object, _CachedPage] = OrderedDict()
         self._bytes = 0
         self.reads = 0
 
@@ -189,7 +189,7 @@ class PageCache:
             return None
         self.reads += 1
         shown = Rendered(page, options.include, options.limit)
-        self._put(key, _Entry(topic), shown)
+        self._put(key, _CachedPage(topic), shown)
         return shown
 
     def known(self, topic: Topic, after: int, options: Options) -> Rendered | None:
@@ -209,7 +209,7 @@ class PageCache:
 
     def keep(self, topic: Topic, after: int, options: Options, page: Rendered) -> None:
         """Remember a page that was just read."""
-        self._put((topic.id, after, options, None), _Entry(topic), page)
+        self._put((topic.id, after, options, None), _CachedPage(topic), page)
 
     def read(self, ask: Ask, done: Done) -> None:
         """One page of a topic that exists; `done` is called once, perhaps before this returns.
@@ -223,10 +223,10 @@ class PageCache:
             entry.waiting.append(done)
             return
         self._forget(key)
-        entry = self._entries[key] = _Entry(topic, done)
+        entry = self._entries[key] = _CachedPage(topic, done)
         self._start(ask, key, entry)
 
-    def _start(self, ask: Ask, key: object, entry: _Entry) -> None:
+    def _start(self, ask: Ask, key: object, entry: _CachedPage) -> None:
         options = ask.options
 
         def finish(page: Page | None, error: TopicsError | None) -> None:
@@ -248,7 +248,7 @@ class PageCache:
         query = _query(ask.after, options)
         self._runner.start(self._engine.read(ask.topic.name, query), finish)
 
-    def _put(self, key: object, entry: _Entry, page: Rendered) -> None:
+    def _put(self, key: object, entry: _CachedPage, page: Rendered) -> None:
         self._forget(key)
         entry.page = page
         entry.size = 2 * len(page.records) + ENTRY_BYTES  # rendered, and once more inside a frame

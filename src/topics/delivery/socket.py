@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from topics.delivery.pages import Frames, Rendered
+from topics.delivery.pages import PageFrames, Rendered
 from topics.delivery.subscriptions import Subscription
 from topics.wire import ws
 from topics.wire.sse import ThrottleReason
@@ -64,23 +64,23 @@ class SocketSink:
         self._send_all(self.frames_of(sub, page, caught_up=caught_up))
         return True
 
-    def frames_of(self, sub: Subscription, page: Rendered, *, caught_up: bool) -> Frames:
+    def frames_of(self, sub: Subscription, page: Rendered, *, caught_up: bool) -> PageFrames:
         fits = (caught_up, sub.place.cursor)
         known = page.frames.get(self.kind)
         if known is not None and known[0] == fits:
             return known[1]
         messages = _frame(sub, page, caught_up=caught_up)
-        frames = Frames(tuple(messages), len(messages))
+        frames = PageFrames(tuple(messages), len(messages))
         page.frames[self.kind] = (fits, frames)
         return frames
 
-    def repeat(self, frames: Frames, now: float) -> bool:
+    def repeat(self, frames: PageFrames, now: float) -> bool:
         if not self.has_room:
             return False
         self._send_all(frames)
         return True
 
-    def _send_all(self, frames: Frames) -> None:
+    def _send_all(self, frames: PageFrames) -> None:
         for message in frames.pieces:
             self.send(message)
 

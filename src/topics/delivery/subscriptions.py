@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from topics.delivery.pages import Frames, Options, Rendered
+from topics.delivery.pages import Options, PageFrames, Rendered
 from topics.wire.sse import ThrottleReason
 
 
@@ -73,11 +73,11 @@ class Sink(Protocol):
         """Queue the frames of a read; False when they do not fit, and then nothing is queued."""
         ...
 
-    def frames_of(self, sub: Subscription, page: Rendered, *, caught_up: bool) -> Frames:
+    def frames_of(self, sub: Subscription, page: Rendered, *, caught_up: bool) -> PageFrames:
         """The frames of a read; made once for those who get the same."""
         ...
 
-    def repeat(self, frames: Frames, now: float) -> bool:
+    def repeat(self, frames: PageFrames, now: float) -> bool:
         """Send what another sink of this kind was sent; False, and nothing sent, if not possible
         at once. `now` is the present moment."""
         ...

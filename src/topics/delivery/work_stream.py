@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 
 from topics.core.topic import Topic
 from topics.delivery.event_stream import ByteStream
-from topics.delivery.live import Delivery
+from topics.delivery.live import LiveDelivery
 from topics.delivery.loop_budget import TimerHandle
 from topics.engine.effects import Op
 from topics.engine.upkeep.lease_log import Presence, queue_counts
@@ -72,7 +72,7 @@ class Wants(NamedTuple):
 class Floor:
     """What the streams at work share; it hears of every change of a queue's leases."""
 
-    def __init__(self, live: Delivery, desk: Desk) -> None:
+    def __init__(self, live: LiveDelivery, desk: Desk) -> None:
         self.live = live
         self.desk = desk
         self.clock = live.engine.kernel.clock

@@ -12,7 +12,7 @@ _LENGTH_DIGITS = 20
 """Of the largest 64-bit number; more digits are too large whatever they say."""
 
 
-class Body:
+class RequestBody:
     """The body of one request, growing.
 
     Size is judged before coding: a damaged gzip body is still counted to its end, so that one
@@ -92,7 +92,7 @@ class Body:
         return self._first if self._rest is None else self._rest.getvalue()
 
 
-def plan_body(headers: dict[bytes, bytes], *, max_bytes: int) -> Body | Response:
+def plan_body(headers: dict[bytes, bytes], *, max_bytes: int) -> RequestBody | Response:
     """A place for the body these headers announce, or why it will not be read."""
     coding = headers.get(b"content-encoding")
     if headers.get(b"content-length") == b"0":
@@ -106,4 +106,4 @@ def plan_body(headers: dict[bytes, bytes], *, max_bytes: int) -> Body | Response
         return refusals.malformed("Content-Length is not one number")
     if len(length) > _LENGTH_DIGITS or int(length) > max_bytes:
         return refusals.body_too_large(max_bytes)
-    return Body(max_bytes, gzipped=coding in _GZIP, announced_bytes=int(length))
+    return RequestBody(max_bytes, gzipped=coding in _GZIP, announced_bytes=int(length))

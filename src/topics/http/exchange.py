@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from topics.http import refusals
-from topics.http.body import Body, plan_body
+from topics.http.body import RequestBody, plan_body
 from topics.http.budget import Charge
 from topics.http.coding import accepts_gzip, compress
 from topics.http.hub import Hub, log
@@ -35,7 +35,7 @@ class Exchange(ABC):
     gone = False
     status: int | None = None
     _admitted = False
-    _body: Body | None = None
+    _body: RequestBody | None = None
     _charge: Charge | None = None
     _reading_since: float | None = None
 

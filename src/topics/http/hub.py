@@ -13,7 +13,7 @@ from email.utils import formatdate
 from typing import Protocol
 
 from topics.http.budget import Budget
-from topics.http.h1.heads import KnownHeads
+from topics.http.h1.head_cache import HeadCache
 from topics.http.h1.wire import chunk
 from topics.http.limits import Limits
 from topics.http.messages import Application
@@ -91,7 +91,7 @@ class Hub:
         self.all_gone = asyncio.Event()
         self.all_gone.set()
         self.draining = False
-        self.heads = KnownHeads()
+        self.heads = HeadCache()
         self.chunked = LastWrapped(chunk)
         self.text_framed = LastWrapped(text_frame)
         self.tick = Tick(loop.call_soon)

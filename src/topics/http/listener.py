@@ -10,7 +10,7 @@ from pathlib import Path
 from topics.http.hub import Hub
 from topics.http.limits import Limits
 from topics.http.messages import Application
-from topics.http.sniff import Sniffer
+from topics.http.protocol_detection import ProtocolDetector
 
 _BACKLOG = 4096
 CLOSE_SECONDS = 2.0
@@ -42,7 +42,7 @@ class Listener:
         hub = self._hub = Hub(self._app, self._limits, loop)
         for sock in await _bind_all(host, port):
             server = await loop.create_server(
-                lambda: Sniffer(hub), sock=sock, ssl=tls, backlog=_BACKLOG
+                lambda: ProtocolDetector(hub), sock=sock, ssl=tls, backlog=_BACKLOG
             )
             self._servers.append(server)
             self.addresses.append(sock.getsockname()[:2])

@@ -2,7 +2,7 @@
 
 from topics.queue.claiming import Claimer
 from topics.queue.holding import Named
-from topics.queue.jobs import Claimed, Jobs
+from topics.queue.jobs import ClaimedJobs, Jobs
 from topics.queue.queues import Queues
 
-__all__ = ["Claimed", "Claimer", "Jobs", "Named", "Queues"]
+__all__ = ["ClaimedJobs", "Claimer", "Jobs", "Named", "Queues"]

@@ -92,7 +92,7 @@ class Jobs(Sequence[Job]):
 NO_JOBS = Jobs((), (), (), (), ())
 
 
-class Claimed(NamedTuple):
+class ClaimedJobs(NamedTuple):
     """Jobs handed to a worker, perhaps none; `ready` jobs are left."""
 
     topic: str

@@ -32,7 +32,7 @@ from topics.queue.claiming import Claimer, claim_pass
 from topics.queue.dead_letters import RETRY_UNREADABLE_MS, DeadLetters, letters_of
 from topics.queue.fetching import Fetcher
 from topics.queue.holding import Named, hold
-from topics.queue.jobs import NO_JOBS, Claimed
+from topics.queue.jobs import NO_JOBS, ClaimedJobs
 from topics.queue.read_ahead import Background
 from topics.values import Acked, Extended, Failure, Nacked, QueueCounts, Redriven
 
@@ -91,7 +91,7 @@ class Queues:
         most: int = 1,
         lease_ms: int | None = None,
         presence: Presence | None = None,
-    ) -> Op[Claimed]:
+    ) -> Op[ClaimedJobs]:
         """Lease up to `most` jobs to a worker; fewer or none is a normal answer.
 
         A worker that is no longer present gets nothing, and what it got by then is given back.
@@ -124,7 +124,9 @@ class Queues:
         """Whether claims wait for each other by the clock."""
         return queue.config.claim_jitter_ms > 0 and self._has_windows
 
-    def claim_all(self, name: str, claimers: Sequence[Claimer]) -> Op[list[Claimed | TopicsError]]:
+    def claim_all(
+        self, name: str, claimers: Sequence[Claimer]
+    ) -> Op[list[ClaimedJobs | TopicsError]]:
         """Serve several claims one after the other, as one; what became of each, in order."""
         topic, leases = self._queue(name)
         if self._is_behind(topic) or not self._pass_at_once(topic, leases, claimers):
@@ -135,7 +137,7 @@ class Queues:
             jobs = self._fetcher.at_hand(topic, claimers)
             if jobs is not None:
                 ready = queue_counts(topic)[0]
-                return [Claimed(name, found, ready) for found in jobs]
+                return [ClaimedJobs(name, found, ready) for found in jobs]
         return (yield from self._collected(topic, claimers))
 
     def _join_cohort(self, topic: Topic, claimer: Claimer, jitter_ms: int) -> Op[None]:
@@ -217,7 +219,7 @@ class Queues:
 
     def _collected(
         self, topic: Topic, claimers: Sequence[Claimer]
-    ) -> Op[list[Claimed | TopicsError]]:
+    ) -> Op[list[ClaimedJobs | TopicsError]]:
         """What each claimer gets of what it was granted; who has gone gives it back."""
         try:
             jobs, unreadable = yield from self._fetcher.fetch(topic, claimers)
@@ -225,7 +227,7 @@ class Queues:
             if len(claimers) == 1:
                 self.release(topic, claimers[0].held)
                 return [error]
-            outcomes: list[Claimed | TopicsError] = []
+            outcomes: list[ClaimedJobs | TopicsError] = []
             for claimer in claimers:  # what one of them needs must not keep the others from theirs
                 outcomes += yield from self._collected(topic, [claimer])
             return outcomes
@@ -236,7 +238,7 @@ class Queues:
                 self.release(topic, claimer.held)
                 jobs[at] = NO_JOBS
         ready = self.counts(topic)[0]
-        return [Claimed(topic.name, found, ready) for found in jobs]
+        return [ClaimedJobs(topic.name, found, ready) for found in jobs]
 
     # Finishing, giving back, prolonging
 

@@ -19,7 +19,7 @@ from typing import Protocol
 from topics.core.priority import base_priority
 from topics.core.topic import Topic
 from topics.delivery.changes import nothing_withheld
-from topics.delivery.live import Delivery
+from topics.delivery.live import LiveDelivery
 from topics.delivery.loop_budget import BUDGET_NS, Schedule, TimerHandle, Timers
 from topics.engine.kernel import Host
 from topics.server.governor import TICK_MS, UNKNOWN_RETRY_MS, DrainRate, Governor
@@ -60,7 +60,7 @@ class Pump:
 
     def __init__(
         self,
-        delivery: Delivery,
+        delivery: LiveDelivery,
         log: PumpLog,
         work: Work,
         *,

@@ -23,7 +23,7 @@ from typing import Any
 
 import msgspec
 
-from topics.delivery.live import Delivery
+from topics.delivery.live import LiveDelivery
 from topics.delivery.loop_budget import LoopTimers
 from topics.engine.clock import Clock, SystemClock
 from topics.engine.engine import Engine
@@ -32,7 +32,7 @@ from topics.engine.recovery.opening import Opening, open_entered
 from topics.errors import Internal, InvalidSetting, LogFailed, RefusedToOpen, TopicsError
 from topics.http.access_log import AccessLog
 from topics.http.api.service import HttpLimits, Service
-from topics.http.fence import Fence
+from topics.http.host_check import HostCheck
 from topics.http.limits import Limits, head_bytes
 from topics.http.listener import Listener, load_certificate, tls_context
 from topics.server.collector import GarbageCollector
@@ -86,7 +86,9 @@ class Server:
             version=version("topics"),
             clock=self._clock,
             keyring=config.keyring,
-            fence=Fence(hosts=_listed(config.allowed_hosts), origins=_listed(config.cors_origins)),
+            host_check=HostCheck(
+                hosts=_listed(config.allowed_hosts), origins=_listed(config.cors_origins)
+            ),
             limits=HttpLimits(
                 max_watch_sessions=config.max_watch_sessions,
                 max_sse_connections=config.max_sse_connections,
@@ -266,7 +268,7 @@ class Server:
         committer = engine.kernel.committer
         assert isinstance(committer, GroupedCommitter)
         timers = LoopTimers(self._loop)
-        delivery = Delivery(
+        delivery = LiveDelivery(
             engine,
             self._driver,
             timers=timers,

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from topics.core.batch import RecordBatch
 from topics.core.topic import Topic
-from topics.delivery.event_stream import BOUNDS, Bounds, EventStream
+from topics.delivery.event_stream import BOUNDS, EventStream, QueueBounds
 from topics.delivery.feed import Feed
-from topics.delivery.live import Delivery
+from topics.delivery.live import LiveDelivery
 from topics.delivery.loop_budget import BUDGET_NS
 from topics.delivery.pages import Options
 from topics.delivery.sessions import Session
@@ -153,7 +153,7 @@ class World:
         self.ended = 0
         newest = engine.newest
         engine.newest = lambda topic, query: None if self.runner.held else newest(topic, query)
-        self.delivery = Delivery(
+        self.delivery = LiveDelivery(
             engine,
             self.runner,
             timers=clock,
@@ -226,14 +226,14 @@ class World:
             heartbeat_ms=heartbeat_ms,
         )
 
-    def open(self, session: Session, *, bounds: Bounds = BOUNDS) -> Peer:
+    def open(self, session: Session, *, bounds: QueueBounds = BOUNDS) -> Peer:
         """Open a stream of the session and let it deliver."""
         peer = Peer()
         self.stream(session, peer, bounds=bounds)
         self.settle()
         return peer
 
-    def stream(self, session: Session, peer: Peer, *, bounds: Bounds = BOUNDS) -> EventStream:
+    def stream(self, session: Session, peer: Peer, *, bounds: QueueBounds = BOUNDS) -> EventStream:
         stream = EventStream(
             self.delivery,
             session,

@@ -3,7 +3,7 @@
 import pytest
 from tests.unit.delivery.builders import Peer, World
 
-from topics.delivery.event_stream import Bounds
+from topics.delivery.event_stream import QueueBounds
 from topics.delivery.pages import Options
 from topics.wire.rendering import Include
 from topics.wire.requests import Start
@@ -18,7 +18,7 @@ def read_seqs(peer: Peer) -> list[int]:
     ]
 
 
-def stalled(world: World, *, bounds: Bounds) -> Peer:
+def stalled(world: World, *, bounds: QueueBounds) -> Peer:
     """A caught-up stream whose peer stops reading."""
     peer = world.open(world.session({"orders": Start()}), bounds=bounds)
     peer.events()
@@ -31,7 +31,7 @@ def stalled(world: World, *, bounds: Bounds) -> Peer:
 
 def test_a_slow_reader_gets_what_was_queued_a_notice_and_the_rest(world: World) -> None:
     # A batch and its caught-up are two frames: one pair is with the transport, two are queued.
-    peer = stalled(world, bounds=Bounds(frames=4, bytes=1 << 20))
+    peer = stalled(world, bounds=QueueBounds(frames=4, bytes=1 << 20))
     for n in range(10):
         world.append("orders", n)
     assert world.delivery.lagged_total == 1
@@ -48,7 +48,7 @@ def test_a_slow_reader_gets_what_was_queued_a_notice_and_the_rest(world: World) 
 
 
 def test_the_bytes_queued_for_a_reader_are_bounded_too(world: World) -> None:
-    peer = stalled(world, bounds=Bounds(frames=1000, bytes=2000))
+    peer = stalled(world, bounds=QueueBounds(frames=1000, bytes=2000))
     for _ in range(50):
         world.append("orders", "x" * 100)
     assert world.delivery.lagged_total == 1
@@ -58,7 +58,7 @@ def test_the_bytes_queued_for_a_reader_are_bounded_too(world: World) -> None:
 
 
 def test_nothing_is_read_for_a_lagged_reader(world: World) -> None:
-    peer = stalled(world, bounds=Bounds(frames=2, bytes=1 << 20))
+    peer = stalled(world, bounds=QueueBounds(frames=2, bytes=1 << 20))
     for n in range(4):
         world.append("orders", n)
     reads = world.delivery.pages.reads
@@ -70,7 +70,7 @@ def test_nothing_is_read_for_a_lagged_reader(world: World) -> None:
 
 def test_a_lagged_reader_learns_what_it_lost_meanwhile(world: World) -> None:
     world.put("orders", cap_records=3)
-    peer = stalled(world, bounds=Bounds(frames=2, bytes=1 << 20))
+    peer = stalled(world, bounds=QueueBounds(frames=2, bytes=1 << 20))
     for n in range(10):
         world.append("orders", n)
     peer.catch_up()
@@ -84,7 +84,7 @@ def test_a_lagged_reader_learns_what_it_lost_meanwhile(world: World) -> None:
 
 
 def test_a_slow_reader_delays_nobody_else(world: World) -> None:
-    slow = stalled(world, bounds=Bounds(frames=2, bytes=1 << 20))
+    slow = stalled(world, bounds=QueueBounds(frames=2, bytes=1 << 20))
     quick = world.watch("orders")
     quick.events()
     for n in range(10):
@@ -95,7 +95,7 @@ def test_a_slow_reader_delays_nobody_else(world: World) -> None:
 
 
 def test_notices_of_slowness_come_at_most_every_five_seconds(world: World) -> None:
-    peer = stalled(world, bounds=Bounds(frames=2, bytes=1 << 20))
+    peer = stalled(world, bounds=QueueBounds(frames=2, bytes=1 << 20))
     notices = []
     for wait_ms in (0, 4_999, 1):
         world.clock.advance(wait_ms)
@@ -110,7 +110,7 @@ def test_notices_of_slowness_come_at_most_every_five_seconds(world: World) -> No
 
 
 def test_the_news_of_a_drop_waits_for_a_full_queue_too(world: World) -> None:
-    peer = stalled(world, bounds=Bounds(frames=2, bytes=1 << 20))
+    peer = stalled(world, bounds=QueueBounds(frames=2, bytes=1 << 20))
     for n in range(2):
         world.append("orders", n)
     world.drop("orders")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from tests.unit.delivery.builders import Client, Peer, World, memory_world
 
-from topics.delivery.event_stream import Bounds
+from topics.delivery.event_stream import QueueBounds
 from topics.delivery.groups import CHUNK
 from topics.delivery.pages import Options
 from topics.wire.requests import Start
@@ -56,7 +56,7 @@ def group(world: World, size: int, options: Options | None = None) -> list[Peer]
     return peers
 
 
-def join(world: World, peer: Peer, *, bounds: Bounds = Bounds(1024, 1 << 20)) -> Peer:  # noqa: B008
+def join(world: World, peer: Peer, *, bounds: QueueBounds = QueueBounds(1024, 1 << 20)) -> Peer:  # noqa: B008
     world.stream(world.session({"orders": Start()}), peer, bounds=bounds)
     world.settle()
     peer.events()
@@ -217,7 +217,7 @@ def test_a_slow_watcher_in_a_group_queues_within_its_bounds_and_loses_nothing(
     world: World,
 ) -> None:
     quick = group(world, 2)
-    slow = join(world, Peer(), bounds=Bounds(frames=4, bytes=1 << 20))
+    slow = join(world, Peer(), bounds=QueueBounds(frames=4, bytes=1 << 20))
     quick += group(world, 2)
     slow.stalled = True
     for n in range(10):

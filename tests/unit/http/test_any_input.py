@@ -15,7 +15,7 @@ from tests.unit.http.transports import HandFed
 from topics.http.hub import Hub
 from topics.http.limits import Limits
 from topics.http.messages import Reply, Request, Response
-from topics.http.sniff import Sniffer
+from topics.http.protocol_detection import ProtocolDetector
 
 LIMITS = Limits(max_body_bytes=200, max_head_bytes=2000, max_pipelined=3, ws_max_message_bytes=100)
 
@@ -119,7 +119,7 @@ async def converse(pieces: list[bytes]) -> int:
     app = Counting()
     hub = Hub(app, LIMITS, asyncio.get_running_loop())
     wire = Wire()
-    wire.protocol = Sniffer(hub)
+    wire.protocol = ProtocolDetector(hub)
     wire.protocol.connection_made(wire)
     for piece in pieces:
         if not wire.closing:

@@ -13,7 +13,7 @@ from wsproto.frame_protocol import FrameProtocol, Opcode
 
 from topics.http.budget import Budget, Charge
 from topics.http.h1.connection import H1Connection
-from topics.http.h1.heads import MAX_BODY_BYTES
+from topics.http.h1.head_cache import MAX_BODY_BYTES
 from topics.http.hub import Hub
 from topics.http.limits import Limits
 from topics.http.messages import Reply, Request, Response

@@ -32,7 +32,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from topics.http.h2 import engine as h2_engine
-from topics.http.h2.engine import FRAME_BYTES, Engine, PlainData, PlainRequest
+from topics.http.h2.engine import FRAME_BYTES, H2Engine, PlainData, PlainRequest
 from topics.http.h2.fields import Fields, request_of
 from topics.http.limits import Limits
 from topics.http.messages import Request
@@ -53,7 +53,7 @@ ANSWER = [(b":status", b"200"), (b"content-type", b"application/json"), (b"x-req
 LIMITS = Limits(h2_max_streams=6, h2_stream_window_bytes=70_000, h2_connection_window_bytes=70_000)
 
 
-class LongWay(Engine):
+class LongWay(H2Engine):
     """The library alone, set up in the same way."""
 
     send_data = H2Connection.send_data
@@ -84,7 +84,7 @@ class LongWay(Engine):
 class Side:
     """An engine, and everything about it that must be the same on either way."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: H2Engine) -> None:
         self.engine = engine
         self.decoder = Decoder()
         self.decoder.max_allowed_table_size = 65_535  # the most a client here ever asks for
@@ -194,7 +194,7 @@ class Twins:
     """Both ways, side by side."""
 
     def __init__(self) -> None:
-        self.short, self.long = Side(Engine(LIMITS)), Side(LongWay(LIMITS))
+        self.short, self.long = Side(H2Engine(LIMITS)), Side(LongWay(LIMITS))
         self.encoder = Encoder()
         self.next_id = 1
         self.is_over = False
@@ -728,7 +728,7 @@ def event_said(event: Event) -> tuple[int, bytes | None]:
 
 
 def test_an_overlong_frame_is_refused_by_its_first_bytes() -> None:
-    engine = Engine(LIMITS)
+    engine = H2Engine(LIMITS)
     engine.receive_data(PREFACE + SettingsFrame(0).serialize())
     engine.clear_outbound_data_buffer()
     with pytest.raises(FrameTooLargeError):
@@ -738,7 +738,7 @@ def test_an_overlong_frame_is_refused_by_its_first_bytes() -> None:
 
 
 def test_the_window_of_the_connection_never_runs_out() -> None:
-    engine = Engine(LIMITS)
+    engine = H2Engine(LIMITS)
     encoder = Encoder()
     engine.receive_data(PREFACE + SettingsFrame(0).serialize())
     window, lowest = 70_000, 70_000

@@ -9,7 +9,7 @@ from hpack import Decoder, Encoder
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.http.h2.fields import KnownHeads, PlainFields
+from topics.http.h2.fields import FieldCache, PlainFields
 
 Field = tuple[bytes, bytes]
 REQUEST = [
@@ -26,7 +26,7 @@ def block(encoder: Encoder, *headers: tuple[bytes, bytes]) -> bytes:
 
 
 def test_a_known_head_is_not_decoded_again() -> None:
-    encoder, decoder = Encoder(), KnownHeads()
+    encoder, decoder = Encoder(), FieldCache()
     decoder.decode(block(encoder), raw=True)  # fills the table
     again = block(encoder)
     first = decoder.decode(again, raw=True)
@@ -35,7 +35,7 @@ def test_a_known_head_is_not_decoded_again() -> None:
 
 
 def test_the_same_bytes_are_decoded_anew_after_the_table_has_changed() -> None:
-    encoder, decoder, plain = Encoder(), KnownHeads(), Decoder()
+    encoder, decoder, plain = Encoder(), FieldCache(), Decoder()
     blocks = [
         block(encoder, (b"x", b"1")),
         block(encoder, (b"x", b"1")),
@@ -51,7 +51,7 @@ def test_the_same_bytes_are_decoded_anew_after_the_table_has_changed() -> None:
 
 def test_a_table_emptied_and_filled_again_counts_as_changed() -> None:
     """Its newest entry and its length are what they were; the entries behind are others."""
-    decoder, plain = KnownHeads(), Decoder()
+    decoder, plain = FieldCache(), Decoder()
     static = b"\x82\x86\x84\x01\x01x"  # GET, http, / and an authority that is not indexed
     emptied = b"\x20\x3f\xe1\x1f"  # to nothing, and back to 4096 bytes
     newest_two = static + b"\xbe\xbf"
@@ -66,7 +66,7 @@ def test_a_table_emptied_and_filled_again_counts_as_changed() -> None:
 
 
 def test_many_different_heads_do_not_pile_up() -> None:
-    encoder, decoder = Encoder(), KnownHeads()
+    encoder, decoder = Encoder(), FieldCache()
     encoder.header_table_size = 0
     for number in range(500):
         decoder.decode(block(encoder, (b"n", b"%d" % number)), raw=True)
@@ -86,20 +86,20 @@ def test_many_different_heads_do_not_pile_up() -> None:
     ],
 )
 def test_a_malformed_head_is_refused_every_time(headers: list[tuple[bytes, bytes]]) -> None:
-    encoder, decoder = Encoder(), KnownHeads()
+    encoder, decoder = Encoder(), FieldCache()
     for _ in range(3):
         with pytest.raises(ProtocolError):
             decoder.decode(encoder.encode(headers), raw=True)
 
 
 def test_trailers_are_fine_on_their_own() -> None:
-    assert list(KnownHeads().decode(Encoder().encode([(b"sum", b"1")]), raw=True)) == [
+    assert list(FieldCache().decode(Encoder().encode([(b"sum", b"1")]), raw=True)) == [
         (b"sum", b"1")
     ]
 
 
 def test_only_a_plain_request_is_remembered_as_one() -> None:
-    encoder, decoder = Encoder(), KnownHeads()
+    encoder, decoder = Encoder(), FieldCache()
     for headers, is_plain in (
         ([*REQUEST], True),
         ([*REQUEST, (b"content-length", b"12")], True),
@@ -118,7 +118,7 @@ def test_only_a_plain_request_is_remembered_as_one() -> None:
 
 def test_a_block_that_was_looked_at_is_not_decoded_again() -> None:
     """It would go into the table twice."""
-    encoder, decoder, plain = Encoder(), KnownHeads(), Decoder()
+    encoder, decoder, plain = Encoder(), FieldCache(), Decoder()
     for headers in (
         [*REQUEST, (b"expect", b"100-continue")],
         [(b"sum", b"1")],
@@ -132,7 +132,7 @@ def test_a_block_that_was_looked_at_is_not_decoded_again() -> None:
 
 
 def test_what_was_wrong_with_a_block_is_said_when_it_is_decoded() -> None:
-    decoder = KnownHeads()
+    decoder = FieldCache()
     data = Encoder().encode(REQUEST[1:])
     assert decoder.plain(data) is None
     with pytest.raises(ProtocolError):
@@ -140,7 +140,7 @@ def test_what_was_wrong_with_a_block_is_said_when_it_is_decoded() -> None:
 
 
 def test_what_is_remembered_of_a_request_is_what_it_says() -> None:
-    encoder, decoder = Encoder(), KnownHeads()
+    encoder, decoder = Encoder(), FieldCache()
     for _ in range(2):
         data = block(encoder, (b"content-length", b"12"), (b"a", b"1"), (b"a", b"2"))
         decoder.decode(data, raw=True)

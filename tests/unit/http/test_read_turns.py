@@ -8,7 +8,7 @@ import pytest
 from tests.unit.http.turn_world import Worker, World, play, post, turn
 
 from topics.delivery import loop_budget
-from topics.delivery.live import Delivery
+from topics.delivery.live import LiveDelivery
 from topics.engine.effects import run
 
 RECORDS = 5
@@ -29,7 +29,7 @@ async def begin(world: World, names: str) -> list[Worker]:
     engine, loop = world.shop.engine, asyncio.get_running_loop()
     world.service.attach(
         engine,
-        Delivery(engine, world.shop.loop, timers=world.shop.clock, schedule=loop.call_soon),
+        LiveDelivery(engine, world.shop.loop, timers=world.shop.clock, schedule=loop.call_soon),
     )
     clients = world.hire(names)
     clients[0].append(*range(RECORDS), topic="t")

@@ -15,7 +15,7 @@ from topics.engine.recovery.opening import Opening, open_engine
 from topics.engine.settings import EngineSettings
 from topics.engine.upkeep.lease_log import Presence
 from topics.errors import TopicsError
-from topics.queue import Claimed, Queues
+from topics.queue import ClaimedJobs, Queues
 from topics.storage.fs import Fs
 from topics.storage.wal.committer import Committer
 from topics.storage.wal.submission import Submission
@@ -188,7 +188,7 @@ class Shop:
         most: int = 1,
         lease_ms: int | None = None,
         presence: Presence | None = None,
-    ) -> Task[Claimed]:
+    ) -> Task[ClaimedJobs]:
         """Start a claim; it may have to wait."""
         return self.loop.begin(
             self.queues.claim(QUEUE, node=node, most=most, lease_ms=lease_ms, presence=presence)

@@ -8,7 +8,7 @@ from tests.unit.queue.builders import QUEUE, Shop
 from topics.engine.effects import run
 from topics.engine.upkeep.lease_log import Presence
 from topics.errors import TopicNotFound
-from topics.queue import Claimed
+from topics.queue import ClaimedJobs
 
 WINDOW_MS = 50
 
@@ -18,7 +18,7 @@ def shop() -> Shop:
     return Shop({"claim_jitter_ms": WINDOW_MS})
 
 
-def seqs(claimed: Claimed) -> list[int]:
+def seqs(claimed: ClaimedJobs) -> list[int]:
     return [job.seq for job in claimed.jobs]
 
 

@@ -17,7 +17,7 @@ from topics.errors import (
     TopicNotFound,
     TopicsError,
 )
-from topics.queue import Claimed
+from topics.queue import ClaimedJobs
 from topics.values import Acked, Nacked
 
 LEASE_MS = 1000
@@ -115,7 +115,7 @@ def test_how_long_a_lease_lasts_is_clamped(shop: Shop, asked: int, given: int) -
 
 def test_a_claim_counts_what_is_left(shop: Shop) -> None:
     shop.append(5)
-    claimed: Claimed = shop.claiming(most=2).result
+    claimed: ClaimedJobs = shop.claiming(most=2).result
     assert claimed.ready == 3
     assert [job.deliveries for job in claimed.jobs] == [1, 1]
 

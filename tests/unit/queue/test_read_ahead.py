@@ -16,7 +16,7 @@ from topics.engine.reads.history import SegmentHistory
 from topics.engine.reads.ranges import Fetched, LiveRange
 from topics.engine.reads.reading import Reader
 from topics.errors import Internal, TopicNotFound
-from topics.queue import Claimed, Queues, read_ahead
+from topics.queue import ClaimedJobs, Queues, read_ahead
 from topics.storage.segments.store import SegmentStore
 from topics.storage.sources import WalSource
 
@@ -55,16 +55,16 @@ def in_background(shop: Shop) -> list[Op[None]]:
     return kept
 
 
-def begun(shop: Shop, node: str, most: int) -> Task[Claimed]:
+def begun(shop: Shop, node: str, most: int) -> Task[ClaimedJobs]:
     """A claim that went as far as its first read of a file."""
-    task: Task[Claimed] = Task(
+    task: Task[ClaimedJobs] = Task(
         shop.queues.claim(QUEUE, node=node, most=most), lambda answer, error: None
     )
     task.wait = next(task.op)
     return task
 
 
-def waits_for(task: Task[Claimed]) -> Wait:
+def waits_for(task: Task[ClaimedJobs]) -> Wait:
     assert task.wait is not None
     return task.wait
 
@@ -82,7 +82,7 @@ def at_disk(shop: Shop, most: int) -> list[int]:
     return [job.seq for job in claimed.jobs]
 
 
-def finish(task: Task[Claimed]) -> list[int]:
+def finish(task: Task[ClaimedJobs]) -> list[int]:
     """The seqs of a claim that waits for files, or for another's read which is over."""
     wait = task.wait
     try:

@@ -14,7 +14,7 @@ from topics.engine.reads.ranges import Fetched, LiveRange
 from topics.engine.reads.reading import Reader
 from topics.engine.upkeep.lease_log import Presence
 from topics.errors import Internal, LogFull, TopicNotFound, TopicsError
-from topics.queue import Claimed, Claimer, Named
+from topics.queue import ClaimedJobs, Claimer, Named
 from topics.values import Acked
 
 LEASE_MS = 1000
@@ -47,8 +47,8 @@ def results(outcomes: Sequence[Acked | TopicsError]) -> list[tuple[int, list[int
 
 def claim_all(shop: Shop, *claimers: Claimer) -> list[list[int]]:
     outcomes = run(shop.queues.claim_all(QUEUE, claimers))
-    assert all(isinstance(outcome, Claimed) for outcome in outcomes)
-    return [[job.seq for job in x.jobs] for x in outcomes if isinstance(x, Claimed)]
+    assert all(isinstance(outcome, ClaimedJobs) for outcome in outcomes)
+    return [[job.seq for job in x.jobs] for x in outcomes if isinstance(x, ClaimedJobs)]
 
 
 def claimer(shop: Shop, node: str, most: int, lease_ms: int | None = None) -> Claimer:
@@ -273,7 +273,7 @@ def test_claims_read_what_is_not_in_memory(shop: Shop) -> None:
     shop.engine.checkpoint()
     shop.append(3)
     given = run(shop.queues.claim_all(QUEUE, [claimer(shop, "a", 2), claimer(shop, "b", 5)]))
-    assert [[job.data for job in x.jobs] for x in given if isinstance(x, Claimed)] == [
+    assert [[job.data for job in x.jobs] for x in given if isinstance(x, ClaimedJobs)] == [
         [0, 1],
         [2, 3, 4, 5, 0],
     ]
@@ -312,8 +312,8 @@ def test_a_claim_whose_jobs_cannot_be_read_fails_alone(
     asking = [claimer(shop, "a", 4), claimer(shop, "b", 3), claimer(shop, "c", 2)]
     first, second, third = run(shop.queues.claim_all(QUEUE, asking))
     assert isinstance(first, Internal)
-    assert isinstance(second, Claimed)
-    assert isinstance(third, Claimed)
+    assert isinstance(second, ClaimedJobs)
+    assert isinstance(third, ClaimedJobs)
     assert [job.seq for job in second.jobs] == [5, 6, 7]
     assert [job.seq for job in third.jobs] == [8]
     monkeypatch.undo()

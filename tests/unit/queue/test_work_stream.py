@@ -8,7 +8,7 @@ import pytest
 from tests.unit.delivery.builders import Peer
 from tests.unit.queue.builders import QUEUE, Shop
 
-from topics.delivery.live import Delivery
+from topics.delivery.live import LiveDelivery
 from topics.delivery.work_stream import Floor, Wants, WorkStream
 from topics.engine.effects import run
 
@@ -21,7 +21,7 @@ class Workshop:
     def __init__(self, **config: object) -> None:
         self.shop = Shop({"lease_ms": LEASE_MS, **config})
         self._soon: list[Callable[[], None]] = []
-        self.delivery = Delivery(
+        self.delivery = LiveDelivery(
             self.shop.engine,
             self.shop.loop,
             timers=self.shop.clock,

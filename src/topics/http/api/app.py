@@ -31,7 +31,7 @@ from topics.http.api.console import TO_CONSOLE, is_browser_at_root
 from topics.http.api.errors import internal, refusal
 from topics.http.api.routing import Resource, Route, Routes
 from topics.http.api.service import Service
-from topics.http.fence import PREFLIGHT, is_preflight, refusal_of
+from topics.http.host_check import PREFLIGHT, is_preflight, refusal_of
 from topics.http.messages import Headers, Reply, Request, Response
 
 
@@ -202,7 +202,7 @@ class App:
         except TopicsError as error:
             flaw = error  # told to those who may ask
         keyring = self._service.keyring
-        verdict = self._service.fence.judge(request, has_keys=keyring.enabled)
+        verdict = self._service.host_check.judge(request, has_keys=keyring.enabled)
         headers = verdict.headers
         request.echo += headers
         if verdict.foreign is not None and not (resource is not None and resource.is_probe):

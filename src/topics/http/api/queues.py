@@ -22,7 +22,7 @@ from topics.errors import InvalidRequest, TopicsError
 from topics.http.api.call import Call
 from topics.http.api.routing import Handler
 from topics.http.tick import TickBatch
-from topics.queue import Claimed, Claimer, Named, Queues
+from topics.queue import ClaimedJobs, Claimer, Named, Queues
 from topics.queue.queues import MAX_CLAIM
 from topics.values import Acked, Extended, Redriven
 from topics.wire import requests, responses, shapes
@@ -217,7 +217,7 @@ def _answer_ack(timing: Timing, call: Call, done: Acked) -> None:
     call.answer(responses.present(done, spent))
 
 
-def _answer_claim(call: Call, done: Claimed) -> None:
+def _answer_claim(call: Call, done: ClaimedJobs) -> None:
     """Answer with claimed jobs."""
     jobs = done.jobs.rendered()
     call.answer(responses.claimed(done.topic, jobs, call.spent(), ready=done.ready))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from topics.delivery.changes import Changes
-from topics.delivery.live import Delivery
-from topics.delivery.pages import PageCache
+from topics.delivery.live import LiveDelivery
+from topics.delivery.pages import PageCache, Runner
 from topics.delivery.work_stream import Floor
 from topics.engine.clock import Clock
 from topics.engine.effects import Op, resumed
@@ -21,17 +21,11 @@ from topics.http.api.history import History
 from topics.http.api.long_bodies import LongBodies
 from topics.http.api.strangers import Strangers
 from topics.http.budget import Budget
-from topics.http.fence import Fence
+from topics.http.host_check import HostCheck
 from topics.queue import Queues
 from topics.storage.wal.shard import ShardState
 
 T = TypeVar("T")
-
-
-class Runner(Protocol):
-    """Runs engine operations to their end; `done` gets the answer or the error."""
-
-    def start(self, op: Op[T], done: Callable[[T | None, TopicsError | None], None]) -> None: ...
 
 
 def _unheard(result: None, error: TopicsError | None) -> None:
@@ -61,7 +55,7 @@ class Service:
     keyring: Keyring
     limits: HttpLimits
     runner: Runner
-    fence: Fence = field(default_factory=Fence)
+    host_check: HostCheck = field(default_factory=HostCheck)
     probe_auth: bool = False
     engine: Engine | None = None
     shards: int = 1
@@ -72,7 +66,7 @@ class Service:
     inflight: dict[KeyId, int] = field(default_factory=dict)
     streams: int = 0
     streams_per_key: dict[KeyId, int] = field(default_factory=dict)
-    delivery: Delivery | None = None
+    delivery: LiveDelivery | None = None
     queues: Queues | None = None
     work: Floor | None = None
     max_claim: int = 1000
@@ -127,7 +121,7 @@ class Service:
                 raise NotReady.shard("disk_full")
 
     @property
-    def live(self) -> Delivery:
+    def live(self) -> LiveDelivery:
         """Live delivery; raises while there is no engine to deliver from."""
         if self.delivery is None:
             raise NotReady(replay_progress=self.replay_progress)
@@ -159,7 +153,7 @@ class Service:
     def streams_lagged_total(self) -> int:
         return 0 if self.delivery is None else self.delivery.lagged_total
 
-    def attach(self, engine: Engine, delivery: Delivery | None = None) -> None:
+    def attach(self, engine: Engine, delivery: LiveDelivery | None = None) -> None:
         """Recovery is complete: requests are served from now on."""
         self.delivery = delivery
         self.queues = Queues(

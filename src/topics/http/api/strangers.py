@@ -11,8 +11,8 @@ from __future__ import annotations
 import logging
 from typing import Final
 
+from topics.http.leaky_bucket import LeakyBucket
 from topics.http.messages import Late, Response
-from topics.http.patience import Patience
 
 BURST: Final = 100
 PER_SECOND: Final = 1
@@ -31,7 +31,7 @@ class _Stranger:
     __slots__ = ("patience", "told_s", "untold")
 
     def __init__(self) -> None:
-        self.patience = Patience(burst=BURST, per_s=PER_SECOND)
+        self.patience = LeakyBucket(burst=BURST, per_s=PER_SECOND)
         self.told_s: float | None = None
         self.untold = 0
 
@@ -41,7 +41,7 @@ class Strangers:
 
     def __init__(self) -> None:
         self._by_address: dict[str, _Stranger] = {}
-        self._lines = Patience(burst=LINES_AT_ONCE, per_s=LINES_PER_MINUTE // 60)
+        self._lines = LeakyBucket(burst=LINES_AT_ONCE, per_s=LINES_PER_MINUTE // 60)
 
     def turn_away(self, peer: str, answer: Response, *, now_s: float) -> Response:
         """Note a refusal for want of a key; the answer, late if this address had many of them."""

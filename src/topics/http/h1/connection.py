@@ -14,8 +14,8 @@ the bytes it was given, so it is fed in slices unless they are known to be body.
 
 Output is *corked* while input is being parsed. Where it is but a small answer the cork stays on
 until the end of the turn of the loop, so that the answers of many connections leave in a row;
-see `turns.Turns`. Whoever writes in between does so behind the cork, and nobody closes a
-connection without taking it off.
+see `tick.Tick`. Output that is written in between goes behind the cork, and a connection is
+uncorked before it is closed.
 
 A connection is *deaf* once a request said it is the last, or was refused with its body unread:
 input is dropped from there on. After such a refusal the connection lingers half-closed, since
@@ -27,9 +27,9 @@ from collections import deque
 
 from topics.http.exchange import call_safely
 from topics.http.h1.exchange import H1Exchange, startable
-from topics.http.h1.heads import END as HEAD_END
+from topics.http.h1.head_cache import END as HEAD_END
 from topics.http.h1.reader import HEAD, IDLE, H1Reader
-from topics.http.h1.waits import Waits
+from topics.http.h1.timeouts import H1Timeouts
 from topics.http.h1.wire import CONTINUE, upgrade_head
 from topics.http.hub import Hub
 from topics.http.messages import Request, Response, Upgrade
@@ -65,7 +65,7 @@ class H1Connection(asyncio.Protocol):
         self.hub = hub
         self._transport = transport
         self._reader = H1Reader(self, peer)
-        self._waits = Waits(self, self._reader)
+        self._waits = H1Timeouts(self, self._reader)
         self._line: deque[H1Exchange] = deque()
         self._advancing = False
         self._corked: list[bytes] | None = None
@@ -126,8 +126,10 @@ class H1Connection(asyncio.Protocol):
         before = reader.requests
         self._parse(data)
         exchange, reader.complete = reader.complete, None
-        if exchange is not None and reader.requests == before + 1 and reader.phase == IDLE:
-            self.hub.heads.learn(data, exchange)
+        if exchange is None or reader.requests != before + 1 or reader.phase != IDLE:
+            return
+        if exchange.started and exchange.keep_alive:
+            self.hub.heads.learn(data, exchange.request, exchange.length)
 
     def _parse(self, data: bytes) -> None:
         reader = self._reader

@@ -26,14 +26,14 @@ from h2 import events
 from h2.errors import ErrorCodes
 from h2.exceptions import ProtocolError
 
-from topics.http.h2.engine import Engine, PlainData, PlainRequest
+from topics.http.h2.engine import H2Engine, PlainData, PlainRequest
 from topics.http.h2.exchange import H2Exchange
 from topics.http.h2.fields import Fields, request_of
 from topics.http.h2.output import Output
-from topics.http.h2.waits import Waits
+from topics.http.h2.timeouts import H2Timeouts
 from topics.http.hub import Hub, log
+from topics.http.leaky_bucket import LeakyBucket
 from topics.http.messages import Request, Response
-from topics.http.patience import Patience
 
 _SLICE_BYTES = 4 * 1024
 _LONG_BYTES = 64 * 1024
@@ -85,9 +85,9 @@ class H2Connection(asyncio.Protocol):
         self._scheduled = False
         self._urgency: events.PriorityUpdated | None = None  # what the last request said of it
         self.is_stranger = True  # no request came with a key, where keys are needed
-        self._waits = Waits(self)
-        self._patience = Patience(burst=limits.h2_nuisance_burst, per_s=limits.h2_nuisance_per_s)
-        self._engine = Engine(limits)
+        self._waits = H2Timeouts(self)
+        self._patience = LeakyBucket(burst=limits.h2_nuisance_burst, per_s=limits.h2_nuisance_per_s)
+        self._engine = H2Engine(limits)
         self._output = Output(self, self._engine)
         transport.set_write_buffer_limits(high=limits.high_water_bytes, low=0)
         hub.add(self)

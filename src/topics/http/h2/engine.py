@@ -30,7 +30,7 @@ from h2.settings import SettingCodes
 from h2.stream import H2Stream, StreamClosedBy, StreamState
 from hyperframe.frame import FRAMES, DataFrame, HeadersFrame
 
-from topics.http.h2.fields import Fields, KnownHeads, PlainFields
+from topics.http.h2.fields import FieldCache, Fields, PlainFields
 from topics.http.limits import Limits
 from topics.http.messages import Request
 
@@ -43,7 +43,7 @@ _CONFIG = H2Configuration(
     # What we send is ours, lower-case and well-formed: checking it anew costs a third.
     validate_outbound_headers=False,
     normalize_outbound_headers=False,
-    # What we receive is checked by `KnownHeads`, once for each.
+    # What we receive is checked by `FieldCache`, once for each.
     validate_inbound_headers=False,
     normalize_inbound_headers=False,
 )
@@ -123,16 +123,16 @@ def _shape_of(start: bytes) -> _Shape:
     return _Shape(size, opens, carries=kind is DataFrame and not others, ends=ends)
 
 
-class Engine(H2Connection):
+class H2Engine(H2Connection):
     """The library's connection, with a short way in and out for plain requests."""
 
     MAX_CLOSED_STREAMS = 1024  # the library remembers them for ever, and by default many
 
-    decoder: KnownHeads
+    decoder: FieldCache
 
     def __init__(self, limits: Limits) -> None:
         super().__init__(_CONFIG)
-        self.decoder = KnownHeads()
+        self.decoder = FieldCache()
         self.encoder = PlainFields()
         self._rest = b""  # of a frame that is not whole yet
         self._is_greeted = False

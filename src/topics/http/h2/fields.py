@@ -63,7 +63,7 @@ class PlainHead(NamedTuple):
     length: int | None  # of the body, if announced
 
 
-class KnownHeads(Decoder):
+class FieldCache(Decoder):
     """Decodes blocks of headers and sees that they are well-formed.
 
     A block with pseudo-headers is judged as a request, one without as trailers. Whether it came

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from h2.exceptions import ProtocolError
 
-from topics.http.h2.engine import FRAME_BYTES, Engine
+from topics.http.h2.engine import FRAME_BYTES, H2Engine
 from topics.http.h2.exchange import H2Exchange
 from topics.http.h2.fields import Fields
 from topics.http.messages import Response
@@ -31,7 +31,7 @@ class Output:
 
     __slots__ = ("_connection", "_engine", "_sending", "_unread_bytes", "unflushed")
 
-    def __init__(self, connection: "H2Connection", engine: Engine) -> None:
+    def __init__(self, connection: "H2Connection", engine: H2Engine) -> None:
         self._connection = connection
         self._engine = engine
         self._sending: dict[int, H2Exchange] = {}

@@ -25,8 +25,8 @@ from wsproto.utilities import generate_accept_token
 from topics.http.budget import Charge
 from topics.http.exchange import call_safely
 from topics.http.hub import Hub, log
+from topics.http.leaky_bucket import LeakyBucket
 from topics.http.messages import Request, Upgrade
-from topics.http.patience import Patience
 
 _KEY_BYTES = 16
 _HOLD_OUTPUT, _HOLD_APPLICATION, _HOLD_TURN = 1, 2, 4
@@ -89,7 +89,7 @@ class WebSocket(asyncio.Protocol, Upgrade):
         self._on_over: Callable[[], None] | None = on_over
         self._holds = 0
         limits = hub.limits
-        self._patience = Patience(burst=limits.ws_nuisance_burst, per_s=limits.ws_nuisance_per_s)
+        self._patience = LeakyBucket(burst=limits.ws_nuisance_burst, per_s=limits.ws_nuisance_per_s)
         self._deaf = False
         self._processing = False
         self._partial: BytesIO | None = None  # of an unfinished message; text stays encoded

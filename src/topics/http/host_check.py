@@ -60,7 +60,7 @@ class Verdict(NamedTuple):
     """Whether it comes from a page of another origin that the operator trusts."""
 
 
-class Fence:
+class HostCheck:
     """The names this server answers to, and the pages it answers, besides its own."""
 
     __slots__ = ("_hosts", "_origins", "_verdicts")

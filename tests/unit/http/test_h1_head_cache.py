@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.unit.http.transports import HandFed
 
 from topics.http.h1.connection import H1Connection
-from topics.http.h1.heads import MAX_BYTES, MAX_HEADS, KnownHeads
+from topics.http.h1.head_cache import MAX_BYTES, MAX_HEADS, HeadCache
 from topics.http.hub import Hub
 from topics.http.limits import Limits
 from topics.http.messages import Reply, Request, Response
@@ -59,10 +59,10 @@ class StillHub(Hub):
         return b"date: now\r\n"
 
 
-class Forgetful(KnownHeads):
+class Forgetful(HeadCache):
     """Knows nothing, ever."""
 
-    def learn(self, data: bytes, exchange: Any) -> None:  # noqa: ANN401 - not looked at
+    def learn(self, data: bytes, request: Any, length: int | None) -> None:  # noqa: ANN401 - not looked at
         pass
 
 
@@ -71,10 +71,10 @@ def post(path: str, body: bytes, *fields: str) -> bytes:
     return "\r\n".join(head).encode() + b"\r\n\r\n" + body
 
 
-def converse(pieces: list[bytes], heads: KnownHeads | None = None) -> tuple[bytes, KnownHeads]:
+def converse(pieces: list[bytes], heads: HeadCache | None = None) -> tuple[bytes, HeadCache]:
     """What one connection answers to these pieces, and the heads that are known afterwards."""
 
-    async def talk() -> tuple[bytes, KnownHeads]:
+    async def talk() -> tuple[bytes, HeadCache]:
         hub = StillHub(Echo(), LIMITS, asyncio.get_running_loop())
         if heads is not None:
             hub.heads = heads
@@ -113,9 +113,9 @@ REQUESTS = [
 
 
 @cache
-def everything_known() -> KnownHeads:
+def everything_known() -> HeadCache:
     """What there is to be known of all these requests."""
-    known = KnownHeads()
+    known = HeadCache()
     for request in REQUESTS:
         converse([request, request], known)
     assert len(known) > 5

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from topics.http.fence import MAX_VERDICT_BYTES, MAX_VERDICTS, Fence, is_preflight, refusal_of
+from topics.http.host_check import (
+    MAX_VERDICT_BYTES,
+    MAX_VERDICTS,
+    HostCheck,
+    is_preflight,
+    refusal_of,
+)
 from topics.http.messages import Request
 
-FENCE = Fence(hosts=["topics.example.com"], origins=["https://app.example.com"])
+FENCE = HostCheck(hosts=["topics.example.com"], origins=["https://app.example.com"])
 LISTED = "https://app.example.com"
 
 
@@ -16,7 +22,7 @@ def asking(target: str = "/v0/topics", method: str = "GET", **headers: str) -> R
     return Request(method, target.encode(), sent, version="1.1", peer="")
 
 
-def foreign(request: Request, *, has_keys: bool = False, fence: Fence = FENCE) -> str | None:
+def foreign(request: Request, *, has_keys: bool = False, fence: HostCheck = FENCE) -> str | None:
     found = fence.judge(request, has_keys=has_keys).foreign
     assert fence.judge(request, has_keys=has_keys).foreign == found, "remembered as it was"
     return found
@@ -136,7 +142,7 @@ def test_only_a_listed_origin_is_echoed_and_caches_are_told_to_look() -> None:
 
 
 def test_without_listed_origins_answers_carry_nothing_of_this() -> None:
-    assert Fence().judge(asking(host="localhost"), has_keys=False).headers == ()
+    assert HostCheck().judge(asking(host="localhost"), has_keys=False).headers == ()
 
 
 def test_refusals_name_the_setting_that_would_allow_the_request() -> None:
@@ -159,7 +165,7 @@ def test_a_preflight_asks_for_a_method() -> None:
 
 
 def test_remembered_verdicts_are_bounded_in_number_and_size() -> None:
-    fence = Fence()
+    fence = HostCheck()
     for number in range(MAX_VERDICTS + 10):
         assert foreign(asking(host=f"h{number}"), fence=fence) == "host"
     assert len(fence._verdicts) <= MAX_VERDICTS

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from topics.http.h2.connection import H2Connection
 
 
-class Waits:
+class H2Timeouts:
     """The waits of one connection. The sweep looks at them, so all are exact to one sweep."""
 
     __slots__ = ("_connection", "_idle_since", "_pinged", "_since", "asked", "heard")

@@ -16,7 +16,7 @@ from topics.http.hub import Hub
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 
-class Sniffer(asyncio.Protocol):
+class ProtocolDetector(asyncio.Protocol):
     """Every connection until it is known what it speaks."""
 
     __slots__ = ("_hub", "_peer", "_seen", "_since", "_transport")

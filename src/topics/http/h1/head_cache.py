@@ -12,12 +12,7 @@ number of heads is bounded.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from topics.http.messages import Request
-
-if TYPE_CHECKING:
-    from topics.http.h1.exchange import H1Exchange
 
 END = b"\r\n\r\n"
 MAX_HEADS = 1024
@@ -25,27 +20,26 @@ MAX_BYTES = 2048
 MAX_BODY_BYTES = 64 * 1024
 """A longer body counts against the budget, and is read as every body is."""
 
-_SPECIAL = (b"connection", b"transfer-encoding", b"content-encoding", b"expect", b"upgrade")
+_SPECIAL = frozenset(
+    (b"connection", b"transfer-encoding", b"content-encoding", b"expect", b"upgrade")
+)
 """Headers that make reading a request more than taking so many bytes."""
 
 
-class KnownHeads(dict[bytes, tuple[int, Request]]):
+class HeadCache(dict[bytes, tuple[int, Request]]):
     """Per head, blank line included: the size of the body, and a request to copy."""
 
     __slots__ = ()
 
-    def learn(self, data: bytes, exchange: H1Exchange) -> None:
+    def learn(self, data: bytes, request: Request, length: int | None) -> None:
         """Remember the head of a request that was all of `data`, if it is of the plain kind."""
         end = data.find(END) + len(END)
-        request = exchange.request
-        if not len(END) <= end <= MAX_BYTES or exchange.length != len(data) - end:
+        if not len(END) <= end <= MAX_BYTES or length is None or length != len(data) - end:
             return
-        if exchange.length > MAX_BODY_BYTES:
+        if length > MAX_BODY_BYTES or request.version != "1.1":
             return
-        if not (exchange.started and exchange.keep_alive and request.version == "1.1"):
-            return
-        if any(name in request.headers for name in _SPECIAL):
+        if not _SPECIAL.isdisjoint(request.headers):
             return
         if len(self) >= MAX_HEADS:
             self.clear()
-        self[data[:end]] = (exchange.length, request.sibling(""))
+        self[data[:end]] = (length, request.sibling(""))

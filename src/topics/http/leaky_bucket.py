@@ -1,7 +1,7 @@
 """How much nuisance a peer may cause before its connection is ended."""
 
 
-class Patience:
+class LeakyBucket:
     """A bucket that fills with nuisance and leaks over time."""
 
     __slots__ = ("_burst", "_level", "_per_s", "_seen_s")

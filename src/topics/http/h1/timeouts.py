@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from topics.http.h1.connection import H1Connection
 
 
-class Waits:
+class H1Timeouts:
     """The waits of one connection. The sweep looks at them, so all are exact to one sweep.
 
     When the present wait began is the reader's `since`, which it forgets with every step ahead.
