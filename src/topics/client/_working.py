@@ -10,9 +10,10 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
+from topics.client._showing import Shown
 from topics.errors import InvalidRequest
 from topics.values import Config, Failure, Job
 from topics.wire import letters
@@ -50,6 +51,8 @@ class WorkSettings(NamedTuple):
         return self
 
 
+Handler = Callable[[Job], object] | Callable[[Job], Awaitable[object]]
+"""What does the work: a function, or a coroutine function, of the job."""
 OnError = Callable[[Job, BaseException], None]
 """Told of every job that failed, with what its handler raised."""
 
@@ -155,3 +158,33 @@ class Leases:
     def look_every(self) -> float:
         """Seconds between two looks at what is due."""
         return self.lease_ms / 1000 * RENEW_AT / 4
+
+
+class WorkerBase(Shown):
+    """What workers with threads and workers with tasks have in common."""
+
+    def __init__(
+        self, topic: str, handler: Handler, on_error: OnError | None, options: WorkSettings
+    ) -> None:
+        self._options = options.checked()
+        self.topic = topic
+        self.node = self._options.node or worker_name()
+        self.done = 0
+        """How many jobs were finished."""
+        self.failed = 0
+        """How many deliveries failed."""
+        self._handler = handler
+        self._on_error = on_error
+        self._leases = Leases(self._options.lease_ms or 30_000)
+        self._dead_letter: str | None = None
+
+    def _words(self) -> str:
+        return f"{self.node!r} on {self.topic!r}: {self.done} done, {self.failed} failed"
+
+    def _adopt(self, config: Config) -> None:
+        """Work as the queue is configured, where the worker was not told otherwise."""
+        self._leases.lease_ms = self._options.lease_ms or config["lease_ms"]
+        self._dead_letter = dead_letter(self.topic, config)
+
+    def _report(self, job: Job, error: BaseException) -> None:
+        report(self.topic, self.node, job, error, self._on_error)

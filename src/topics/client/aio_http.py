@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import math
 from collections.abc import AsyncIterator, Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, Self, cast
 
 from topics.client._address import cannot_connect, tls_context
@@ -143,12 +142,7 @@ class AsyncHttp:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.close()
 
     # Inside

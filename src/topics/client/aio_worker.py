@@ -23,17 +23,14 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 
 from topics.client._retry import is_passing, pause
-from topics.client._showing import Shown
 from topics.client._working import (
-    Leases,
+    Handler,
     OnError,
     Reject,
+    WorkerBase,
     WorkSettings,
     burial,
-    dead_letter,
-    report,
     retry_delay_ms,
-    worker_name,
 )
 from topics.client.aio import AsyncRemoteLog
 from topics.client.keywords import WorkOptions
@@ -42,12 +39,10 @@ from topics.values import Job
 
 __all__ = ["AsyncWorker", "Handler", "Reject"]
 
-Handler = Callable[[Job], object] | Callable[[Job], Awaitable[object]]
-"""What does the work: a coroutine function, or a function, of the job."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class AsyncWorker(Shown):
+class AsyncWorker(WorkerBase):
     """Claims jobs as tasks become free, at most `concurrency` at a time; see `Worker`."""
 
     def __init__(
@@ -59,34 +54,20 @@ class AsyncWorker(Shown):
         on_error: OnError | None = None,
         **options: Unpack[WorkOptions],
     ) -> None:
-        self._options = WorkSettings(**options).checked()
-        self.topic = topic
-        self.node = self._options.node or worker_name()
-        self.done = 0
-        """How many jobs were finished."""
-        self.failed = 0
-        """How many deliveries failed."""
+        super().__init__(topic, handler, on_error, WorkSettings(**options))
         self._log = log
-        self._handler = handler
-        self._on_error = on_error
         self._queue = log.queue(topic, node=self.node)
         self._stopping = asyncio.Event()
-        self._leases = Leases(self._options.lease_ms or 30_000)
-        self._dead_letter: str | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._threads: ThreadPoolExecutor | None = None
         self._background: asyncio.Task[None] | None = None
-
-    def _words(self) -> str:
-        return f"{self.node!r} on {self.topic!r}: {self.done} done, {self.failed} failed"
 
     # Running
 
     async def run(self, *, handle_signals: bool = True) -> None:
         """Work until `stop`, or until SIGINT or SIGTERM; running handlers may finish."""
         config = (await self._log.state(self.topic, touch=False)).config
-        self._leases.lease_ms = self._options.lease_ms or config["lease_ms"]
-        self._dead_letter = dead_letter(self.topic, config)
+        self._adopt(config)
         with self._signals(handle_signals):
             async with self._renewing():
                 try:
@@ -243,9 +224,6 @@ class AsyncWorker(Shown):
     def _failed(self, job: Job, error: BaseException) -> None:
         self.failed += 1
         self._report(job, error)
-
-    def _report(self, job: Job, error: BaseException) -> None:
-        report(self.topic, self.node, job, error, self._on_error)
 
     # Leases and signals
 

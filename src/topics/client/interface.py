@@ -7,7 +7,6 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from topics.client._showing import Shown
@@ -354,12 +353,7 @@ class AnyLog(Shown):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     # Inside

@@ -26,17 +26,14 @@ from types import FrameType, TracebackType
 from typing import Self, Unpack
 
 from topics.client._retry import is_passing, pause
-from topics.client._showing import Shown
 from topics.client._working import (
-    Leases,
+    Handler,
     OnError,
     Reject,
+    WorkerBase,
     WorkSettings,
     burial,
-    dead_letter,
-    report,
     retry_delay_ms,
-    worker_name,
 )
 from topics.client.interface import AnyLog
 from topics.client.keywords import WorkOptions
@@ -46,14 +43,12 @@ from topics.values import Job
 
 __all__ = ["Handler", "Reject", "Worker"]
 
-Handler = Callable[[Job], object] | Callable[[Job], Awaitable[object]]
-"""What does the work: a function, or a coroutine function, of the job."""
 LOOK_S = 0.2
 """How often a full worker looks whether a signal came: handlers of signals must not take locks."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class Worker(Shown):
+class Worker(WorkerBase):
     """Claims jobs as threads become free, at most `concurrency` at a time.
 
     `run` blocks until `stop`, or until SIGINT or SIGTERM: then nothing more is claimed, running
@@ -70,35 +65,21 @@ class Worker(Shown):
         on_error: OnError | None = None,
         **options: Unpack[WorkOptions],
     ) -> None:
-        self._options = WorkSettings(**options).checked()
-        self.topic = topic
-        self.node = self._options.node or worker_name()
-        self.done = 0
-        """How many jobs were finished."""
-        self.failed = 0
-        """How many deliveries failed."""
+        super().__init__(topic, handler, on_error, WorkSettings(**options))
         self._log = log
-        self._handler = handler
-        self._on_error = on_error
         self._queue = log.queue(topic, node=self.node)
         self._stopping = SignalledEvent()
-        self._lock = threading.RLock()  # guards the leases and counters; see `Producer`
+        self._lock = threading.RLock()  # guards the leases and counters; see `_sync_helper`
         self._state = threading.Condition(self._lock)
-        self._leases = Leases(self._options.lease_ms or 30_000)
-        self._dead_letter: str | None = None
         self._thread: threading.Thread | None = None
         self._crash: BaseException | None = None
-
-    def _words(self) -> str:
-        return f"{self.node!r} on {self.topic!r}: {self.done} done, {self.failed} failed"
 
     # Running
 
     def run(self, *, handle_signals: bool = True) -> None:
         """Work until told to stop."""
         config = self._log.state(self.topic, touch=False).config
-        self._leases.lease_ms = self._options.lease_ms or config["lease_ms"]
-        self._dead_letter = dead_letter(self.topic, config)
+        self._adopt(config)
         with self._signals(handle_signals), self._renewing():
             pool = ThreadPoolExecutor(self._options.concurrency, "topics-worker")
             try:
@@ -241,9 +222,6 @@ class Worker(Shown):
         with self._lock:
             self.failed += 1
         self._report(job, error)
-
-    def _report(self, job: Job, error: BaseException) -> None:
-        report(self.topic, self.node, job, error, self._on_error)
 
     # Leases and signals
 
