@@ -49,7 +49,7 @@ class SeqSet(Runs):
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
         """The runs `lo..hi` of the set, in order; no two of them touch."""
-        return _joined(self._pieces(0, 1 << 64))
+        return joined(self._pieces(0, 1 << 64))
 
     def __len__(self) -> int:
         """The number of runs; a step for each chunk."""
@@ -266,7 +266,7 @@ class SeqSet(Runs):
     def between(self, lo: int, hi: int) -> Iterator[tuple[int, int]]:
         if lo > hi:
             return
-        for a, b in _joined(self._pieces(lo >> CHUNK_BITS, hi >> CHUNK_BITS)):
+        for a, b in joined(self._pieces(lo >> CHUNK_BITS, hi >> CHUNK_BITS)):
             if a > hi:
                 return
             if b >= lo:
@@ -359,7 +359,7 @@ def runs_of_bits(bits: int, base: int) -> Iterator[tuple[int, int]]:
         lo = text.find("1", end)
 
 
-def _joined(runs: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+def joined(runs: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     """Runs in order, as one where they touch."""
     last_lo = last_hi = -1
     for lo, hi in runs:

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from topics.core.live import AnnouncedLoss
 from topics.core.loading import NotLoaded
 from topics.core.runs import RunSet
+from topics.core.seqset import joined
 from topics.core.tail import FRAME_OVERHEAD, Tail
 from topics.core.topic import SEQ_BASE, Topic
 from topics.engine.effects import PAUSE, Io, Op
@@ -238,7 +239,7 @@ class _Sketch:
 
     def finish(self) -> BulkPlan:
         topic, first, last = self.topic, self._first, self._seq - 1
-        marked: list[Hole] = [(a, b, "deleted") for a, b in _cut(_joined(self._marked), last)]
+        marked: list[Hole] = [(a, b, "deleted") for a, b in _cut(joined(self._marked), last)]
         dead = merge(dead_runs(topic, first, last), marked, self._announced_rot)
         holes = list(islice(merged(dead), MAX_RUNS + 1))
         if len(holes) > MAX_RUNS:
@@ -253,7 +254,7 @@ class _Sketch:
             last=last,
             gap=self._gap,
             damaged=self._damaged,
-            runs=_cut(_joined(self._runs), last),
+            runs=_cut(joined(self._runs), last),
             holes=holes,
         )
         plan.check()
@@ -265,8 +266,7 @@ class _Sketch:
 
 def _part_from(history: object, seq: int) -> AnySegment | Resident | None:
     """The first part that ends at or after `seq`."""
-    parts = history.parts if isinstance(history, SegmentHistory) else []
-    return next((part for part in parts if part.last >= seq), None)
+    return history.part_from(seq) if isinstance(history, SegmentHistory) else None
 
 
 def _entries(idx: Idx, part_first: int, lo: int, hi: int) -> _Block:
@@ -309,16 +309,5 @@ def _runs(first: int, places: NDArray[np.intp]) -> list[tuple[int, int]]:
     return list(zip(starts.tolist(), ends.tolist(), strict=True))
 
 
-def _joined(runs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Runs of neighbouring blocks as one."""
-    joined: list[tuple[int, int]] = []
-    for lo, hi in runs:
-        if joined and joined[-1][1] + 1 == lo:
-            joined[-1] = (joined[-1][0], hi)
-        else:
-            joined.append((lo, hi))
-    return joined
-
-
-def _cut(runs: list[tuple[int, int]], last: int) -> list[tuple[int, int]]:
+def _cut(runs: Iterable[tuple[int, int]], last: int) -> list[tuple[int, int]]:
     return [(lo, min(hi, last)) for lo, hi in runs if lo <= last]

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import accumulate, compress
 
+import msgspec
+
 from topics.core.loading import NotLoaded
 from topics.core.seqset import CHUNK_BITS, LAST_BIT, bits_between, selectors
 from topics.core.tail import Tail
@@ -81,6 +83,15 @@ class SegmentHistory:
         self._parts = sorted(parts, key=lambda part: part.first)
         self._firsts = [part.first for part in self._parts]
         self.last = last
+
+    def move(self, first: int, tier: int) -> None:
+        """The files of the sealed segment that begins at `first` are in another tier now."""
+        self._parts = [
+            msgspec.structs.replace(part, tier=tier)
+            if isinstance(part, Segment) and part.first == first
+            else part
+            for part in self._parts
+        ]
 
     def _from(self, seq: int) -> int:
         """Index of the part that holds `seq`, or of the next one."""
@@ -251,6 +262,12 @@ class SegmentHistory:
                 fetched.bufs.append(frame or b"")
                 fetched.offsets.append(0 if frame else None)
         return fetched
+
+
+def segments_of(topic: Topic) -> SegmentHistory:
+    """The segments of a topic that does not live in memory only."""
+    assert isinstance(topic.history, SegmentHistory)
+    return topic.history
 
 
 def indexes_of(topic: Topic, lo: int, hi: int) -> list[Idx]:

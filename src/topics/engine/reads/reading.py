@@ -97,6 +97,15 @@ class Reader:
         page = self.newest(topic, query)
         if page is not None:
             return page
+        start = yield from self.start(topic, query)
+        progress = begin(topic, start, query.to_seq)
+        begun = progress.cursor
+        yield from self.scan(topic, query, progress)
+        return page_of(topic, progress, scanned=max(0, progress.cursor - begun))
+
+    def start(self, topic: Topic, query: Query) -> Op[int]:
+        """Bring a topic up to date and note that it is read; returns the cursor to read from."""
+        kernel = self._kernel
         if kernel.catalog.routers.by_name:
             yield from self.catch_up(topic)
         yield from kernel.retain(topic)
@@ -106,10 +115,7 @@ class Reader:
         if query.from_ts is not None:
             start = yield from kernel.ask(topic, partial(topic.start_of, query.from_ts))
         topic.last_read_ts = topic.last_consumed = kernel.clock.now_ms()
-        progress = begin(topic, start, query.to_seq)
-        begun = progress.cursor
-        yield from self.scan(topic, query, progress)
-        return page_of(topic, progress, scanned=max(0, progress.cursor - begun))
+        return start
 
     def newest(self, topic: Topic, query: Query) -> Page | None:
         """What `read` gives, if that is simply all that came after the cursor, and in memory.
@@ -357,12 +363,16 @@ def _rotten(fetched: Fetched, at: int) -> AnnouncedLoss:
     return AnnouncedLoss(fetched.seqs[at], fetched.seqs[end], "cap")
 
 
+def tombstone_of(topic: Topic, gap: AnnouncedLoss | None, head: int) -> Tombstone | None:
+    """A loss as readers are told of it."""
+    if gap is None:
+        return None
+    resumes = topic.earliest if gap.reason == "recreated" else gap.hi + 1
+    return Tombstone(gap.lo, gap.hi, gap.reason, resumes, head)  # type: ignore[arg-type]
+
+
 def page_of(topic: Topic, progress: PageScan, *, scanned: int) -> Page:
-    head, cursor, gap = topic.head, progress.cursor, progress.gap
-    tombstone = None
-    if gap is not None:
-        resumes = topic.earliest if gap.reason == "recreated" else gap.hi + 1
-        tombstone = Tombstone(gap.lo, gap.hi, gap.reason, resumes, head)  # type: ignore[arg-type]
+    head, cursor = topic.head, progress.cursor
     return Page(
         topic.name,
         progress.found,
@@ -370,7 +380,7 @@ def page_of(topic: Topic, progress: PageScan, *, scanned: int) -> Page:
         head,
         topic.earliest,
         cursor == head,
-        tombstone,
+        tombstone_of(topic, progress.gap, head),
         head - cursor,
         scanned,
         len(progress.cold),

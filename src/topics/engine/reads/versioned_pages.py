@@ -17,18 +17,16 @@ a crash: there the log's generation is part of the version.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from topics.core.facts import SeqSkipped
-from topics.core.live import AnnouncedLoss
 from topics.core.topic import Topic
 from topics.engine.effects import Op
 from topics.engine.kernel import Kernel
-from topics.engine.reads.reading import Query, Reader, begin, page_of
-from topics.errors import InvalidRequest
+from topics.engine.reads.reading import Query, Reader, begin, page_of, tombstone_of
 from topics.storage.checksum import h64
 from topics.values import Page, Tombstone
 
@@ -97,6 +95,11 @@ class _Moment:
         gap_end = 0 if tombstone is None else tombstone.gap_to
         return f"{end:x}.{gap_end:x}.{h64(_encode(facts)):016x}"
 
+    def among(self, versions: Iterable[str]) -> Unchanged | None:
+        """Which of these versions reading now would give again."""
+        version = next(filter(self.still_has, versions), None)
+        return None if version is None else Unchanged(version, self.head, self.earliest)
+
     def still_has(self, version: str) -> bool:
         """Whether reading now would give the page of this version again."""
         try:
@@ -127,14 +130,6 @@ class _Moment:
         ]
 
 
-def tombstone_of(topic: Topic, gap: AnnouncedLoss | None, head: int) -> Tombstone | None:
-    """A loss as readers are told of it."""
-    if gap is None:
-        return None
-    resumes = topic.earliest if gap.reason == "recreated" else gap.hi + 1
-    return Tombstone(gap.lo, gap.hi, gap.reason, resumes, head)  # type: ignore[arg-type]
-
-
 class Pages:
     """Cacheable reads. `key` stands for whatever else the caller's answer depends on."""
 
@@ -154,9 +149,9 @@ class Pages:
     ) -> Op[VersionedPage | Unchanged]:
         """One page, unless the reader has it already under one of the `known` versions."""
         moment = yield from self._moment(name, query, key)
-        for version in known:
-            if moment.still_has(version):
-                return Unchanged(version, moment.head, moment.earliest)
+        unchanged = moment.among(known)
+        if unchanged is not None:
+            return unchanged
         topic = moment.topic
         progress = begin(topic, moment.start, query.to_seq)
         yield from self._reader.scan(topic, query, progress)
@@ -181,9 +176,9 @@ class Pages:
         from topics.engine.reads.bulk_plan import PageBounds  # noqa: PLC0415 - numpy
 
         moment = yield from self._moment(name, query, key)
-        for version in known:
-            if moment.still_has(version):
-                return Unchanged(version, moment.head, moment.earliest)
+        unchanged = moment.among(known)
+        if unchanged is not None:
+            return unchanged
         bounds = PageBounds(query.limit, query.budget)
         bulk = yield from self.bulk.plan(moment.topic, query, moment.start, bounds)
         plan = bulk.plan
@@ -196,14 +191,6 @@ class Pages:
         return VersionedBulk(bulk, version, plan.head, plan.earliest, caught_up, tombstone)
 
     def _moment(self, name: str, query: Query, key: bytes) -> Op[_Moment]:
-        kernel = self._kernel
-        topic = kernel.topic(name)
-        yield from self._reader.catch_up(topic)
-        yield from kernel.retain(topic)
-        if query.from_ts is not None and query.after:
-            raise InvalidRequest("give a start by seq or by time, not both")
-        start = query.after
-        if query.from_ts is not None:
-            start = yield from kernel.ask(topic, partial(topic.start_of, query.from_ts))
-        topic.last_read_ts = topic.last_consumed = kernel.clock.now_ms()
-        return _Moment(topic, query, start, key, kernel.generation)
+        topic = self._kernel.topic(name)
+        start = yield from self._reader.start(topic, query)
+        return _Moment(topic, query, start, key, self._kernel.generation)

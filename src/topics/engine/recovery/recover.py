@@ -27,7 +27,7 @@ from topics.core.routers import Router
 from topics.core.topic import Topic
 from topics.engine.arenas import Arenas
 from topics.engine.clock import Clock
-from topics.engine.reads.history import ALL, Resident, SegmentHistory
+from topics.engine.reads.history import ALL, Resident, SegmentHistory, segments_of
 from topics.engine.reads.tagging import TagLoader
 from topics.engine.recovery.cleanup import clear_leftovers
 from topics.engine.recovery.copied_records import Originals
@@ -367,8 +367,7 @@ def _reconcile(found: Found, replay: Replay, clock: Clock) -> None:
     boot_ids = _boot_ids(found, replay)
     ours = found.fs.boot_id()
     for topic in list(found.catalog):
-        history = topic.history
-        assert isinstance(history, SegmentHistory)
+        history = segments_of(topic)
         history.marks_below = ALL
         topic.weights.clear()
         same_boot = boot_ids.get(topic.id) == ours
@@ -462,8 +461,7 @@ def repair(found: Found, settings: EngineSettings, clock: Clock) -> None:
                 apply_repair(fs, scan.repair)
         dropped = _dropped(found)
         for topic in found.catalog:
-            history = topic.history
-            assert isinstance(history, SegmentHistory)
+            history = segments_of(topic)
             firsts = set(dropped.get(topic.id, ()))
             for part in history.parts:
                 assert isinstance(part, Segment | ActiveSegment)

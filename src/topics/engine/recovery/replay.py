@@ -34,7 +34,7 @@ from topics.core.facts import (
 from topics.core.topic import SEQ_BASE, Topic
 from topics.engine import effects
 from topics.engine.arenas import Arenas
-from topics.engine.reads.history import SegmentHistory
+from topics.engine.reads.history import segments_of
 from topics.engine.reads.tagging import TagLoader
 from topics.engine.recovery.copied_records import Copier, Originals
 from topics.engine.recovery.lost_creations import Recreated, recreated
@@ -42,7 +42,6 @@ from topics.engine.recovery.lost_tails import LostTails
 from topics.engine.recovery.next_seqs import ceiling_of, restart_ephemeral
 from topics.errors import RefusedToOpen
 from topics.storage.crashpoints import crashpoint
-from topics.storage.segments.segment import Segment
 from topics.storage.wal.scan import GenerationScan, GroupScan
 
 PROGRESS_EVERY = 256
@@ -181,7 +180,7 @@ class Replay:
                 self._forward(topic, fact, generation)
             case TierFlipped():
                 assert topic is not None
-                _flip_tier(topic, fact)
+                segments_of(topic).move(fact.first_seq, fact.tier)
             case Deleted():
                 assert topic is not None
                 if fact.match is not None:
@@ -356,15 +355,3 @@ def _without_front(run: Appended, count: int) -> Appended:
         flags=run.flags[count:],
         tags=None if run.tags is None else run.tags[count:],
     )
-
-
-def _flip_tier(topic: Topic, fact: TierFlipped) -> None:
-    history = topic.history
-    assert isinstance(history, SegmentHistory)
-    parts = [
-        msgspec.structs.replace(part, tier=fact.tier)
-        if isinstance(part, Segment) and part.first == fact.first_seq
-        else part
-        for part in history.parts
-    ]
-    history.replace(parts, last=history.last)

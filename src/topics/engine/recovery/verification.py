@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from topics.core.topic import Topic
-from topics.engine.reads.history import SegmentHistory
+from topics.engine.reads.history import segments_of
 from topics.engine.recovery.directory import look_into
 from topics.engine.recovery.read_only import find
 from topics.engine.recovery.recover import Found
@@ -138,8 +138,7 @@ def _listed(line: TopicLine) -> list[AnySegment]:
 
 
 def _parts(topic: Topic) -> list[AnySegment]:
-    history = topic.history
-    assert isinstance(history, SegmentHistory)
+    history = segments_of(topic)
     return [part for part in history.parts if isinstance(part, Segment | ActiveSegment)]
 
 

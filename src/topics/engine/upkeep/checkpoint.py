@@ -30,7 +30,7 @@ from topics.core.tail import Tail
 from topics.core.topic import Topic
 from topics.engine.effects import PAUSE, Io, Op, run, stepwise
 from topics.engine.kernel import Kernel
-from topics.engine.reads.history import Resident, SegmentHistory
+from topics.engine.reads.history import Resident, segments_of
 from topics.engine.reads.tail_frames import fetch_slots
 from topics.engine.upkeep.capture import Capturer, CheckpointCapture
 from topics.engine.upkeep.delete_bytes import DeleteBytes
@@ -264,7 +264,7 @@ class Checkpointer:
     def _flip(self, captured: TopicCapture) -> Op[None]:
         """Write the delete bytes of records that are in segments. Dead segments need none."""
         topic = captured.topic
-        history = _history(topic)
+        history = segments_of(topic)
         doomed = {seg.first for seg in captured.drops}
         parts: list[AnySegment] = [seg for seg in history.sealed if seg.first not in doomed]
         if history.active is not None:
@@ -281,7 +281,7 @@ class Checkpointer:
 
     def _append(self, captured: TopicCapture) -> Op[Written | None]:
         topic = captured.topic
-        active = _history(topic).active
+        active = segments_of(topic).active
         if not captured.live and active is None:
             return None
         settings = self._kernel.settings
@@ -353,7 +353,7 @@ class Checkpointer:
         are dead.
         """
         topic = captured.topic
-        history = _history(topic)
+        history = segments_of(topic)
         if captured.drops:
             doomed = {seg.first for seg in captured.drops}
             kept = [p for p in history.parts if isinstance(p, Resident) or p.first not in doomed]
@@ -387,7 +387,7 @@ class Checkpointer:
         return lines
 
     def _finished_line(self, captured: TopicCapture) -> TopicLine:
-        history = _history(captured.topic)
+        history = segments_of(captured.topic)
         doomed = {seg.first for seg in captured.drops}
         kept = [seg for seg in history.sealed if seg.first not in doomed]
         dropped = self._trimmer.dropped(captured.topic.id) + [
@@ -470,15 +470,10 @@ def _logged(submission: Submission) -> Op[Submission]:
     return submission
 
 
-def _history(topic: Topic) -> SegmentHistory:
-    assert isinstance(topic.history, SegmentHistory)
-    return topic.history
-
-
 def _absorb(captured: TopicCapture, written: Written | None) -> None:
     """Read from segments what is durable there, and forget its place in the log."""
     topic = captured.topic
-    history = _history(topic)
+    history = segments_of(topic)
     parts: list[AnySegment | Resident] = [*history.sealed]
     parts += [part for part in history.residents if part.last >= topic.earliest]
     parts += [Resident(tail) for tail in captured.residents if len(tail)]

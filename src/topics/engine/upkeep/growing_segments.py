@@ -6,7 +6,7 @@ from heapq import heapify, heappop, heappush
 
 from topics.core.catalog import Catalog
 from topics.core.topic import Topic
-from topics.engine.reads.history import SegmentHistory
+from topics.engine.reads.history import segments_of
 
 
 class GrowingSegments:
@@ -23,8 +23,7 @@ class GrowingSegments:
 
     def _enter(self, topic: Topic) -> bool:
         """Whether the topic has a growing segment that was not known."""
-        assert isinstance(topic.history, SegmentHistory)
-        active = topic.history.active
+        active = segments_of(topic).active
         known = self._begun.get(topic.id)
         if active is None:
             self._begun.pop(topic.id, None)

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from functools import partial
 
-import msgspec
-
 from topics.core.topic import Topic
 from topics.engine.effects import PAUSE, Io, Op, stepwise
 from topics.engine.kernel import Kernel
-from topics.engine.reads.history import SegmentHistory
+from topics.engine.reads.history import segments_of
 from topics.storage.segments.segment import COLD, Segment
 from topics.storage.segments.store import SegmentStore
 from topics.storage.segments.tiering import (
@@ -37,8 +35,7 @@ def relocate_old(kernel: Kernel, is_settled: Callable[[int, int], bool]) -> Op[N
     for count, topic in enumerate(list(kernel.catalog), 1):
         if count % TOPICS_BETWEEN_PAUSES == 0:
             yield PAUSE
-        history = topic.history
-        assert isinstance(history, SegmentHistory)
+        history = segments_of(topic)
         for seg in [s for s in history.sealed if s.tier == COLD]:
             if has_hot_files(store, topic.id, seg):
                 yield from stepwise(remove_hot(store, topic.id, seg))
@@ -68,7 +65,7 @@ def _move(kernel: Kernel, store: SegmentStore, topic: Topic, seg: Segment) -> Op
             answer = submission.error is None
         yield PAUSE
     if isinstance(outcome, Moved):
-        _point_to_cold(topic, outcome.segment)
+        segments_of(topic).move(outcome.segment.first, COLD)
         kernel.dirty.add(topic.id)
 
 
@@ -80,15 +77,3 @@ def _advance(
         return None, steps.send(answer)
     except StopIteration as finished:
         return finished.value, None
-
-
-def _point_to_cold(topic: Topic, moved: Segment) -> None:
-    history = topic.history
-    assert isinstance(history, SegmentHistory)
-    parts = [
-        msgspec.structs.replace(part, tier=COLD)
-        if isinstance(part, Segment) and part.first == moved.first
-        else part
-        for part in history.parts
-    ]
-    history.replace(parts, last=history.last)

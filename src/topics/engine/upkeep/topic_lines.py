@@ -21,7 +21,7 @@ from topics.core.runs import KindRuns, RunSet
 from topics.core.seqset import CHUNK_BITS, LAST_BIT, SeqSet
 from topics.core.tail import Tail
 from topics.core.topic import SEQ_BASE, Ledger, Topic
-from topics.engine.reads.history import Resident, SegmentHistory
+from topics.engine.reads.history import Resident, segments_of
 from topics.engine.upkeep.delete_bytes import Flips
 from topics.storage.segments.segment import ActiveSegment, Segment
 from topics.storage.snapshots.lines import (
@@ -78,8 +78,7 @@ class CapturedKeys(msgspec.Struct):
 
 def capture(topic: Topic, flips: Flips, *, lfn: int, running_ms: int, now_ms: int) -> TopicCapture:
     """Note everything a checkpoint needs of a topic. Pure memory."""
-    history = topic.history
-    assert isinstance(history, SegmentHistory)
+    history = segments_of(topic)
     volatile = topic.volatile_spans()
     line = _line(topic, volatile, lfn, running_ms)
     start = max(history.last + 1, topic.earliest)
@@ -242,8 +241,7 @@ def with_segments(
 
 def restore(topic: Topic, line: TopicLine, active: ActiveSegment | None, *, since_ms: int) -> None:
     """Give a fresh topic the state of a snapshot line that was written so long ago."""
-    history = topic.history
-    assert isinstance(history, SegmentHistory)
+    history = segments_of(topic)
     parts: list[Segment | ActiveSegment | Resident] = [*line.segs]
     if active is not None:
         parts.append(active)
