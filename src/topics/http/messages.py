@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from topics.http.target import segments_of, split_target
 from topics.http.tick import Tick
-from topics.wire.query import NO_QUERY, Query, parse_query
+from topics.wire.query import NO_QUERY, QueryString, parse_query
 
 JSON = b"application/json"
 
@@ -37,7 +37,7 @@ class Request:
     holder: Hashable = None  # set by the application: whose share of the budget the body takes
     max_body_bytes: int | None = None  # set by the application: where a call needs less than most
     may_run_ahead: bool = True  # set by the application: beside equal ones, before or behind it
-    _query: Query | None = None
+    _query: QueryString | None = None
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Request:
         return segments_of(self.path)
 
     @property
-    def query(self) -> Query:
+    def query(self) -> QueryString:
         """What stands behind the question mark, read when it is first asked for."""
         if self._query is None:
             self._query = parse_query(self.raw_query) if self.raw_query else NO_QUERY

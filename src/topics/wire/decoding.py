@@ -25,7 +25,7 @@ import msgspec
 from msgspec import inspect
 
 from topics.errors import InvalidRequest
-from topics.wire.field_names import Known, known_fields, refuse_misspelt, refuse_wrong_names
+from topics.wire.field_names import FieldNames, known_fields, refuse_misspelt, refuse_wrong_names
 from topics.wire.jsonbytes import LONG_BYTES, compact
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -86,7 +86,7 @@ class BodyDecoder(Generic[T]):
             return None
         return value if len(_encode(value)) == len(body) else None
 
-    def _known_for(self, raw: bytes) -> Known:
+    def _known_for(self, raw: bytes) -> FieldNames:
         """The fields of the object that `raw`, which does not fit its type, was meant to be."""
         (struct, *others) = self._known
         if others:

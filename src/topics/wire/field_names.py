@@ -30,21 +30,21 @@ from topics.wire.near_misses import NearMisses
 Nesting = Literal["object", "list", "map"]
 
 
-class Known(msgspec.Struct, frozen=True):
+class FieldNames(msgspec.Struct, frozen=True):
     """The fields of one kind of object, and which of them hold further objects, and how."""
 
     names: frozenset[str]
-    nested: dict[str, tuple[Nesting, Known]]
+    nested: dict[str, tuple[Nesting, FieldNames]]
 
 
-def known_fields(struct: type[msgspec.Struct]) -> Known:
+def known_fields(struct: type[msgspec.Struct]) -> FieldNames:
     """What to look for in the text of a `struct`."""
     described = inspect.type_info(struct)
     assert isinstance(described, inspect.StructType)
     return _of_struct(described)
 
 
-def _of_struct(struct: inspect.StructType) -> Known:
+def _of_struct(struct: inspect.StructType) -> FieldNames:
     names = {field.encode_name for field in struct.fields}
     if struct.tag_field is not None:
         names.add(struct.tag_field)
@@ -52,10 +52,10 @@ def _of_struct(struct: inspect.StructType) -> Known:
     for field in struct.fields:
         for found in _nested(field.type):
             nested[field.encode_name] = found
-    return Known(frozenset(names), nested)
+    return FieldNames(frozenset(names), nested)
 
 
-def _nested(kind: inspect.Type) -> Iterator[tuple[Nesting, Known]]:
+def _nested(kind: inspect.Type) -> Iterator[tuple[Nesting, FieldNames]]:
     match kind:
         case inspect.StructType():
             yield "object", _of_struct(kind)
@@ -68,18 +68,18 @@ def _nested(kind: inspect.Type) -> Iterator[tuple[Nesting, Known]]:
             yield "map", _of_struct(value)
 
 
-def refuse_wrong_names(raw: bytes, known: Known) -> None:
+def refuse_wrong_names(raw: bytes, known: FieldNames) -> None:
     """Raise if an object in `raw` repeats or misspells a field; `raw` is compact and typed."""
     _refuse_in(raw, known, NearMisses())
 
 
-def refuse_misspelt(raw: bytes, known: Known) -> None:
+def refuse_misspelt(raw: bytes, known: FieldNames) -> None:
     """Raise if an object in compact `raw`, whatever the types of its members, misspells a field."""
     with contextlib.suppress(msgspec.ValidationError):
         _refuse_in(raw, known, NearMisses())
 
 
-def _refuse_in(raw: bytes, known: Known, near_misses: NearMisses) -> None:
+def _refuse_in(raw: bytes, known: FieldNames, near_misses: NearMisses) -> None:
     if len(raw) > LONG_BYTES:
         members = _refuse_exactly(raw, known)
     else:
@@ -122,7 +122,7 @@ def _spelled_size(members: dict[str, Raw]) -> int:
     return marks + sum(map(len, members)) + sum(map(len, members.values()))
 
 
-def _refuse_exactly(raw: bytes, known: Known) -> dict[str, Raw]:
+def _refuse_exactly(raw: bytes, known: FieldNames) -> dict[str, Raw]:
     members: dict[str, Raw] = {}
     for key, value in _every_member(raw).items():
         if key.name in members and key.name in known.names:

@@ -23,8 +23,8 @@ from topics.wire.endpoints.parts import (
     METRICS_TEXT,
     Endpoint,
     Parameter,
-    Reply,
     ShapeName,
+    Success,
 )
 from topics.wire.examples import ShownCall, examples
 from topics.wire.requests.watching import COMMANDS
@@ -205,7 +205,7 @@ def error_codes(endpoint: Endpoint) -> Sequence[str]:
     return tuple(dict.fromkeys(codes))
 
 
-def _success(reply: Reply) -> Json:
+def _success(reply: Success) -> Json:
     shown: Json = {"description": reply.description}
     if reply.shape is not None or reply.media:
         shown["content"] = _content(reply.shape, reply.media)

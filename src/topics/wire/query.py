@@ -1,4 +1,4 @@
-"""Query strings and numbers in paths.
+"""QueryString strings and numbers in paths.
 
 A query never fails: a broken percent sequence stays as it is, a value that does not parse counts as
 not given, and so does everything in a query with absurdly many fields. A number in a path names
@@ -16,7 +16,7 @@ _MAX_DIGITS = 20
 _MAX_FIELDS = 1000
 
 
-class Query:
+class QueryString:
     """The parameters of one request. Of a repeated name the last counts, unless said otherwise."""
 
     __slots__ = ("_values",)
@@ -47,10 +47,10 @@ class Query:
         return _integer(self.text(name), U32_MAX)
 
 
-NO_QUERY = Query({})
+NO_QUERY = QueryString({})
 
 
-def parse_query(raw: bytes) -> Query:
+def parse_query(raw: bytes) -> QueryString:
     """The part of a URL behind the question mark, percent-encoded as it came."""
     text = raw.decode("utf-8", "replace")
     try:
@@ -62,7 +62,7 @@ def parse_query(raw: bytes) -> Query:
     values: dict[str, list[str]] = {}
     for name, value in fields:
         values.setdefault(name, []).append(value)
-    return Query(values)
+    return QueryString(values)
 
 
 def path_u64(name: str, text: str) -> int:

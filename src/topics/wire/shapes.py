@@ -183,7 +183,7 @@ class HolesPage(Struct):
     exact_from: U64
 
 
-class Plan(Struct):
+class PlanShape(Struct):
     """A range cut for parallel readers: [from, to, live records, bytes] each."""
 
     topic: str
@@ -274,7 +274,7 @@ class JobShape(Struct, rename={"seq": "$seq", "ts": "$ts", "tag": "$tag"}, kw_on
     meta: Any = UNSET
 
 
-class Claimed(Struct):
+class ClaimedShape(Struct):
     """Jobs handed to a worker, perhaps none; `ready` jobs are left."""
 
     topic: str
@@ -283,7 +283,7 @@ class Claimed(Struct):
     ready: U64
 
 
-class Acked(Struct):
+class AckedShape(Struct):
     """Jobs finished; `skipped` were not this worker's any more."""
 
     topic: str
@@ -293,7 +293,7 @@ class Acked(Struct):
     in_flight: U64
 
 
-class Nacked(Struct):
+class NackedShape(Struct):
     """Jobs given back; `skipped` were not this worker's any more."""
 
     topic: str
@@ -303,7 +303,7 @@ class Nacked(Struct):
     in_flight: U64
 
 
-class Extended(Struct):
+class ExtendedShape(Struct):
     """Jobs held for longer, with the new deadline of each seq."""
 
     topic: str
@@ -312,7 +312,7 @@ class Extended(Struct):
     deadlines: dict[str, U64]
 
 
-class Redriven(Struct):
+class RedrivenShape(Struct):
     """Dead letters put back into their queue; `more` says whether some are left."""
 
     topic: str
@@ -324,7 +324,7 @@ class Redriven(Struct):
 # Staged writes
 
 
-class Staged(Struct):
+class StagedShape(Struct):
     """Records kept aside. `deduped` when the epoch was committed before: nothing was kept."""
 
     app: str

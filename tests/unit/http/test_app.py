@@ -22,7 +22,7 @@ from topics.http.api.auth import Keyring, Scope
 from topics.http.api.probes import described
 from topics.http.api.routing import Resource, Route, Routes
 from topics.http.api.service import HttpLimits, Service
-from topics.http.api.strangers import BURST
+from topics.http.api.unknown_keys import BURST
 from topics.http.messages import Late, Request, Response
 from topics.testing import ManualClock
 

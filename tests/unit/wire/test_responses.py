@@ -213,18 +213,21 @@ PRESENTED: list[tuple[msgspec.Struct, bytes]] = [
         b'"topics":{"a":{"from_seq":1,"head_seq":4,"earliest_seq":3}}',
     ),
     (
-        shapes.Acked("q", 1, [7], 2, 3),
+        shapes.AckedShape("q", 1, [7], 2, 3),
         b'{"topic":"q","acked":1,"skipped":[7],"ready":2,"in_flight":3',
     ),
     (
-        shapes.Nacked("q", 1, [], 2, 3),
+        shapes.NackedShape("q", 1, [], 2, 3),
         b'{"topic":"q","nacked":1,"skipped":[],"ready":2,"in_flight":3',
     ),
     (
-        shapes.Extended("q", 1, [], {"17": 1790000060000}),
+        shapes.ExtendedShape("q", 1, [], {"17": 1790000060000}),
         b'{"topic":"q","extended":1,"skipped":[],"deadlines":{"17":1790000060000}',
     ),
-    (shapes.Redriven("q", "dead", 2, True), b'{"topic":"q","from":"dead","moved":2,"more":true'),
+    (
+        shapes.RedrivenShape("q", "dead", 2, True),
+        b'{"topic":"q","from":"dead","moved":2,"more":true',
+    ),
     (
         values.CursorState("orders", "etl", 100, 1790000009000, 120, 18, 20, 4.21, False),
         b'{"topic":"orders","cursor":"etl","seq":100,"updated_ts":1790000009000,"head_seq":120,'
@@ -241,12 +244,12 @@ PRESENTED: list[tuple[msgspec.Struct, bytes]] = [
         b'"lost_crash":2,"gaps":[{"gap_from":88,"gap_to":89,"reason":"cap","cause":"crash"}]',
     ),
     (
-        shapes.Plan("a", 17, 9, 120_000, 41, [(41, 10_000, 9958, 2_491_020)], 120_001),
+        shapes.PlanShape("a", 17, 9, 120_000, 41, [(41, 10_000, 9958, 2_491_020)], 120_001),
         b'{"topic":"a","epoch":17,"delete_version":9,"head_seq":120000,"evict_floor":41,'
         b'"ranges":[[41,10000,9958,2491020]],"next_from_seq":120001',
     ),
     (
-        shapes.Staged("app", 3, 0, 1, 2, 64),
+        shapes.StagedShape("app", 3, 0, 1, 2, 64),
         b'{"app":"app","epoch":3,"part":0,"attempt":1,"records":2,"bytes":64',
     ),
     (
@@ -280,7 +283,7 @@ def test_a_shape_is_sent_compact_in_field_order(shape: msgspec.Struct, body: byt
         (holes(values.Holes("a", 1, 2, [], 3, 4), SPENT), shapes.HolesPage),
         (
             claimed("q", [job_members((1, 2, 3, 4, 5, b"1", "t", b"{}"))], SPENT, ready=0),
-            shapes.Claimed,
+            shapes.ClaimedShape,
         ),
     ],
 )

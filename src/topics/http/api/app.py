@@ -117,7 +117,7 @@ class App:
         if error.code == "throttled":
             service.throttled_total += 1
         elif isinstance(error, Unauthorized):
-            return service.strangers.turn_away(request.peer, answer, now_s=started_ns / 1e9)
+            return service.unknown_keys.refuse(request.peer, answer, now_s=started_ns / 1e9)
         return answer
 
     def __call__(self, request: Request, reply: Reply) -> None:

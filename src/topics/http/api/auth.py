@@ -28,7 +28,7 @@ from operator import or_
 from typing import Final, TypeAlias
 
 from topics.errors import Forbidden, InvalidSetting, Unauthorized
-from topics.wire.query import Query
+from topics.wire.query import QueryString
 
 KeyId: TypeAlias = int
 """Place of a key among the entries, from 1. Tells keys apart and says nothing about the secret."""
@@ -214,7 +214,7 @@ def bearer_token(authorization: bytes | None) -> bytes | None:
     return value[len(_SCHEME) :].strip()
 
 
-def stream_token(authorization: bytes | None, query: Query) -> bytes | None:
+def stream_token(authorization: bytes | None, query: QueryString) -> bytes | None:
     """The token of a request that opens an event stream: from the header, else from `?token=`.
 
     Browsers cannot set headers on such a request. Only routes that open one may use this, for

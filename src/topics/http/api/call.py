@@ -21,7 +21,7 @@ from topics.http.api.auth import Principal
 from topics.http.api.errors import as_told, internal, refusal
 from topics.http.api.service import Service
 from topics.http.messages import Headers, Reply, Request, Response
-from topics.wire.query import Query
+from topics.wire.query import QueryString
 from topics.wire.responses import time_spent
 
 T = TypeVar("T")
@@ -55,7 +55,7 @@ class Call:
         return self.service.ready_engine if engine is None else engine
 
     @property
-    def query(self) -> Query:
+    def query(self) -> QueryString:
         return self.request.query
 
     @property
@@ -123,7 +123,7 @@ class Call:
         answer = refusal(as_told(error, is_limited=bool(self.principal.prefixes)))
         if answer.status == 401:
             now_s = self.started_ns / 1e9
-            answer = self.service.strangers.turn_away(self.request.peer, answer, now_s=now_s)
+            answer = self.service.unknown_keys.refuse(self.request.peer, answer, now_s=now_s)
         elif answer.status == 500 and not isinstance(error, LogFull | LogFailed):
             # The log tells of its own troubles, once for all the requests that meet them.
             _log.error("request %s failed: %s", self.request_id, error, exc_info=error)

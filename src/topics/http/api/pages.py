@@ -63,7 +63,7 @@ def _json(call: Call) -> None:
         budget=_clamped(sent.u64("max_batch_bytes"), DEFAULT_BUDGET, MAX_BUDGET),
     )
     include = _include(call, tags=False)
-    known = _Known(call, "sz" if _gzip(call) else "sj")
+    known = _HeldTags(call, "sz" if _gzip(call) else "sj")
 
     def answer(found: VersionedPage | Unchanged) -> None:
         if isinstance(found, Unchanged):
@@ -149,7 +149,7 @@ def _arrow_page(call: Call) -> None:
         budget=_clamped(sent.u64("max_batch_bytes"), ARROW_BUDGET, ARROW_MAX_BUDGET),
     )
     include = _include(call, tags=True)
-    known = _Known(call, "a")
+    known = _HeldTags(call, "a")
 
     def answer(found: VersionedBulk | Unchanged) -> None:
         if isinstance(found, Unchanged):
@@ -188,7 +188,7 @@ def _clamped(sent: int | None, default: int, most: int) -> int:
     return min(sent or default, most)
 
 
-class _Known:
+class _HeldTags:
     """The entity tags a client has, as far as they could be those of an answer in our form."""
 
     def __init__(self, call: Call, forms: str) -> None:

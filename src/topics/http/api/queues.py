@@ -90,7 +90,7 @@ def extend(call: Call) -> None:
 
     def answer(done: Extended) -> None:
         deadlines = {str(seq): deadline for seq, deadline in done.deadlines.items()}
-        shape = shapes.Extended(name, done.extended, list(done.skipped), deadlines)
+        shape = shapes.ExtendedShape(name, done.extended, list(done.skipped), deadlines)
         call.answer(responses.present(shape, call.spent()))
 
     call.run(
@@ -116,7 +116,9 @@ def redrive(call: Call) -> None:
         call.allow_hidden_name(known.config.dead_letter)
 
     def answer(done: Redriven) -> None:
-        shape = shapes.Redriven(source=done.source, topic=name, moved=done.moved, more=done.more)
+        shape = shapes.RedrivenShape(
+            source=done.source, topic=name, moved=done.moved, more=done.more
+        )
         call.answer(responses.present(shape, call.spent()))
 
     call.run(queues_of(call).redrive(name, source=source, most=sent.max, seqs=sent.seqs), answer)

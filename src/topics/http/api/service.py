@@ -19,7 +19,7 @@ from topics.http.api.auth import KeyId, Keyring
 from topics.http.api.errors import internal
 from topics.http.api.history import History
 from topics.http.api.long_bodies import LongBodies
-from topics.http.api.strangers import Strangers
+from topics.http.api.unknown_keys import UnknownKeys
 from topics.http.budget import Budget
 from topics.http.host_check import HostCheck
 from topics.queue import Queues
@@ -83,7 +83,7 @@ class Service:
             self.limits.max_request_bytes, max_body_bytes=self.limits.max_body_bytes
         )
         """What was made of long bodies and waits to be written; the bodies count elsewhere."""
-        self.strangers = Strangers()
+        self.unknown_keys = UnknownKeys()
         self.history = History(self.clock)
 
     @property

@@ -34,7 +34,7 @@ class Parameter(msgspec.Struct, frozen=True):
     required: bool = False
 
 
-class Reply(msgspec.Struct, frozen=True):
+class Success(msgspec.Struct, frozen=True):
     """A success: a JSON shape, other media types, or nothing."""
 
     description: str
@@ -75,7 +75,7 @@ class Endpoint(msgspec.Struct, frozen=True):
     name: str
     summary: str
     scopes: tuple[Scope, ...] | None
-    replies: Mapping[int, Reply]
+    replies: Mapping[int, Success]
     query: tuple[Parameter, ...] = ()
     body: ShapeName | None = None
     body_media: tuple[str, ...] = ()
@@ -139,8 +139,8 @@ ABSENT = ("topic_not_found",)
 QUEUE = ("topic_not_found", "not_a_queue")
 
 
-def created_or_not(what: str, shape: ShapeName) -> dict[int, Reply]:
+def created_or_not(what: str, shape: ShapeName) -> dict[int, Success]:
     return {
-        200: Reply(f"The {what} existed.", shape),
-        201: Reply(f"The {what} is new.", shape),
+        200: Success(f"The {what} existed.", shape),
+        201: Success(f"The {what} is new.", shape),
     }

@@ -5,7 +5,7 @@ from topics.wire.endpoints.parts import (
     QUEUE,
     Endpoint,
     Example,
-    Reply,
+    Success,
     text,
     u32,
     u64,
@@ -18,7 +18,7 @@ QUEUES = (
         "Take jobs on lease",
         scopes=("read", "write"),
         body="ClaimBody",
-        replies={200: Reply("Jobs, perhaps none.", "Claimed")},
+        replies={200: Success("Jobs, perhaps none.", "ClaimedShape")},
         errors=QUEUE,
         example=Example(
             22,
@@ -39,7 +39,7 @@ QUEUES = (
         "Finish jobs",
         scopes=("write",),
         body="AckBody",
-        replies={200: Reply("How many were finished.", "Acked")},
+        replies={200: Success("How many were finished.", "AckedShape")},
         errors=("batch_too_large", *QUEUE),
         example=Example(
             24,
@@ -54,7 +54,7 @@ QUEUES = (
         "Give jobs back",
         scopes=("write",),
         body="NackBody",
-        replies={200: Reply("How many were given back.", "Nacked")},
+        replies={200: Success("How many were given back.", "NackedShape")},
         errors=("batch_too_large", *QUEUE),
         example=Example(
             25,
@@ -72,7 +72,7 @@ QUEUES = (
         "Hold jobs for longer",
         scopes=("write",),
         body="ExtendBody",
-        replies={200: Reply("How many are held for longer.", "Extended")},
+        replies={200: Success("How many are held for longer.", "ExtendedShape")},
         errors=("batch_too_large", *QUEUE),
         example=Example(
             23,
@@ -94,7 +94,7 @@ QUEUES = (
             u32("max", "Jobs held at a time.", 1),
             u64("lease_ms", "How long a job is held; as the queue says unless given."),
         ),
-        replies={200: Reply("Events job and error.", media=(EVENT_STREAM,))},
+        replies={200: Success("Events job and error.", media=(EVENT_STREAM,))},
         errors=("invalid_request", "not_acceptable", *QUEUE),
         stream_token=True,
         example=Example(
@@ -114,7 +114,7 @@ QUEUES = (
         "Put dead letters back into their queue, the oldest or those named",
         scopes=("write", "delete"),
         body="RedriveBody",
-        replies={200: Reply("How many went back.", "Redriven")},
+        replies={200: Success("How many went back.", "RedrivenShape")},
         errors=("batch_too_large", "record_too_large", "topic_full", *QUEUE),
         example=Example(
             26,

@@ -6,7 +6,7 @@ from topics.wire.endpoints.parts import (
     Endpoint,
     Example,
     Parameter,
-    Reply,
+    Success,
     created_or_not,
     flag,
     header,
@@ -56,7 +56,7 @@ RECORDS = (
         scopes=("read",),
         body="DiffBody",
         body_required=False,
-        replies={200: Reply("Records and the cursor to go on with.", "DiffPage")},
+        replies={200: Success("Records and the cursor to go on with.", "DiffPage")},
         errors=ABSENT,
         example=Example(
             3,
@@ -96,14 +96,14 @@ RECORDS = (
             header("If-None-Match", "The ETag of the page at hand."),
         ),
         replies={
-            200: Reply(
+            200: Success(
                 "The page, as JSON or as one Arrow stream.",
                 "RecordsPage",
                 performance=False,
                 media=(ARROW_STREAM,),
                 headers=("ETag", "Topics-Head-Seq", "Topics-Earliest-Seq"),
             ),
-            304: Reply(
+            304: Success(
                 "The page at hand is still right.",
                 headers=("ETag", "Topics-Head-Seq", "Topics-Earliest-Seq"),
             ),
@@ -125,7 +125,7 @@ RECORDS = (
         "Delete records below a seq, of a tag, named by seq, or what these have in common",
         scopes=("delete",),
         body="DeleteBody",
-        replies={200: Reply("What was deleted and what is left.", "DeleteResult")},
+        replies={200: Success("What was deleted and what is left.", "DeleteResult")},
         errors=("batch_too_large", *ABSENT),
         example=Example(
             6,
@@ -141,7 +141,7 @@ RECORDS = (
         "auditTopic",
         "Account for every seq of a topic",
         scopes=("read",),
-        replies={200: Reply("Where every seq went.", "Audit")},
+        replies={200: Success("Where every seq went.", "Audit")},
         errors=ABSENT,
         example=Example(
             8,
@@ -159,7 +159,7 @@ RECORDS = (
         "List the dead runs of a range",
         scopes=("read",),
         body="HolesBody",
-        replies={200: Reply("Dead runs in order.", "HolesPage")},
+        replies={200: Success("Dead runs in order.", "HolesPage")},
         errors=ABSENT,
         example=Example(
             7,
@@ -177,7 +177,7 @@ RECORDS = (
         "Cut a range for parallel readers",
         scopes=("read",),
         body="PlanBody",
-        replies={200: Reply("Ranges in order.", "Plan")},
+        replies={200: Success("Ranges in order.", "PlanShape")},
         errors=ABSENT,
         example=Example(
             5,

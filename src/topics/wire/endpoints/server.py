@@ -4,7 +4,7 @@ from topics.wire.endpoints.parts import (
     METRICS_TEXT,
     Endpoint,
     Example,
-    Reply,
+    Success,
     text,
 )
 
@@ -18,7 +18,7 @@ def _health(path: str, name: str, summary: str, *, step: int) -> Endpoint:
         name,
         summary,
         scopes=None,
-        replies={200: Reply("The process runs.", "Health", performance=False)},
+        replies={200: Success("The process runs.", "Health", performance=False)},
         errors=_KEYED_PROBE,
         is_always=True,
         is_probe=True,
@@ -32,7 +32,7 @@ def _ready(path: str, name: str, summary: str, *, step: int) -> Endpoint:
         name,
         summary,
         scopes=None,
-        replies={200: Reply("The log is open for writes.", "Ready", performance=False)},
+        replies={200: Success("The log is open for writes.", "Ready", performance=False)},
         errors=("not_ready", "shutting_down", *_KEYED_PROBE),
         is_always=True,
         is_probe=True,
@@ -51,7 +51,7 @@ SERVER = (
         "Read counters and gauges, as text or as JSON",
         scopes=("read",),
         replies={
-            200: Reply(
+            200: Success(
                 "What the server counts.",
                 "Metrics",
                 performance=False,
@@ -79,7 +79,7 @@ SERVER = (
         "Read rates and lag over the last hours, for plots",
         scopes=("read",),
         query=(text("topic", "Only this topic, with its cursors, as far back as is known."),),
-        replies={200: Reply("Numbers in equal steps.", "HistoryBody")},
+        replies={200: Success("Numbers in equal steps.", "HistoryBody")},
         example=Example(
             33,
             query="topic=orders",
@@ -96,7 +96,7 @@ SERVER = (
         "keyRights",
         "Read what the key of this request may do",
         scopes=(),
-        replies={200: Reply("Scopes and prefixes.", "KeyRights")},
+        replies={200: Success("Scopes and prefixes.", "KeyRights")},
         is_always=True,
         example=Example(
             32,
@@ -109,7 +109,7 @@ SERVER = (
         "Read this document",
         scopes=None,
         replies={
-            200: Reply("The OpenAPI document.", performance=False, media=("application/json",))
+            200: Success("The OpenAPI document.", performance=False, media=("application/json",))
         },
         is_always=True,
     ),

@@ -5,7 +5,7 @@ from topics.wire.endpoints.parts import (
     LISTS_BYTES,
     Endpoint,
     Example,
-    Reply,
+    Success,
 )
 
 STAGES = (
@@ -17,7 +17,7 @@ STAGES = (
         body="StageBody",
         max_body_bytes=None,
         body_media=(ARROW_STREAM,),
-        replies={200: Reply("The records are kept.", "Staged")},
+        replies={200: Success("The records are kept.", "StagedShape")},
         errors=("batch_too_large", "record_too_large", "stale_epoch"),
         example=Example(
             19,
@@ -31,7 +31,7 @@ STAGES = (
         "getLastCommit",
         "Read the last epoch that an app committed, and what it wrote",
         scopes=("read",),
-        replies={200: Reply("The answer that the last commit got.", "Committed")},
+        replies={200: Success("The answer that the last commit got.", "Committed")},
         errors=("not_found",),
         example=Example(
             37,
@@ -49,7 +49,7 @@ STAGES = (
         scopes=("write",),
         body="CommitBody",
         max_body_bytes=LISTS_BYTES,
-        replies={200: Reply("The seqs each topic got.", "Committed")},
+        replies={200: Success("The seqs each topic got.", "Committed")},
         errors=("record_too_large", "not_found", "stale_epoch", "topic_full"),
         example=Example(
             20,

@@ -6,7 +6,7 @@ from topics.wire.endpoints.parts import (
     LISTS_BYTES,
     Endpoint,
     Example,
-    Reply,
+    Success,
     flag,
     header,
 )
@@ -20,7 +20,7 @@ STREAMS = (
         query=(flag("lenient", "Leave out topics that do not exist.", default=False),),
         body="WatchBody",
         max_body_bytes=LISTS_BYTES,
-        replies={200: Reply("The session and its stream.", "WatchOpened")},
+        replies={200: Success("The session and its stream.", "WatchOpened")},
         errors=ABSENT,
         example=Example(
             18,
@@ -39,7 +39,7 @@ STREAMS = (
         scopes=(),
         query=(header("Last-Event-ID", "The id of the last event received, to resume."),),
         replies={
-            200: Reply(
+            200: Success(
                 "Events record, caught-up, tombstone, topic-deleted and error.",
                 media=(EVENT_STREAM,),
             )
@@ -62,7 +62,7 @@ STREAMS = (
         "openWebSocket",
         "Subscribe and publish over one socket; each command needs its own scope",
         scopes=(),
-        replies={101: Reply("The connection is a WebSocket now; see the message schemas.")},
+        replies={101: Success("The connection is a WebSocket now; see the message schemas.")},
         errors=("invalid_request",),
     ),
 )

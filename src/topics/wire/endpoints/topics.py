@@ -6,7 +6,7 @@ from topics.wire.endpoints.parts import (
     PREFIX,
     Endpoint,
     Example,
-    Reply,
+    Success,
     created_or_not,
     flag,
     text,
@@ -19,7 +19,7 @@ TOPICS = (
         "List topics by name",
         scopes=("read",),
         query=(PREFIX, *PAGING, flag("touch", "Count as a use.", default=False)),
-        replies={200: Reply("Topics the key may see.", "TopicList")},
+        replies={200: Success("Topics the key may see.", "TopicList")},
         errors=("invalid_request",),
         example=Example(
             21,
@@ -56,7 +56,7 @@ TOPICS = (
         "Read the state of a topic",
         scopes=("read",),
         query=(flag("touch", "Count as a read of the topic.", default=True),),
-        replies={200: Reply("The topic now.", "TopicStateBody")},
+        replies={200: Success("The topic now.", "TopicStateBody")},
         errors=ABSENT,
         example=Example(
             13,
@@ -75,7 +75,7 @@ TOPICS = (
         "Drop a topic and the routers that touch it",
         scopes=("delete",),
         query=(flag("if_empty", "Refuse while records are left.", default=False),),
-        replies={200: Reply("The topic is gone.", "Dropped")},
+        replies={200: Success("The topic is gone.", "Dropped")},
         errors=("topic_not_empty",),
         example=Example(
             27,
@@ -92,7 +92,7 @@ CURSORS = (
         "List the named cursors of a topic",
         scopes=("read",),
         query=PAGING,
-        replies={200: Reply("Cursors by name.", "CursorList")},
+        replies={200: Success("Cursors by name.", "CursorList")},
         errors=("invalid_request", "topic_not_found"),
         example=Example(
             11,
@@ -129,7 +129,7 @@ CURSORS = (
         "getCursor",
         "Read a named cursor and how far it is behind",
         scopes=("read",),
-        replies={200: Reply("The cursor now.", "CursorState")},
+        replies={200: Success("The cursor now.", "CursorState")},
         errors=("topic_not_found", "not_found"),
         example=Example(
             10,
@@ -146,7 +146,7 @@ CURSORS = (
         "dropCursor",
         "Forget a named cursor",
         scopes=("delete",),
-        replies={200: Reply("The cursor is gone.", "CursorDropped")},
+        replies={200: Success("The cursor is gone.", "CursorDropped")},
         errors=ABSENT,
         example=Example(
             12,
@@ -168,7 +168,7 @@ ROUTERS = (
             text("dest", "Only routers into this topic."),
             *PAGING,
         ),
-        replies={200: Reply("Routers the key may see.", "RouterList")},
+        replies={200: Success("Routers the key may see.", "RouterList")},
         errors=("invalid_request",),
         example=Example(
             16,
@@ -204,7 +204,7 @@ ROUTERS = (
         "getRouter",
         "Read a router",
         scopes=("read",),
-        replies={200: Reply("The router now.", "RouterShape")},
+        replies={200: Success("The router now.", "RouterShape")},
         errors=("router_not_found",),
         example=Example(
             15,
@@ -221,7 +221,7 @@ ROUTERS = (
         "dropRouter",
         "Drop a router; what it forwarded stays",
         scopes=("delete",),
-        replies={200: Reply("The router is gone.", "RouterDropped")},
+        replies={200: Success("The router is gone.", "RouterDropped")},
         example=Example(
             17,
             path={"router": "orders->audit"},
