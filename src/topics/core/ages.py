@@ -1,10 +1,10 @@
 """How old records are at least, where their own times cannot tell.
 
 A clock that was wrong for a while may have stamped records with a time far ahead. Times of a topic
-never go back, so every later record has that time too, and `now - ts` says of none of them that it
-is old: a TTL would expire nothing, for years. What can be said is that a record which existed an
-hour ago is at least an hour old. So while the times of a topic are ahead of the clock, marks note
-how far the topic was at a moment, in hours of running that no step of the wall clock moves.
+never go back, so every later record has that time too, and by `now - ts` none of them is old: a TTL
+would expire nothing, for years. But a record that existed an hour ago is at least an hour old. So
+while the times of a topic are ahead of the clock, marks note how far the topic was at a moment, in
+hours of running that no step of the wall clock moves.
 
 A mark never makes a record older than it is, whichever of the two clocks was wrong. Marks get
 scarcer with age: a record counts as aged at most an eighth of its age too late.

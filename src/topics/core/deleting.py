@@ -161,9 +161,8 @@ def apply_deleted(
         removed = _remove_runs(topic, _live_among(topic, fact.seqs))
     elif fact.match is None:
         removed = _remove_below(topic, limit)
-        if fact.before is not None:
-            bound = topic.head + 1 if fact.bound is None else fact.bound
-            topic.delete_below = max(topic.delete_below, min(fact.before, bound))
+        bound = topic.head + 1 if fact.bound is None else fact.bound
+        topic.delete_below = max(topic.delete_below, min(fact.before or 0, bound))
     else:
         found = chosen or _select_now(topic, fact.match, limit)
         removed = _remove_chosen(topic, found, limit)

@@ -6,19 +6,20 @@ kind on each run; runs of one kind are merged when they touch.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 
 
-class Runs:
+class Runs(ABC):
     """What every ordered set of runs can tell."""
 
     __slots__ = ()
 
+    @abstractmethod
     def between(self, lo: int, hi: int) -> Iterator[tuple[int, ...]]:
         """Runs cut to `lo..hi`, in order."""
-        raise NotImplementedError
 
     def gaps_between(self, lo: int, hi: int) -> Iterator[tuple[int, int]]:
         """The parts of `lo..hi` that are in no run, in order."""

@@ -4,7 +4,7 @@ Theory of operation. Seqs are grouped in chunks of 1024. A chunk that is partly 
 integer with a bit for each seq; chunks that are wholly in the set are runs of chunk numbers. So a
 queue that was worked off from the front costs one run, and a topic of which every second record is
 gone costs a bit for each. Adding a selection of records costs one step for each chunk, not for each
-run, and so does counting. That is why removing half a million single records holds up nobody.
+run, and so does counting: removing half a million single records does not block the loop.
 
 Integers do not change, so a copy shares them: `copy` costs a reference for each chunk.
 """

@@ -1,11 +1,11 @@
 """Tag index of one topic: tag to ascending seqs, for deletes by tag.
 
 It costs nothing until a tag is used. Records appended while the index is loaded are added as they
-come; older ones are loaded from where they lie the first time somebody asks (see `engine.tagging`),
-and until the last of them is in, nobody is shown anything. Seqs that died are left in place and
-filtered by the caller, who knows what is live; once too many are dead the index is thrown away and
-loaded again when next needed. Not while anybody holds it: a delete that is on its way through the
-log must find, when it comes back, what it has promised to remove.
+come; older records are loaded from segments and the log at the first delete by tag (see
+`engine.reads.tagging`), and the index answers only once all of them are in. Seqs that died are left
+in place and filtered by the caller, who knows what is live; once too many are dead the index is
+thrown away and loaded again when next needed. Not while anybody holds it: a delete that is on its
+way through the log must find, when it comes back, what it has promised to remove.
 
 Keys are kept in byte order (UTF-8 byte order is code point order), so that a prefix is one
 contiguous range of keys.

@@ -184,7 +184,7 @@ def write_stage(
         with contextlib.suppress(OSError):  # on a full disk half a file would be in the way
             fs.unlink(tmp)
         raise
-    # All three, whoever made the directories: a neighbour that made one may not have synced it.
+    # All three: another write that made a directory may not have synced its name yet.
     for changed in (directory, parent_of(directory), data_dir):
         fs.sync_dir(changed)
     return info

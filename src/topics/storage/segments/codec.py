@@ -240,9 +240,9 @@ def build_idx(
 def rebuild_idx(data: bytes, *, topic_id: int, first_seq: int, count: int | None = None) -> Idx:
     """The index of `.data`, from its frames alone.
 
-    Seqs that are passed over become holes. A damaged stretch must not: its seqs get live entries
+    Seqs that are passed over become holes. A damaged range must not: its seqs get live entries
     over the damaged bytes, which no reader will believe, so that each is reported as lost and not
-    taken for deleted. Without `count` the end of such a stretch may be unknown: `BadSegmentData`.
+    taken for deleted. Without `count` the end of such a range may be unknown: `BadSegmentData`.
     """
     end_seq = None if count is None else first_seq + count
     parts: list[bytes] = []

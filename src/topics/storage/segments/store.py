@@ -387,7 +387,7 @@ class SegmentStore:
     def tags(self, topic_id: int, seg: Segment) -> TagFile:
         """Per tag the seqs of the segment that carry it, deleted ones included.
 
-        Read anew each time: whoever asks builds an index of the whole topic from it and keeps that.
+        Read anew each time: the caller builds an index of the whole topic from it and keeps that.
         """
         idx = self.idx(topic_id, seg)
         wanted = tagfile.tagged_positions(idx)

@@ -191,7 +191,7 @@ def _copy_segment(store: SegmentStore, topic_id: int, seg: Segment) -> Generator
     cold = store.files(topic_id, seg.first, COLD)
     store.forget_place(topic_id, seg.first)
     fs.mkdirs(cold.directory)
-    store.unsynced_dirs.add(parent_of(cold.directory))  # whoever made it may not have got so far
+    store.unsynced_dirs.add(parent_of(cold.directory))  # its maker may have died before
     yield from _copy(fs, hot.data, cold.data, seg.data_len)
     crashpoint("tier.data")
     yield from _copy(fs, hot.idx, cold.idx, seg.idx_len)

@@ -84,7 +84,7 @@ def append_records(
     """Append slices of ascending seqs behind `active`, sealing what is full, old or interrupted.
 
     Yields after every slice. Dead seqs become holes inside a segment but never begin one, so a
-    long dead stretch costs no more than one segment of index entries. Any exception leaves the
+    long dead range costs no more than one segment of index entries. Any exception leaves the
     recorded state untouched.
     """
     appender = _Appender(store, topic_id, active, settings=settings, now_ms=now_ms)
@@ -150,7 +150,7 @@ class _Pair:
         store.forget(self._topic_id, self._first)
         store.distrusted.discard((self._topic_id, self._first))
         store.fs.mkdirs(files.directory)
-        # The parent too, whoever made the directory: it may have died before it synced that.
+        # The parent too: the process that made the directory may have died before it synced that.
         store.unsynced_dirs.update((files.directory, parent_of(files.directory)))
         for path in files.data, files.idx, files.tag:
             with suppress(FileNotFoundError):

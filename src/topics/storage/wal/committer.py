@@ -142,7 +142,7 @@ def stop(shard: Shard, submission: Submission, cause: BaseException, reason: str
     error = LogFailed(shard=shard.writer.shard, reason=reason)
     error.__cause__ = cause
     submission.error = error
-    if not is_interrupt(cause):  # else whoever interrupted is told by the exception itself
+    if not is_interrupt(cause):  # an interrupt reaches its caller as the exception itself
         _log.critical("log shard %d: %s", shard.writer.shard, reason, exc_info=cause)
     return error
 

@@ -80,7 +80,7 @@ def open_shards(
 def make_durable_dir(fs: Fs, path: str) -> None:
     """Create a directory and make its name, and those of new parents, durable.
 
-    Also one that is there: whoever made it may have died before its name was synced.
+    Also an existing directory: the process that made it may have died before its name was synced.
     """
     for changed in {*map(parent_of, fs.mkdirs(path)), parent_of(path)}:
         fs.sync_dir(changed)

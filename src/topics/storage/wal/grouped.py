@@ -5,11 +5,11 @@ while the disk was busy, writes it at once, syncs if anybody needs it and hands 
 with one call of `deliver`. The owner then passes that list to `finish` on its own thread, which
 answers each submission in log order.
 
-- With `at_once` the owner writes itself, and the thread is left the syncs: a hand-over to it and
-  back costs more than a write. A write that needs no sync and finds nobody before it is then done
-  when `submit` returns; one that follows writes which wait for a sync is answered right behind
-  them. A write goes to the thread after all when there is more to it, such as a new file, or when
-  the disk was slow a moment ago, and then so does every other until the thread has written it.
+- With `at_once` the owner writes itself and leaves only the syncs to the thread: handing a write
+  over and back costs more than the write. A write that needs no sync is then done when `submit`
+  returns, if no earlier write waits; otherwise it is answered right behind the writes that wait. A
+  write goes to the thread when it needs more, such as a new file, or when the disk was slow a
+  moment ago; then all later writes do too, until the thread has written it.
 - A durable write that comes alone is synced at once. Only when others were already waiting does the
   thread collect a little longer, for as long as every slice of the window brings more.
 - A write that fails takes everything queued behind it with it: their seqs follow from it, and a

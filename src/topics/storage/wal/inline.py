@@ -1,8 +1,8 @@
 """Commit inside the call: logs without threads, on a disk or in memory.
 
-When `submit` returns, the submission is answered: written, and synced if it asked for that. Bytes
-not yet synced are once they get old or many, judged at each submission and at `tick`; an idle tail
-therefore waits for the next call.
+When `submit` returns, the submission is answered: written, and synced if it asked for that. Other
+bytes are synced once they are old or many, which is judged at each submission and at `tick`; an
+idle tail therefore waits for the next call.
 """
 
 from topics.errors import Internal

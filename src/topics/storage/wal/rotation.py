@@ -341,7 +341,7 @@ class RotatingFile:
         raise self.refusal() from cause
 
     def abandon(self, reason: str) -> None:
-        """Take no writes any more: whoever wrote here stopped at an unknown point."""
+        """Take no writes any more: a write here stopped at an unknown point."""
         if self.state is not ShardState.FAILED:
             self.state = ShardState.FAILED
             self._reason = reason

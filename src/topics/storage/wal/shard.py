@@ -29,7 +29,7 @@ from topics.storage.wal.submission import Submission
 __all__ = ["Shard", "ShardState"]
 
 _EARLY_SHARE = 8
-"""A tail within an eighth of its age limit is synced by whoever looks, to spare a second look."""
+"""A tail within an eighth of its age limit is synced by `tick`, which spares a second look."""
 
 LONG_BYTES = 4 << 20
 PIECE_BYTES = 1 << 20

@@ -342,6 +342,18 @@ def test_a_write_larger_than_what_let_a_full_shard_heal_is_refused_whole(earlier
     assert Log(disk, settings=settings).recovered == log.sent
 
 
+def test_a_shard_that_healed_takes_what_fits_into_the_file_it_has() -> None:
+    log = Log(SimDisk())
+    log.faults.fail("fallocate", errno.ENOSPC, always=True)
+    assert isinstance(log.append(b'"%b"' % bytes(2 * MIB)).error, LogFull)
+    path = log.shard.path
+    log.faults.clear()
+    log.timer.pass_ms(1000)
+    assert log.append(b"2").error is None
+    assert log.shard.path == path
+    assert log.state() is ShardState.OPEN
+
+
 def test_a_shard_that_is_open_has_nothing_to_heal() -> None:
     log = Log(SimDisk())
     allocations = log.faults.count("fallocate")
