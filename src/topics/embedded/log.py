@@ -10,11 +10,11 @@ from topics.client.keywords import DEFAULT_LIMIT, DEFAULT_MAX_BYTES, PLAN_BYTES
 from topics.core.batch import RecordBatch
 from topics.core.facts import Match
 from topics.embedded.calls import Calls
-from topics.embedded.drafts import stage_rows_of
 from topics.engine.effects import Op
 from topics.engine.engine import Engine
 from topics.engine.reads.reading import Query
 from topics.engine.routers.routing import RouterSpec
+from topics.engine.stages.rows import stage_rows_of
 from topics.engine.writes.deleting import parse_match
 from topics.engine.writes.drafts import check_batch
 from topics.errors import InvalidRequest, ReadOnly

@@ -24,8 +24,8 @@ from topics.engine.reads.views import Views
 from topics.engine.routers.forwarding import Forwarder
 from topics.engine.routers.routing import Routing
 from topics.engine.settings import EngineSettings
-from topics.engine.stages.shelf import MemoryShelf, Shelf
 from topics.engine.stages.staging import Staging
+from topics.engine.stages.store import MemoryStageStore, StageStore
 from topics.engine.upkeep.key_expiry import KeyExpiry
 from topics.engine.upkeep.schedule import Chore, Upkeep
 from topics.engine.writes.admission import Admission
@@ -70,7 +70,7 @@ class Engine:
         home: Home | None = None,
         warnings: Sequence[str] = (),
         read_only: bool = False,
-        shelf: Shelf | None = None,
+        stage_store: StageStore | None = None,
     ) -> None:
         self.kernel = kernel
         self.warnings = list(warnings)  # what recovery noticed and lived with
@@ -100,7 +100,7 @@ class Engine:
         self.read = self._reader.read
         self.newest = self._reader.newest
         self.read_back = BackReader(kernel, self._reader).read
-        self.staging = Staging(kernel, self.lifecycle, admission, shelf or MemoryShelf())
+        self.staging = Staging(kernel, self.lifecycle, admission, stage_store or MemoryStageStore())
         self.stage = self.staging.stage
         self.commit = self.staging.commit
         self.plan = Planner(kernel).plan

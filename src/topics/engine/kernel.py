@@ -33,8 +33,7 @@ from topics.engine.clock import Clock
 from topics.engine.effects import PAUSE, Gate, Io, Op
 from topics.engine.reads.history import indexes_of
 from topics.engine.settings import EngineSettings
-from topics.engine.stages.showing import Showing
-from topics.engine.writes.gates import AppendGates
+from topics.engine.writes.gates import AppendGates, Publishing
 from topics.errors import Internal, Throttled, TopicNotFound, TopicsError
 from topics.storage.crashpoints import crashpoint
 from topics.storage.frames.buffer import encode, frame_count
@@ -152,7 +151,7 @@ class Kernel:
         self.log_is_too_long = False  # writes wait until a checkpoint lets old log files go
         self.applied: dict[int, int] = {}  # per shard: the last frame that was applied
         self.gates = AppendGates()
-        self.showing: list[Showing] = []  # commits that are being published in steps
+        self.publishing: list[Publishing] = []  # commits that are being published in steps
         self.arenas = arenas
         self.standstill: Gate | None = None  # a checkpoint is capturing: no pass may begin
         self.passes: dict[Submission, int] = {}  # router passes on their way, and to which topic

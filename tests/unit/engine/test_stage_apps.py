@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from topics.embedded import Log
-from topics.embedded.drafts import stage_rows_of
 from topics.engine.effects import run
 from topics.engine.recovery.opening import Opening, open_engine
 from topics.engine.settings import EngineSettings
 from topics.engine.stages.apps import ANYBODY, Caller, share_of
+from topics.engine.stages.rows import stage_rows_of
 from topics.engine.upkeep import snapshots
 from topics.errors import Forbidden, InvalidRequest, NotFound, StaleEpoch, Throttled
 from topics.testing import ManualClock, SimDisk

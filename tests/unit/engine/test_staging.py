@@ -10,12 +10,12 @@ import pytest
 
 import topics
 from topics.embedded import Log
-from topics.embedded.drafts import stage_rows_of
 from topics.engine.effects import Gate, Io, Op, run
 from topics.engine.engine import Engine
 from topics.engine.recovery.opening import Opening, open_engine
 from topics.engine.settings import EngineSettings
-from topics.engine.stages.commit import PIECE_BYTES
+from topics.engine.stages.commit import CHUNK_BYTES
+from topics.engine.stages.rows import stage_rows_of
 from topics.errors import (
     Internal,
     InvalidRequest,
@@ -142,7 +142,7 @@ def test_an_epoch_without_parts_or_records_is_committed_all_the_same(log: Log) -
 
 
 def test_a_commit_larger_than_one_write_to_the_log_is_whole(log: Log) -> None:
-    big = "x" * (PIECE_BYTES // 5)
+    big = "x" * (CHUNK_BYTES // 5)
     log.stage("etl", 1, 0, [row("t", f"{n}{big}", tag=f"t{n}", meta=n) for n in range(12)])
     answer = log.commit("etl", 1, [(0, 0)])
     assert answer.topics["t"].count == 12
@@ -327,7 +327,7 @@ class FailingCommitter(InlineCommitter):
     fails = True
 
     def submit(self, submission: Submission) -> None:
-        if self.fails and len(submission.frames) > PIECE_BYTES // 2:
+        if self.fails and len(submission.frames) > CHUNK_BYTES // 2:
             self.fails = False
             submission.error = Internal("nothing was written")
             submission.done = True
@@ -340,7 +340,7 @@ def test_behind_a_piece_that_failed_nothing_more_goes_to_its_shard() -> None:
     disk, settings = SimDisk(), EngineSettings(cache_bytes=64 << 10)
     opening = Opening(settings, ManualClock(), make_committer=FailingCommitter)
     log = Log(open_engine(disk.mount(), "/data", opening))
-    big = "x" * (PIECE_BYTES // 5)
+    big = "x" * (CHUNK_BYTES // 5)
     log.stage("etl", 1, 0, [row("t", f"{n}{big}") for n in range(12)])
     with pytest.raises(Internal, match="waits until the log takes its records"):
         log.commit("etl", 1, [(0, 0)])

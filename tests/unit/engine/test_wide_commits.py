@@ -7,7 +7,6 @@ from collections.abc import Callable
 import pytest
 
 from topics.core.topic import Topic
-from topics.embedded.drafts import stage_rows_of
 from topics.engine.effects import Op, Pause, fulfil, run
 from topics.engine.engine import Engine
 from topics.engine.recovery.opening import Opening, open_engine
@@ -15,6 +14,7 @@ from topics.engine.settings import EngineSettings
 from topics.engine.stages import commit as landing
 from topics.engine.stages import staging
 from topics.engine.stages.commit import Stranded
+from topics.engine.stages.rows import stage_rows_of
 from topics.engine.writes import gates
 from topics.testing import ManualClock, SimDisk
 from topics.values import StageCommit
@@ -64,15 +64,15 @@ def test_a_wide_commit_pauses_and_says_while_a_part_of_it_is_shown(engine: Engin
     def look() -> None:
         seen.append(shown(engine))
         is_part = 0 < seen[-1] < len(TOPICS)
-        assert bool(engine.kernel.showing) >= is_part
-        for showing in engine.kernel.showing:
-            assert showing.concerns(["t3"])
-            assert showing.concerns([]), "a list of all topics"
-            assert not showing.concerns(["other"])
+        assert bool(engine.kernel.publishing) >= is_part
+        for publishing in engine.kernel.publishing:
+            assert publishing.concerns(["t3"])
+            assert publishing.concerns([]), "a list of all topics"
+            assert not publishing.concerns(["other"])
 
     done = drive(engine.commit("etl", 1, [(0, 0)]), look)
     assert len(done.topics) == shown(engine) == len(TOPICS)
-    assert not engine.kernel.showing
+    assert not engine.kernel.publishing
     assert not engine.kernel.gates.closed
     assert {5, 10, 15, 20} <= set(seen), "published in steps"
     before, after = seen.count(0), seen.count(len(TOPICS))
@@ -94,14 +94,14 @@ def test_a_wide_commit_that_cannot_be_published_lets_nobody_wait(
     waiting: list[str] = []
 
     def look() -> None:
-        if engine.kernel.showing and not waiting:
+        if engine.kernel.publishing and not waiting:
             waiting.append("waits")
-            engine.kernel.showing[0].over.when_open(lambda: waiting.append("goes on"))
+            engine.kernel.publishing[0].over.when_open(lambda: waiting.append("goes on"))
 
     with pytest.raises(Stranded):
         drive(engine.commit("etl", 1, [(0, 0)]), look)
     assert waiting == ["waits", "goes on"]
-    assert not engine.kernel.showing
+    assert not engine.kernel.publishing
 
 
 def test_a_wide_commit_is_answered_twice_alike(

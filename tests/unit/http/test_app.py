@@ -15,7 +15,7 @@ from topics.delivery.loop_budget import LoopBudget
 from topics.engine.effects import Gate, Io
 from topics.engine.engine import memory_engine
 from topics.engine.settings import EngineSettings
-from topics.engine.stages.showing import Showing
+from topics.engine.writes.gates import Publishing
 from topics.errors import TopicsError
 from topics.http.api.app import App
 from topics.http.api.auth import Keyring, Scope
@@ -175,12 +175,12 @@ def test_a_request_waits_while_a_part_of_a_commit_is_shown(service: Service) -> 
         assert app.begin(request) is None
         app(request, reply)
 
-    showing = Showing({"t", "u"}, Gate())
+    publishing = Publishing({"t", "u"}, Gate())
     assert service.engine is not None
-    service.engine.kernel.showing.append(showing)
+    service.engine.kernel.publishing.append(publishing)
     for path in (b"/v0/topics/t", b"/v0/topics", b"/v0/topics/other", b"/v0/health"):
         ask_for(path)
     assert served == ["/v0/topics/other", "/v0/health"]
-    service.engine.kernel.showing.remove(showing)
-    showing.over.open()
+    service.engine.kernel.publishing.remove(publishing)
+    publishing.over.open()
     assert served[2:] == ["/v0/topics/t", "/v0/topics"]

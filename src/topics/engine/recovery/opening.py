@@ -23,7 +23,7 @@ from topics.engine.recovery.recover import (
     repair,
 )
 from topics.engine.settings import EngineSettings
-from topics.engine.stages.shelf import open_shelf
+from topics.engine.stages.store import open_stage_store
 from topics.engine.upkeep.checkpoint import Checkpointer, Identity
 from topics.engine.upkeep.schedule import Upkeep
 from topics.engine.upkeep.snapshots import resume_snapshots
@@ -182,8 +182,8 @@ def _start(fs: Fs, entered: directory.DataDirectory, found: Found, opening: Open
     """Step 9: a new generation, the facts it owes, and the engine on top."""
     settings, clock = opening.settings, opening.clock
     shards = settings.wal_shards or 1
-    shelf = open_shelf(fs, entered.path)
-    found.warnings += [f"{path} is a damaged stage; it is not used" for path in shelf.damaged]
+    stage_store = open_stage_store(fs, entered.path)
+    found.warnings += [f"{path} is a damaged stage; it is not used" for path in stage_store.damaged]
     generation = Generation(found.format.id_bytes, found.generation + 1, shards)
     opened = open_shards(
         fs,
@@ -234,7 +234,7 @@ def _start(fs: Fs, entered: directory.DataDirectory, found: Found, opening: Open
         make_upkeep=partial(Upkeep, kernel, checkpointer, shards=shards),
         home=home,
         warnings=found.warnings,
-        shelf=shelf,
+        stage_store=stage_store,
     )
     trimmer.release_stages = engine.staging.release
     return engine

@@ -28,9 +28,9 @@ from topics.engine.reads.reading import Reader
 from topics.engine.routers.passes import (
     PASS_BYTES,
     PASS_RECORDS,
-    Original,
-    Plan,
-    Stretch,
+    PassPlan,
+    SourceRange,
+    SourceRecord,
     lost_through,
     plan_pass,
     stamp_of,
@@ -47,7 +47,7 @@ from topics.storage.wal.submission import Submission
 FLAGS_AT = 5
 NO_RECORDS = RecordBatch([])
 MAX_SHARED = 4
-"""Stretches kept for the other routers of their source."""
+"""How many ranges are kept for the other routers of their source."""
 
 
 class PassSubmission(TopicChange):
@@ -72,7 +72,7 @@ class Forwarder:
         self._reader = reader
         self._admission = admission
         self._busy: dict[str, Gate] = {}
-        self._shared: dict[int, Stretch] = {}  # by source id
+        self._shared: dict[int, SourceRange] = {}  # by source id
         self._signed = SignedCopies(reader)
 
     def forget_topic(self, topic_id: int) -> None:
@@ -153,7 +153,7 @@ class Forwarder:
 
     def _pass(self, router: Router) -> Op[bool]:
         kernel = self._kernel
-        stretch: Stretch | None = None
+        found: SourceRange | None = None
         loaded: list[object] = []  # indexes
         admitted = False  # by the gate of the destination; valid for one attempt
         while (ends := self._ends(router)) is not None:
@@ -163,16 +163,16 @@ class Forwarder:
                 continue
             if router.cursor >= source.head:
                 return False
-            if stretch is None or not stretch.still_holds(source):
-                stretch = yield from self._stretch(router, source, stretch)
+            if found is None or not found.still_holds(source):
+                found = yield from self._range(router, source, found)
                 admitted = False
                 continue
             durable = dest.durability.needs_sync
-            if durable and not kernel.is_synced(stretch.marks):
-                yield from kernel.sync_marks(stretch.marks)
+            if durable and not kernel.is_synced(found.marks):
+                yield from kernel.sync_marks(found.marks)
                 admitted = False
                 continue
-            plan = self._plan(router, source, dest, stretch)
+            plan = self._plan(router, source, dest, found)
             if plan.cursor == router.cursor:
                 return False
             decision = self._admission.decide(
@@ -187,7 +187,7 @@ class Forwarder:
                     loss = losses.evicted if kernel.is_logged(dest) else None
                     if loss is None:
                         if plan.copied:
-                            kernel.note_copies(dest, stretch.marks)
+                            kernel.note_copies(dest, found.marks)
                         return (yield from self._log(router, source, dest, plan, losses.held))
                     held = yield from kernel.prepare_loss(dest, max(loss.cap_hi, loss.ttl_hi))
                     yield from kernel.commit([loss], topic_id=dest.id, durable=durable)
@@ -220,18 +220,18 @@ class Forwarder:
             return None
         return (source, dest) if catalog.routers.by_name.get(router.name) is router else None
 
-    def _plan(self, router: Router, source: Topic, dest: Topic, stretch: Stretch) -> Plan:
+    def _plan(self, router: Router, source: Topic, dest: Topic, found: SourceRange) -> PassPlan:
         present = self._signed.present(router, dest) if router.exactly_once else frozenset()
-        return plan_pass(router, source, stretch, self._admission.headroom(dest), present)
+        return plan_pass(router, source, found, self._admission.headroom(dest), present)
 
     # What there is to copy
 
-    def _stretch(self, router: Router, source: Topic, stale: Stretch | None) -> Op[Stretch]:
+    def _range(self, router: Router, source: Topic, stale: SourceRange | None) -> Op[SourceRange]:
         """What the source has behind the cursor: one run of lost seqs, or live records."""
         first = router.cursor + 1
         lost = lost_through(source, first)
         if lost:
-            return Stretch(first, lost, stamp_of(source), is_lost=True)
+            return SourceRange(first, lost, stamp_of(source), is_lost=True)
         if stale is not None and not stale.is_lost:
             return stale.without_removed(source)
         end = min(source.head, router.cursor + PASS_RECORDS, source.next_announced(first) - 1)
@@ -241,40 +241,40 @@ class Forwarder:
             self._share(source, shared)
         return shared
 
-    def _fetch(self, source: Topic, first: int, end: int) -> Op[Stretch]:
+    def _fetch(self, source: Topic, first: int, end: int) -> Op[SourceRange]:
         """Live records of a range, as far as they make a pass; rot counts as loss."""
-        stretch = Stretch(first, end, stamp_of(source), marks=self._kernel.marks_of(source))
-        found, size = stretch.originals, 0
+        found = SourceRange(first, end, stamp_of(source), marks=self._kernel.marks_of(source))
+        originals, size = found.originals, 0
         for lo, hi in list(source.extents(first, end)):
             at = lo
             while at <= hi:
                 piece = yield from self._reader.fetch(source, at, hi, PASS_BYTES - size)
                 for buf, offset, seq in zip(piece.bufs, piece.offsets, piece.seqs, strict=True):
                     if offset is None:
-                        stretch.end, stretch.is_lost = max(first, seq - 1), seq == first
-                        return stretch
+                        found.end, found.is_lost = max(first, seq - 1), seq == first
+                        return found
                     node, tag, data, meta = record_at(buf, offset)
                     hops = buf[offset + FLAGS_AT] >> HOPS_SHIFT
-                    found.append(Original(seq, node, tag, data, meta, hops))
+                    originals.append(SourceRecord(seq, node, tag, data, meta, hops))
                 size += sum(piece.sizes)
                 at = max(piece.through, at) + 1
                 if size >= PASS_BYTES:
-                    stretch.end = min(end, at - 1)
-                    return stretch
-        return stretch
+                    found.end = min(end, at - 1)
+                    return found
+        return found
 
-    def _share(self, source: Topic, stretch: Stretch) -> None:
+    def _share(self, source: Topic, found: SourceRange) -> None:
         """Other routers of this source want the same records next, as a rule."""
         self._shared.pop(source.id, None)
         if len(self._kernel.catalog.routers.out_of(source.id)) > 1:
-            self._shared[source.id] = stretch
+            self._shared[source.id] = found
             if len(self._shared) > MAX_SHARED:
                 del self._shared[next(iter(self._shared))]
 
     # Through the log
 
     def _log(
-        self, router: Router, source: Topic, dest: Topic, plan: Plan, held: object
+        self, router: Router, source: Topic, dest: Topic, plan: PassPlan, held: object
     ) -> Op[bool]:
         submission = self._submit(router, source, dest, plan, held)
         if not submission.done:
@@ -282,7 +282,7 @@ class Forwarder:
         return submission.error is None
 
     def _submit(
-        self, router: Router, source: Topic, dest: Topic, plan: Plan, held: object
+        self, router: Router, source: Topic, dest: Topic, plan: PassPlan, held: object
     ) -> PassSubmission:
         kernel = self._kernel
         ts = dest.last_ts = max(kernel.clock.now_ms(), dest.last_ts)
@@ -316,7 +316,7 @@ class Forwarder:
             kernel.committer.submit(submission)
         return submission
 
-    def _must_log_copies(self, source: Topic, dest: Topic, plan: Plan) -> bool:
+    def _must_log_copies(self, source: Topic, dest: Topic, plan: PassPlan) -> bool:
         """Whether replay could not find the originals: they were never logged."""
         if not dest.durability.is_logged or not plan.copied or self._kernel.in_memory:
             return False

@@ -26,7 +26,7 @@ PASS_BYTES = 4 << 20
 """About how much payload one pass copies at most."""
 
 
-class Original(NamedTuple):
+class SourceRecord(NamedTuple):
     """A source record, taken apart."""
 
     seq: int
@@ -37,7 +37,7 @@ class Original(NamedTuple):
     hops: int
 
 
-class Stretch(msgspec.Struct):
+class SourceRange(msgspec.Struct):
     """What a source holds behind a cursor: lost seqs, or live records up to `end`.
 
     `stamp` tells whether records were removed since; `marks` names, per shard, the last frame on
@@ -48,15 +48,15 @@ class Stretch(msgspec.Struct):
     end: int
     stamp: tuple[int, int]
     is_lost: bool = False
-    originals: list[Original] = msgspec.field(default_factory=list)
+    originals: list[SourceRecord] = msgspec.field(default_factory=list)
     marks: dict[int, int] = msgspec.field(default_factory=dict)
 
     def still_holds(self, source: Topic) -> bool:
         return self.stamp == stamp_of(source)
 
-    def without_removed(self, source: Topic) -> Stretch:
+    def without_removed(self, source: Topic) -> SourceRange:
         """What is left of it after removals; the frames to wait for stay the same."""
-        return Stretch(
+        return SourceRange(
             self.first,
             self.end,
             stamp_of(source),
@@ -78,12 +78,12 @@ def lost_through(source: Topic, first: int) -> int:
     return min(gap.hi, source.head) if gap is not None else 0
 
 
-class Plan(msgspec.Struct):
+class PassPlan(msgspec.Struct):
     """A pass: the cursor goes to `cursor`; `count` seqs of the destination are used."""
 
     cursor: int
     lost: tuple[int, int] | None = None
-    copied: list[Original] = msgspec.field(default_factory=list)
+    copied: list[SourceRecord] = msgspec.field(default_factory=list)
     batch: RecordBatch | None = None
     suppressed: int = 0
 
@@ -142,7 +142,7 @@ class Plan(msgspec.Struct):
                 dest.id,
                 first + start,
                 ts,
-                cut(batch, start, end),
+                batch.part(start, end),
                 durable=durable,
                 hops=next_hops(hops),
                 cont_last=end < len(self.copied),
@@ -151,24 +151,24 @@ class Plan(msgspec.Struct):
 
 
 def plan_pass(
-    router: Router, source: Topic, stretch: Stretch, headroom: Headroom, present: Collection[int]
-) -> Plan:
-    """Decide a pass over a stretch. `present` are source seqs whose signed copy is there."""
-    if stretch.is_lost:
-        return Plan(stretch.end, lost=(stretch.first, stretch.end))
-    wanted = [o for o in stretch.originals if forwards(router, tag=o.tag, hops=o.hops)]
+    router: Router, source: Topic, found: SourceRange, headroom: Headroom, present: Collection[int]
+) -> PassPlan:
+    """Decide a pass over a range. `present` are source seqs whose signed copy is there."""
+    if found.is_lost:
+        return PassPlan(found.end, lost=(found.first, found.end))
+    wanted = [o for o in found.originals if forwards(router, tag=o.tag, hops=o.hops)]
     suppressed = [o.seq for o in wanted if o.seq in present] if present else []
     if suppressed:
         wanted = [o for o in wanted if o.seq not in present]
     if not wanted:
-        return Plan(stretch.end, suppressed=len(suppressed))
+        return PassPlan(found.end, suppressed=len(suppressed))
     rule = rule_of(router, source_epoch=source.epoch)
     batch = derive(rule, [original.seq for original in wanted], _batch(wanted), jsonbytes)
-    cursor, fitting = stretch.end, _fitting(batch, headroom)
+    cursor, fitting = found.end, _fitting(batch, headroom)
     if fitting < len(wanted):
         cursor = wanted[fitting].seq - 1
-        wanted, batch = wanted[:fitting], cut(batch, 0, fitting)
-    return Plan(
+        wanted, batch = wanted[:fitting], batch.part(0, fitting)
+    return PassPlan(
         cursor,
         copied=wanted,
         batch=batch if wanted else None,
@@ -191,7 +191,7 @@ def _fitting(batch: RecordBatch, headroom: Headroom) -> int:
     return count
 
 
-def _batch(originals: list[Original]) -> RecordBatch:
+def _batch(originals: list[SourceRecord]) -> RecordBatch:
     """Their columns; one that no record uses is left out."""
     metas = [original.meta for original in originals]
     tags = [original.tag for original in originals]
@@ -201,16 +201,4 @@ def _batch(originals: list[Original]) -> RecordBatch:
         metas if any(metas) else None,
         None if tags.count(None) == len(tags) else tags,
         None if nodes.count(None) == len(nodes) else nodes,
-    )
-
-
-def cut(batch: RecordBatch, start: int, end: int) -> RecordBatch:
-    """The records `start` to `end - 1` of a batch."""
-    if start == 0 and end == len(batch):
-        return batch
-    return RecordBatch(
-        batch.datas[start:end],
-        None if batch.metas is None else batch.metas[start:end],
-        None if batch.tags is None else batch.tags[start:end],
-        None if batch.nodes is None else batch.nodes[start:end],
     )

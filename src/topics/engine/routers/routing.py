@@ -52,13 +52,13 @@ class Routing:
 
     def put(self, name: str, spec: RouterSpec) -> Op[tuple[bool, Router]]:
         """Create a router that starts at the source's head, or replace the knobs of one."""
-        return (yield from self._in_turn(self._put(name, spec)))
+        return (yield from self._one_at_a_time(self._put(name, spec)))
 
     def drop(self, name: str) -> Op[bool]:
         """Stop a router at once; copies it made stay. False when there was none."""
-        return (yield from self._in_turn(self._drop(name)))
+        return (yield from self._one_at_a_time(self._drop(name)))
 
-    def _in_turn(self, change: Op[T]) -> Op[T]:
+    def _one_at_a_time(self, change: Op[T]) -> Op[T]:
         """One change at a time: two that come together must not close a cycle, feed one topic
         from two, or give a router that is being dropped its old place back."""
         while self._changing is not None:

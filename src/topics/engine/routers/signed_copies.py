@@ -19,7 +19,7 @@ from topics.engine.reads.reading import Reader
 from topics.storage.frames.append import record_at
 
 
-class _Known:
+class _CopiesFound:
     """What was found for one router in the destination up to `through`."""
 
     __slots__ = ("ahead", "router", "through")
@@ -33,7 +33,7 @@ class _Known:
 class SignedCopies:
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _CopiesFound] = {}
 
     def is_current(self, router: Router, dest: Topic) -> bool:
         """Whether everything in the destination was looked at."""
@@ -44,7 +44,7 @@ class SignedCopies:
         """Read what came into the destination since the last look."""
         known = self._known.get(router.name)
         if known is None or known.router is not router:
-            known = self._known[router.name] = _Known(router)
+            known = self._known[router.name] = _CopiesFound(router)
         known.ahead = {seq: copy for seq, copy in known.ahead.items() if seq > router.cursor}
         prefix = router_key(
             router.name, source_id=source.id, source_epoch=source.epoch, source_seq=0
@@ -75,7 +75,7 @@ class SignedCopies:
         self._known = {name: known for name, known in self._known.items() if not gone(known.router)}
 
 
-def _note(known: _Known, prefix: str, meta: bytes, seq: int) -> None:
+def _note(known: _CopiesFound, prefix: str, meta: bytes, seq: int) -> None:
     key = key_in(meta)
     if key is None or not key.startswith(prefix):
         return

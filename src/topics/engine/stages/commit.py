@@ -15,7 +15,7 @@ as soon as the log takes it, or by replay.
 
 A commit may concern very many topics. Whatever walks over them pauses now and then, and other
 operations run in between. While many topics are being published, requests that name one of them
-wait (`Kernel.showing`), so that nobody sees a part of the commit.
+wait (`Kernel.publishing`), so that nobody sees a part of the commit.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from topics.core.facts import (
 from topics.core.topic import Topic
 from topics.engine.effects import PAUSE, Gate, Io, Op
 from topics.engine.kernel import BARRIER_ID, CONTROL_BYTES, Kernel
-from topics.engine.stages.showing import Showing
 from topics.engine.writes.admission import Admission, Full, Refuse
 from topics.engine.writes.caps import due_to_caps, load_losses
+from topics.engine.writes.gates import Publishing
 from topics.engine.writes.lifecycle import Lifecycle
 from topics.errors import Internal, InvalidRequest, LogFailed, Throttled
 from topics.storage.crashpoints import crashpoint
@@ -49,12 +49,12 @@ from topics.storage.wal.shard import ShardState
 from topics.storage.wal.submission import Submission
 from topics.topic_settings import TopicConfig
 
-PIECE_BYTES = 4 << 20
+CHUNK_BYTES = 4 << 20
 """About how many bytes of records go into the log at once."""
 STEP_TOPICS = 250
 """How many topics are looked at between two pauses."""
 SHOWN_AT_ONCE = 1000
-"""Up to so many pieces are published in one step, and nobody has to wait for that."""
+"""Up to so many chunks are published in one step, and nobody has to wait for that."""
 
 
 class Commit(msgspec.Struct, frozen=True):
@@ -66,7 +66,7 @@ class Commit(msgspec.Struct, frozen=True):
     owner: bytes
 
 
-class Piece(msgspec.Struct):
+class CommitChunk(msgspec.Struct):
     """Some records of one topic; `run` says where the log holds them, once it does."""
 
     topic: Topic
@@ -81,7 +81,7 @@ class Landing(msgspec.Struct):
 
     fact: StageCommitted
     topics: list[Topic]
-    pieces: list[Piece]
+    chunks: list[CommitChunk]
     nbytes: int  # of all records; counted as on their way until they are shown
     lfn: int = 0  # of the commit point
     is_certain: bool = True  # False: only a restart can tell whether the point was reached
@@ -91,12 +91,12 @@ class Landing(msgspec.Struct):
         return [topic.id for topic in self.topics]
 
 
-class PieceSubmission(Submission):
-    """A piece on its way through the log."""
+class ChunkSubmission(Submission):
+    """A chunk on its way through the log."""
 
-    __slots__ = ("piece", "run")
+    __slots__ = ("chunk", "run")
 
-    piece: Piece
+    chunk: CommitChunk
     run: Appended
 
 
@@ -254,7 +254,7 @@ class Lander:
     ) -> Op[Landing]:
         """Give out the seqs. Behind the barrier nothing is on its way to these topics."""
         now_ms = self._kernel.clock.now_ms()
-        pieces: list[Piece] = []
+        chunks: list[CommitChunk] = []
         given: list[tuple[int, int, int]] = []
         answer: dict[str, dict[str, int]] = {}
         for number, topic in enumerate(topics, 1):
@@ -266,8 +266,8 @@ class Lander:
             given.append((topic.id, first, count))
             last = first + count - 1
             answer[topic.name] = {"first_seq": first, "last_seq": last, "count": count}
-            for at, batch in _pieces(batches[topic.name]):
-                pieces.append(Piece(topic, first + at, ts, batch))
+            for at, batch in _chunks_of(batches[topic.name]):
+                chunks.append(CommitChunk(topic, first + at, ts, batch))
         if len(topics) >= STEP_TOPICS:
             yield PAUSE
         fact = StageCommitted(
@@ -279,20 +279,20 @@ class Lander:
             msgspec.json.encode(answer),
             commit.owner,
         )
-        return Landing(fact, topics, pieces, nbytes)
+        return Landing(fact, topics, chunks, nbytes)
 
     def _foresee_all(self, landing: Landing) -> Op[object]:
         """Have in memory what it takes to show the records."""
         held: list[object] = []
-        by_topic = groupby(landing.pieces, lambda piece: piece.topic)
-        for number, (topic, pieces) in enumerate(by_topic, 1):
+        by_topic = groupby(landing.chunks, lambda chunk: chunk.topic)
+        for number, (topic, chunks) in enumerate(by_topic, 1):
             if number % STEP_TOPICS == 0:
                 yield PAUSE
             if not topic.evicts:
                 continue
-            *_, last = found = list(pieces)
+            *_, last = found = list(chunks)
             count = last.first_seq + len(last.batch) - 1 - topic.handed_out
-            nbytes = sum(piece.batch.nbytes for piece in found)
+            nbytes = sum(chunk.batch.nbytes for chunk in found)
             foreseeing = load_losses(self._kernel, topic, count=count, nbytes=nbytes)
             held.append((yield from foreseeing))
         return held
@@ -354,30 +354,30 @@ class Lander:
         yield from self._kernel.gates.open_in_steps(gate)
 
     def _append(self, landing: Landing) -> Op[Internal | None]:
-        """Log every piece that is not yet; returns what stopped one of them.
+        """Log every chunk that is not yet; returns what stopped one of them.
 
-        The last piece on each shard asks for the sync, which covers those before it. Behind one
+        The last chunk on each shard asks for the sync, which covers those before it. Behind one
         that failed nothing more goes to its shard: seqs would be missing in between.
         """
         kernel = self._kernel
         stopped = yield from self._log_losses(landing)
-        waiting = [piece for piece in landing.pieces if piece.run is None]
-        last: dict[int, Piece] = {}
-        for count, piece in enumerate(waiting, 1):
-            last[kernel.committer.shard_of(piece.topic.id)] = piece
+        waiting = [chunk for chunk in landing.chunks if chunk.run is None]
+        last: dict[int, CommitChunk] = {}
+        for count, chunk in enumerate(waiting, 1):
+            last[kernel.committer.shard_of(chunk.topic.id)] = chunk
             if count % STEP_TOPICS == 0:
                 yield PAUSE
-        sent: list[PieceSubmission] = []
-        for count, piece in enumerate(waiting, 1):
+        sent: list[ChunkSubmission] = []
+        for count, chunk in enumerate(waiting, 1):
             if count % STEP_TOPICS == 0:
                 yield PAUSE
-            shard = kernel.committer.shard_of(piece.topic.id)
+            shard = kernel.committer.shard_of(chunk.topic.id)
             if shard in stopped:
                 continue
-            submission = self._submit(piece, shard, durable=piece is last[shard])
+            submission = self._submit(chunk, shard, durable=chunk is last[shard])
             sent.append(submission)
             is_long = count % SHOWN_AT_ONCE == 0  # what ends together is told of in one step
-            if not submission.done and (is_long or not kernel.committer.room(shard, PIECE_BYTES)):
+            if not submission.done and (is_long or not kernel.committer.room(shard, CHUNK_BYTES)):
                 yield submission
             if submission.error is not None:
                 stopped[shard] = submission.error
@@ -394,13 +394,13 @@ class Lander:
         """
         kernel = self._kernel
         stopped: dict[int, Internal] = {}
-        by_topic = groupby(landing.pieces, lambda piece: piece.topic)
-        for number, (topic, pieces) in enumerate(by_topic, 1):
+        by_topic = groupby(landing.chunks, lambda chunk: chunk.topic)
+        for number, (topic, chunks) in enumerate(by_topic, 1):
             if number % STEP_TOPICS == 0:
                 yield PAUSE
             if not topic.counts_volatile:
                 continue  # as good as always
-            batches = [piece.batch for piece in pieces]
+            batches = [chunk.batch for chunk in chunks]
             count, nbytes = sum(map(len, batches)), sum(batch.nbytes for batch in batches)
             due = partial(due_to_caps, kernel, topic, count=count, nbytes=nbytes)
             try:
@@ -419,19 +419,19 @@ class Lander:
                 stopped[logged.shard] = logged.error
         return stopped
 
-    def _submit(self, piece: Piece, shard: int, *, durable: bool) -> PieceSubmission:
-        kernel, topic = self._kernel, piece.topic
+    def _submit(self, chunk: CommitChunk, shard: int, *, durable: bool) -> ChunkSubmission:
+        kernel, topic = self._kernel, chunk.topic
         frames, run = encode_append(
             topic.id,
-            piece.first_seq,
-            piece.ts,
-            piece.batch,
+            chunk.first_seq,
+            chunk.ts,
+            chunk.batch,
             durable=topic.durability.needs_sync,
         )
-        submission = PieceSubmission(
+        submission = ChunkSubmission(
             shard, frames, run.count, durable=durable, on_done=self._appended
         )
-        submission.piece, submission.run = piece, run
+        submission.chunk, submission.run = chunk, run
         if kernel.in_memory:
             kernel.arenas.take(submission, topic.id, frames, run.last_seq)
             kernel.finish_unlogged(submission)
@@ -440,32 +440,32 @@ class Lander:
         return submission
 
     def _appended(self, submission: Submission) -> None:
-        assert isinstance(submission, PieceSubmission)
+        assert isinstance(submission, ChunkSubmission)
         self._note(submission)
         if submission.error is None:
             run = submission.run
             run.base = (submission.source_id << 32) + submission.offset
-            submission.piece.run = run
+            submission.chunk.run = run
 
     def _publish(self, landing: Landing) -> Op[None]:
-        kernel, pieces = self._kernel, landing.pieces
-        showing = None
-        if len(pieces) > SHOWN_AT_ONCE:
-            showing = Showing({topic.name for topic in landing.topics}, Gate())
-            kernel.showing.append(showing)
+        kernel, chunks = self._kernel, landing.chunks
+        publishing = None
+        if len(chunks) > SHOWN_AT_ONCE:
+            publishing = Publishing({topic.name for topic in landing.topics}, Gate())
+            kernel.publishing.append(publishing)
         try:
-            for count, piece in enumerate(pieces, 1):
-                assert piece.run is not None
+            for count, chunk in enumerate(chunks, 1):
+                assert chunk.run is not None
                 kernel.show(
-                    piece.topic, partial(piece.topic.apply_appended, piece.run), wakes=False
+                    chunk.topic, partial(chunk.topic.apply_appended, chunk.run), wakes=False
                 )
-                if showing is not None and count % STEP_TOPICS == 0:
+                if publishing is not None and count % STEP_TOPICS == 0:
                     yield PAUSE
             self._finish(landing)
         finally:
-            if showing is not None:
-                kernel.showing.remove(showing)
-                showing.over.open()
+            if publishing is not None:
+                kernel.publishing.remove(publishing)
+                publishing.over.open()
         for count, topic in enumerate(landing.topics, 1):
             kernel.host.changed(topic)
             if count % STEP_TOPICS == 0:
@@ -500,23 +500,12 @@ def _is_usable(topic: Topic, holder: Topic | None) -> bool:
     return topic is holder and topic.durability.survives_restart
 
 
-def _pieces(batch: RecordBatch) -> Iterator[tuple[int, RecordBatch]]:
+def _chunks_of(batch: RecordBatch) -> Iterator[tuple[int, RecordBatch]]:
     """A batch in parts of bounded size, each with the place of its first record."""
     start = size = 0
     for at, data in enumerate(batch.datas):
-        if size >= PIECE_BYTES:
-            yield start, _cut(batch, start, at)
+        if size >= CHUNK_BYTES:
+            yield start, batch.part(start, at)
             start, size = at, 0
         size += len(data) + (len(batch.metas[at]) if batch.metas else 0)
-    yield start, _cut(batch, start, len(batch))
-
-
-def _cut(batch: RecordBatch, start: int, end: int) -> RecordBatch:
-    if start == 0 and end == len(batch):
-        return batch
-    return RecordBatch(
-        batch.datas[start:end],
-        None if batch.metas is None else batch.metas[start:end],
-        None if batch.tags is None else batch.tags[start:end],
-        None if batch.nodes is None else batch.nodes[start:end],
-    )
+    yield start, batch.part(start, len(batch)) if start else batch

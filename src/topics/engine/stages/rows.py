@@ -7,7 +7,7 @@ checked, counted, written and let go of in steps, and all of that belongs on a t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from topics.core.batch import RecordBatch
@@ -16,6 +16,7 @@ from topics.engine.settings import EngineSettings
 from topics.engine.writes.drafts import check_records
 from topics.errors import Forbidden
 from topics.storage.stages import ROW_BYTES, StagedRow
+from topics.wire.drafts import batch_of, split_topics
 
 STEP_ROWS: Final = 1024
 
@@ -79,6 +80,12 @@ class StageRows:
         """Keep none of them."""
         for _ in self.drained():
             pass
+
+
+def stage_rows_of(records: Iterable[Mapping[str, Any]]) -> StageRows:
+    """Mappings that also name the `topic` of each record; none is fine."""
+    topics, drafts = split_topics(records)
+    return StageRows(topics, batch_of(drafts, None))
 
 
 def _last(column: list[Any]) -> list[Any]:

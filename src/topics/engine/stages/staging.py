@@ -5,9 +5,9 @@ naming the attempts that count. An epoch that is committed stays committed: stag
 it again only repeats the answer, and an earlier epoch is refused, so a sink that does not know
 whether it succeeded simply tries again.
 
-Calls that touch the files of one epoch take turns, as do commits of one app. The stages of a
-commit are thereby frozen while it runs, and nothing is removed under a writer's hands. They count
-against the byte limit until they are committed, replaced, discarded or too old. The files of
+One call at a time touches the files of an epoch, and an app commits one epoch at a time. So the
+stages of a commit do not change while it runs, and no file is removed while it is written. Stages
+count against the byte limit until they are committed, replaced, discarded or too old. The files of
 committed stages stay until no snapshot needs them any more: replay completes a commit from them.
 
 Whose an app is, and how much one key may take, is decided in `apps` and `room`. A
@@ -33,7 +33,7 @@ from topics.engine.stages.apps import ANYBODY, Apps, Caller, decode_result
 from topics.engine.stages.commit import Commit, Lander, Landing, Stranded
 from topics.engine.stages.room import Room, Taken
 from topics.engine.stages.rows import STEP_ROWS, StageRows, StageSize
-from topics.engine.stages.shelf import Shelf
+from topics.engine.stages.store import StageStore
 from topics.engine.writes.admission import Admission
 from topics.engine.writes.lifecycle import Lifecycle
 from topics.errors import Forbidden, Internal, InvalidRequest, NotFound, StaleEpoch, TopicsError
@@ -61,43 +61,43 @@ class _Committed(NamedTuple):
     lfn: int
 
 
-class _Turns:
+class _Locks:
     """One operation at a time on the files of an epoch, and one commit at a time of an app.
 
-    The turn of an app has no epoch and is taken before that of an epoch, never after.
+    The lock of an app has no epoch and is taken before that of an epoch, never after.
     """
 
     def __init__(self) -> None:
-        self._taken: dict[tuple[str, int | None], Gate] = {}
+        self._held: dict[tuple[str, int | None], Gate] = {}
 
-    def is_taken(self, app: str, epoch: int | None) -> bool:
-        return (app, epoch) in self._taken
+    def is_held(self, app: str, epoch: int | None) -> bool:
+        return (app, epoch) in self._held
 
-    def take(self, app: str, epoch: int | None) -> Op[None]:
-        while (gate := self._taken.get((app, epoch))) is not None:
+    def lock(self, app: str, epoch: int | None) -> Op[None]:
+        while (gate := self._held.get((app, epoch))) is not None:
             yield gate
-        self._taken[(app, epoch)] = Gate()
+        self._held[(app, epoch)] = Gate()
 
-    def give_back(self, app: str, epoch: int | None) -> None:
-        self._taken.pop((app, epoch)).open()
+    def unlock(self, app: str, epoch: int | None) -> None:
+        self._held.pop((app, epoch)).open()
 
-    def take_both(self, app: str, epoch: int) -> Op[None]:
-        yield from self.take(app, None)
-        yield from self.take(app, epoch)
+    def lock_both(self, app: str, epoch: int) -> Op[None]:
+        yield from self.lock(app, None)
+        yield from self.lock(app, epoch)
 
-    def give_back_both(self, app: str, epoch: int) -> None:
-        self.give_back(app, epoch)
-        self.give_back(app, None)
+    def unlock_both(self, app: str, epoch: int) -> None:
+        self.unlock(app, epoch)
+        self.unlock(app, None)
 
 
 class Staging:
     def __init__(
-        self, kernel: Kernel, lifecycle: Lifecycle, admission: Admission, shelf: Shelf
+        self, kernel: Kernel, lifecycle: Lifecycle, admission: Admission, stage_store: StageStore
     ) -> None:
         self._kernel = kernel
-        self._shelf = shelf
+        self._store = stage_store
         self._lander = Lander(kernel, lifecycle, admission)
-        self._turns = _Turns()
+        self._locks = _Locks()
         self._room = Room(kernel.settings)
         self._committed: dict[str, list[_Committed]] = {}  # by app
         self._stranded: dict[str, Stranded] = {}  # by app
@@ -105,7 +105,7 @@ class Staging:
         self._apps_due_ms = 0  # no app can be forgotten before
         self.check_app = self._apps.check
         kernel.gates.complete_stranded = self.complete_stranded
-        self._sort_found(shelf.found)
+        self._sort_found(stage_store.found)
 
     def _sort_found(self, found: Iterable[StageInfo]) -> None:
         """At a start, epochs up to the last committed one may be needed by a snapshot."""
@@ -142,11 +142,11 @@ class Staging:
         try:
             size = yield from self._measured(key, rows, caller)
             yield from self._prepare(app)
-            yield from self._turns.take(app, epoch)
+            yield from self._locks.lock(app, epoch)
             try:
                 return (yield from self._stage(key, rows, size, caller))
             finally:
-                self._turns.give_back(app, epoch)
+                self._locks.unlock(app, epoch)
         except TopicsError:
             yield from self._let_go(rows)
             raise
@@ -183,7 +183,7 @@ class Staging:
 
     def _write(self, key: StageKey, rows: StageRows, owner: bytes) -> Op[None]:
         now_ms = self._kernel.clock.now_ms()
-        write = partial(self._shelf.write, key, rows.drained(), now_ms=now_ms, owner=owner)
+        write = partial(self._store.write, key, rows.drained(), now_ms=now_ms, owner=owner)
         try:
             info: StageInfo = yield Io(write)
         except OSError as error:
@@ -202,7 +202,7 @@ class Staging:
     def _remove(self, key: StageKey) -> Op[bool]:
         """Remove a stage's file; False when that has to be tried again."""
         try:
-            yield Io(partial(self._shelf.remove, key))
+            yield Io(partial(self._store.remove, key))
         except OSError:
             return False
         return True
@@ -224,7 +224,7 @@ class Staging:
         keys = _keys(app, epoch, parts)
         self._apps.check(app, caller)
         yield from self._prepare(app)
-        yield from self._turns.take_both(app, epoch)
+        yield from self._locks.lock_both(app, epoch)
         try:
             owner = self._enter(app, caller)
             try:
@@ -232,7 +232,7 @@ class Staging:
             finally:
                 self._apps.leave(app)
         finally:
-            self._turns.give_back_both(app, epoch)
+            self._locks.unlock_both(app, epoch)
 
     def _commit(self, keys: list[StageKey], commit: Commit, caller: Caller) -> Op[StageCommit]:
         app, epoch = commit.app, commit.epoch
@@ -274,7 +274,7 @@ class Staging:
         stages = []
         for info in found:
             try:
-                stage: Stage | None = yield Io(partial(self._shelf.read, info.key))
+                stage: Stage | None = yield Io(partial(self._store.read, info.key))
             except OSError as error:
                 raise Internal(f"{_name(info.key)} cannot be read: {error}") from error
             if stage is None or stage.info != info:  # gone, damaged, or another one
@@ -291,7 +291,7 @@ class Staging:
         for part, attempt in fact.parts:
             self._forget(StageKey(app, epoch, part, attempt))
         if self._kernel.in_memory:
-            self._shelf.remove_epoch(app, epoch)
+            self._store.remove_epoch(app, epoch)
         elif fact.parts:
             self._keep_files(_Committed(app, epoch, generation, landing.lfn))
         for key in self._room.of_epoch(app, epoch):
@@ -366,10 +366,10 @@ class Staging:
         """Complete commits that a full disk held up, where there is room again."""
         for app, stranded in list(self._stranded.items()):
             landing = stranded.landing
-            if not landing.is_certain or self._turns.is_taken(app, None):
+            if not landing.is_certain or self._locks.is_held(app, None):
                 continue
             epoch = landing.fact.epoch
-            yield from self._turns.take_both(app, epoch)
+            yield from self._locks.lock_both(app, epoch)
             try:
                 yield from self._lander.resume(landing)
                 del self._stranded[app]
@@ -377,19 +377,19 @@ class Staging:
             except Stranded as again:
                 self._stranded[app] = again
             finally:
-                self._turns.give_back_both(app, epoch)
+                self._locks.unlock_both(app, epoch)
 
     def sweep(self) -> Op[None]:
         """Discard the stages that are too old."""
         for key in self._room.older_than(self._oldest_ms()):
-            if self._turns.is_taken(key.app, key.epoch) or key.app in self._stranded:
+            if self._locks.is_held(key.app, key.epoch) or key.app in self._stranded:
                 continue
-            yield from self._turns.take(key.app, key.epoch)
+            yield from self._locks.lock(key.app, key.epoch)
             try:
                 if (yield from self._remove(key)):
                     self._forget(key)
             finally:
-                self._turns.give_back(key.app, key.epoch)
+                self._locks.unlock(key.app, key.epoch)
 
     def _oldest_ms(self) -> int:
         """A stage that was made before this time is too old."""
@@ -424,11 +424,11 @@ class Staging:
 
     def _remove_files(self, kept: _Committed) -> Op[None]:
         app, epoch = kept.app, kept.epoch
-        if self._turns.is_taken(app, epoch):
+        if self._locks.is_held(app, epoch):
             return
-        yield from self._turns.take(app, epoch)
+        yield from self._locks.lock(app, epoch)
         try:
-            yield Io(partial(self._shelf.remove_epoch, app, epoch))
+            yield Io(partial(self._store.remove_epoch, app, epoch))
         except OSError:
             return  # the next checkpoint tries again
         else:
@@ -436,7 +436,7 @@ class Staging:
             if not self._committed[app]:
                 del self._committed[app]
         finally:
-            self._turns.give_back(app, epoch)
+            self._locks.unlock(app, epoch)
 
 
 # Names and numbers
@@ -498,8 +498,8 @@ def _let_go(batches: dict[str, RecordBatch], landing: Landing) -> None:
         for column in (batch.datas, batch.metas, batch.tags, batch.nodes):
             while column and len(column) > STEP_ROWS:
                 del column[-STEP_ROWS:]
-    while landing.pieces:
-        del landing.pieces[-STEP_ROWS:]
+    while landing.chunks:
+        del landing.chunks[-STEP_ROWS:]
 
 
 def _is_u64(number: object) -> bool:

@@ -1,8 +1,8 @@
 """May this write go now? One decision for every way in which records come to a topic.
 
 `decide` looks at memory, waits for nothing and changes nothing. Its answer is `Go`, `Wait` (for
-this), `Full` (wait for room in the log, or refuse), `Known` (a repeat: answer what the first write
-was answered) or `Refuse`. The questions come in this order:
+this), `Full` (wait for room in the log, or refuse), `Repeat` (of an earlier write, whose answer it
+gets) or `Refuse`. The questions come in this order:
 
     gate      the append gate is open, or the write was just admitted from its queue
     key       no write with the same idempotency key is on its way, or was acknowledged
@@ -74,7 +74,7 @@ class Full(NamedTuple):
     """The log has no room."""
 
 
-class Known(NamedTuple):
+class Repeat(NamedTuple):
     entry: KeyEntry
 
 
@@ -82,7 +82,7 @@ class Refuse(NamedTuple):
     error: TopicsError
 
 
-Decision: TypeAlias = Go | Wait | Full | Known | Refuse
+Decision: TypeAlias = Go | Wait | Full | Repeat | Refuse
 _GO = Go(NO_LOSSES, 0)
 _FULL = Full()
 
@@ -124,7 +124,8 @@ class Admission:
         if topic.pending and pass_seqs is None and kernel.awaits_copies(topic):
             return self._closed_during("copies", topic, kernel.copies_landed(topic))
         last = topic.handed_out + (count if pass_seqs is None else pass_seqs)
-        if last > topic.reserved and self._ceilings.is_below(topic, last):
+        reserves = topic.durability.reserves_seqs and kernel.segments is not None
+        if last > topic.reserved and reserves:
             if not self._ceilings.can_reserve(topic):
                 return _FULL
             return self._closed_during("seqs", topic, self._ceilings.reserve(topic, last))
@@ -190,7 +191,7 @@ class Admission:
         """A wait during which newcomers queue, so that no later write overtakes this one."""
         return Wait(self._kernel.gates.closed_during(topic.id, wait), question)
 
-    def _repeated(self, topic: Topic, keys: Sequence[str]) -> Wait | Known | None:
+    def _repeated(self, topic: Topic, keys: Sequence[str]) -> Wait | Repeat | None:
         """Another write with one of these keys: on its way, or remembered."""
         for key in keys:
             same = self.keys_under_way.get((topic.id, key))
@@ -201,7 +202,7 @@ class Admission:
         for key in keys:
             entry = topic.keys.find(key, now_ms=now_ms, window_ms=window_ms, aged=aged)
             if entry is not None:
-                return Known(entry)
+                return Repeat(entry)
         return None
 
     def _expires_first(self, topic: Topic) -> bool:

@@ -11,13 +11,15 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
+import msgspec
+
 from topics.core.batch import RecordBatch, joined
 from topics.core.facts import Appended, Evicted, KeyRemembered
 from topics.core.keys import MAX_EXPIRED
 from topics.core.topic import Topic
 from topics.engine.effects import Op, Sleep
 from topics.engine.kernel import CONTROL_BYTES, Kernel, TopicChange
-from topics.engine.writes.admission import Admission, Full, Go, Known, Refuse, Wait
+from topics.engine.writes.admission import Admission, Full, Go, Refuse, Repeat, Wait
 from topics.engine.writes.lifecycle import Lifecycle
 from topics.engine.writes.reserving import NEVER, Ceilings
 from topics.errors import HeadMismatch, TopicNotFound
@@ -60,27 +62,22 @@ class Timing:
         self.synced_ns = 0
         self.throttled_ns = 0
 
-    def note(self, submission: Submission, waited_ms: float) -> None:
+    def note(self, submission: Submission, waited_ms: float = 0) -> None:
         self.throttled_ns = round(waited_ms * 1e6)
         self.wrote_ns = submission.wrote_ns
         if submission.durable:
             self.synced_ns = submission.synced_ns
 
 
-def _check(submission: Submission, timing: Timing | None, waited_ms: float = 0) -> None:
-    """Raise what became of a write, or note where its time went."""
+def acked(submission: AppendSubmission, timing: Timing | None = None, waited_ms: float = 0) -> Ack:
+    """The answer to a write that is done; raises what became of it instead."""
     if submission.error is not None:
         raise submission.error
     if timing is not None:
         timing.note(submission, waited_ms)
-
-
-def acked(submission: AppendSubmission, timing: Timing | None = None) -> Ack:
-    """The answer to a write that is done; raises what became of it instead."""
-    _check(submission, timing)
-    run = submission.run
-    last, count = run.last_seq, len(run.lengths)
-    return Ack(submission.topic.name, run.first_seq, last, last, count)
+    first, count = submission.run.first_seq, len(submission.run.lengths)
+    last = first + count - 1
+    return Ack(submission.topic.name, first, last, last, count)
 
 
 def landed(submission: AppendSubmission, timing: Timing) -> Op[Ack]:
@@ -159,7 +156,7 @@ class Appender:
                     if not may_wait or kernel.full_disk(topic):
                         raise kernel.no_room(topic)
                     waited_ms += yield from _poll()
-                case Known(entry=entry):
+                case Repeat(entry=entry):
                     last = entry.first_seq + entry.count - 1
                     return Ack(name, entry.first_seq, last, entry.head, entry.count, False, True)
                 case Refuse(error=error):
@@ -167,9 +164,8 @@ class Appender:
         submission = self._submit(topic, batch, decision, keys=keys, prepared=prepared)
         if not submission.done:
             yield submission
-        _check(submission, timing, waited_ms)
-        run = submission.run
-        return Ack(name, run.first_seq, run.last_seq, run.last_seq, run.count, created, False)
+        ack = acked(submission, timing, waited_ms)
+        return msgspec.structs.replace(ack, created=True) if created else ack
 
     def append_together(
         self,
@@ -204,8 +200,7 @@ class Appender:
         submission = self._submit(topic, whole, decision, ends=ends, keys=keys if named else ())
         if not submission.done:
             yield submission
-        _check(submission, timing)
-        acks, first = [], submission.run.first_seq
+        acks, first = [], acked(submission, timing).first_seq
         for batch in batches:
             last = first + len(batch.datas) - 1
             acks.append(Ack(name, first, last, last, len(batch.datas)))
@@ -266,7 +261,8 @@ class Appender:
         ts = topic.last_ts = max(now_ms, topic.last_ts)
         first, count = topic.handed_out + 1, len(batch.datas)
         last = topic.handed_out + count
-        durable, is_logged = topic.durability.needs_sync, kernel.is_logged(topic)
+        durable = topic.durability.needs_sync
+        is_logged = kernel.segments is not None and topic.durability.is_logged
         leads: Mapping[int, bytes] = NO_LEADS
         remembered: Sequence[KeyRemembered] = ()
         if keys:

@@ -22,8 +22,8 @@ gates closed and refuses every checkpoint, until it is completed or the process 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Sequence, Set
+from typing import NamedTuple, TypeVar
 
 from topics.engine.effects import PAUSE, Gate, Op
 from topics.errors import Internal
@@ -203,6 +203,20 @@ class AppendGates:
             raise Internal(
                 "a stage commit waits until the log takes its records; no checkpoint before that"
             )
+
+
+class Publishing(NamedTuple):
+    """A commit over many topics whose records are shown in several steps.
+
+    Some of the topics show their records already. A request waits until all of them do.
+    """
+
+    names: Set[str]
+    over: Gate
+
+    def concerns(self, names: Sequence[str]) -> bool:
+        """Whether a request for these names might see a part of the commit; for none: for all."""
+        return not names or not self.names.isdisjoint(names)
 
 
 def _nothing_stranded() -> Op[None]:

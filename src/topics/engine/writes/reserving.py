@@ -26,12 +26,6 @@ class Ceilings:
         self.half_used: dict[int, int] = {}  # topic id -> the seq at which more is reserved
         self._under_way: dict[int, Submission] = {}  # topic id -> the reservation in the log
 
-    def is_below(self, topic: Topic, last: int) -> bool:
-        """Whether seqs up to `last` have to be reserved before they are given out."""
-        if last <= topic.reserved or self._kernel.in_memory:
-            return False
-        return topic.durability.reserves_seqs
-
     def can_reserve(self, topic: Topic) -> bool:
         """Whether a reservation is under way, or the log has room for one."""
         return topic.id in self._under_way or self._kernel.has_room(topic.id, CONTROL_BYTES)

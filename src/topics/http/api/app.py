@@ -122,7 +122,7 @@ class App:
 
     def __call__(self, request: Request, reply: Reply) -> None:
         engine = self._service.engine
-        if engine is not None and engine.kernel.showing:
+        if engine is not None and engine.kernel.publishing:
             self._wait_for_commit(engine, request, reply)
         else:
             self._serve(request, reply)
@@ -131,9 +131,9 @@ class App:
         """Serve a request that might see a part of a commit when all of the commit is there."""
         admitted: _Admitted = request.context
         reads = reply.tick.reads  # many may have waited: they are not served in one step
-        for showing in engine.kernel.showing:
-            if not request.standing.is_always and showing.concerns(admitted.names[:1]):
-                showing.over.when_open(lambda: reads.do(lambda: self(request, reply)))
+        for publishing in engine.kernel.publishing:
+            if not request.standing.is_always and publishing.concerns(admitted.names[:1]):
+                publishing.over.when_open(lambda: reads.do(lambda: self(request, reply)))
                 return
         self._serve(request, reply)
 

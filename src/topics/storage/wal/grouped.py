@@ -197,7 +197,7 @@ class _ShardWriter:
         return answered
 
     def has_room(self, size: int) -> bool:
-        if self.queued <= 0:
+        if self.handed <= self.taken:
             return True
         settings = self._settings
         fits = self.queued_bytes + size <= settings.queue_bytes

@@ -11,7 +11,7 @@ from topics.storage.fs import Fs, parent_of
 from topics.storage.stages import BadStage, Stage, StagedRow, StageInfo, StageKey, body_bytes
 
 
-class Shelf(Protocol):
+class StageStore(Protocol):
     """Every call may block and may raise `OSError`; none touches the state of the engine.
 
     Two calls for one app and epoch must not overlap.
@@ -39,7 +39,7 @@ class Shelf(Protocol):
         ...
 
 
-class FileShelf:
+class FileStageStore:
     """Stages as files under `stages/`."""
 
     def __init__(self, fs: Fs, data_dir: str) -> None:
@@ -66,19 +66,19 @@ class FileShelf:
         stages.remove_epoch(self._fs, self._data_dir, app, epoch)
 
 
-def open_shelf(fs: Fs, data_dir: str) -> FileShelf:
+def open_stage_store(fs: Fs, data_dir: str) -> FileStageStore:
     """The stages that a restart finds, each with a name that no power cut can take back.
 
     A process may have died between naming a stage and syncing that name; committed like that, the
     stage could be missing when replay asks for it. Damaged files are left where they are: they
     are never used, and the operator may want to see them.
     """
-    shelf = FileShelf(fs, data_dir)
+    stage_store = FileStageStore(fs, data_dir)
     try:
         stages.remove_leftovers(fs, data_dir)
         listing = stages.list_stages(fs, data_dir)
-        shelf.found = listing.stages
-        shelf.damaged = listing.damaged
+        stage_store.found = listing.stages
+        stage_store.damaged = listing.damaged
         named = {parent_of(info.key.path(data_dir)) for info in listing.stages}
         for directory in sorted(named):
             fs.sync_dir(directory)
@@ -91,10 +91,10 @@ def open_shelf(fs: Fs, data_dir: str) -> FileShelf:
             message=f"the stages in {data_dir} cannot be read: {error}; check the disk",
             file=data_dir,
         ) from error
-    return shelf
+    return stage_store
 
 
-class MemoryShelf:
+class MemoryStageStore:
     """Stages of a store without files."""
 
     def __init__(self) -> None:
