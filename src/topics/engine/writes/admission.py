@@ -1,6 +1,7 @@
 """May this write go now? One decision for every way in which records come to a topic.
 
-`decide` looks at memory, waits for nothing and changes nothing. Its answer is `Go`, `Wait` (for
+`decide` looks at memory and waits for nothing. It changes nothing that another question could see:
+keys that have left their window are forgotten, a few at a time. Its answer is `Go`, `Wait` (for
 this), `Full` (wait for room in the log, or refuse), `Repeat` (of an earlier write, whose answer it
 gets) or `Refuse`. The questions come in this order:
 
@@ -35,7 +36,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 from topics.core.batch import RecordBatch
-from topics.core.keys import KeyEntry
+from topics.core.keys import MAX_EXPIRED, KeyEntry
 from topics.core.loading import NotLoaded
 from topics.core.topic import Topic
 from topics.engine.effects import Op
@@ -199,6 +200,8 @@ class Admission:
                 return Wait(_answered(same), "key")
         now_ms, window_ms = self._kernel.clock.now_ms(), topic.config.idempotency_window_ms
         aged = self._kernel.aged_through(topic, window_ms, now_ms=now_ms)
+        at_most = MAX_EXPIRED * len(keys)
+        topic.keys.expire(now_ms=now_ms, window_ms=window_ms, aged=aged, at_most=at_most)
         for key in keys:
             entry = topic.keys.find(key, now_ms=now_ms, window_ms=window_ms, aged=aged)
             if entry is not None:

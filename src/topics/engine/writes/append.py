@@ -15,7 +15,6 @@ import msgspec
 
 from topics.core.batch import RecordBatch, joined
 from topics.core.facts import Appended, Evicted, KeyRemembered
-from topics.core.keys import MAX_EXPIRED
 from topics.core.topic import Topic
 from topics.engine.effects import Op, Sleep
 from topics.engine.kernel import CONTROL_BYTES, Kernel, TopicChange
@@ -266,7 +265,7 @@ class Appender:
         leads: Mapping[int, bytes] = NO_LEADS
         remembered: Sequence[KeyRemembered] = ()
         if keys:
-            remembered = self._remembered(topic, now_ms, first, keys, ends or (count,))
+            remembered = _remembered(topic.id, now_ms, first, keys, ends or (count,))
         if is_logged and (evicted is not None or remembered):
             leads = _leads(evicted, remembered, first, durable=durable)
             count += len(remembered) + (evicted is not None)
@@ -302,30 +301,6 @@ class Appender:
             self._ceilings.reserve_ahead(topic)
         return submission
 
-    def _remembered(
-        self,
-        topic: Topic,
-        now_ms: int,
-        first: int,
-        keys: Sequence[str | None],
-        ends: Sequence[int],
-    ) -> list[KeyRemembered]:
-        """What is to be remembered of writes that lie one behind the other, from seq `first` on.
-
-        Keys outside their window leave in exchange.
-        """
-        window_ms = topic.config.idempotency_window_ms
-        aged = self._kernel.aged_through(topic, window_ms, now_ms=now_ms)
-        at_most = MAX_EXPIRED * len(keys)
-        topic.keys.expire(now_ms=now_ms, window_ms=window_ms, aged=aged, at_most=at_most)
-        facts, begin = [], 0
-        for key, end in zip(keys, ends, strict=True):
-            if key is not None:
-                seq, last = first + begin, first + end - 1
-                facts.append(KeyRemembered(topic.id, now_ms, key, seq, end - begin, last))
-            begin = end
-        return facts
-
     def _publish_keyed(self, submission: Submission) -> None:
         assert isinstance(submission, AppendSubmission)
         topic_id = submission.topic.id
@@ -334,6 +309,19 @@ class Appender:
         if submission.error is None:
             self._kernel.catalog.keyed.add(topic_id)
         self._kernel.publish(submission)
+
+
+def _remembered(
+    topic_id: int, now_ms: int, first: int, keys: Sequence[str | None], ends: Sequence[int]
+) -> list[KeyRemembered]:
+    """What is to be remembered of writes that lie one behind the other, from seq `first` on."""
+    facts, begin = [], 0
+    for key, end in zip(keys, ends, strict=True):
+        if key is not None:
+            seq, last = first + begin, first + end - 1
+            facts.append(KeyRemembered(topic_id, now_ms, key, seq, end - begin, last))
+        begin = end
+    return facts
 
 
 def _leads(
