@@ -339,17 +339,16 @@ def _is_resumed(frame: FrameType) -> bool:
 
 
 def _slow_clocks() -> None:
-    """Tracing makes work slower, so the clocks that measure work run slower as well.
+    """Tracing makes work slower, so the clocks that measure work run slower, or stand still.
 
-    Else a short read would look like a long one, which has to give way to others.
+    Else a short read would look like a long one, which has to give way to others, and each answer
+    would tell of another time, whose text was made before or was not.
     """
-    for name in ("monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns"):
-        _slow_clock(name, getattr(time, name))
-
-
-def _slow_clock(name: str, clock: Callable[[], float]) -> None:
-    started, kind = clock(), type(clock())
-    setattr(time, name, lambda: started + kind((clock() - started) / SLOWER))
+    now, stopped_s, stopped_ns = time.monotonic, time.perf_counter(), time.perf_counter_ns()
+    started = now()
+    time.monotonic = lambda: started + (now() - started) / SLOWER
+    time.perf_counter = lambda: stopped_s
+    time.perf_counter_ns = lambda: stopped_ns
 
 
 def _scheduled(origin: _Noted | None, callback: Callable[..., object], *args: object) -> object:
