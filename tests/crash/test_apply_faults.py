@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 from tests.unit.engine.builders import Held, Store
 
-from topics.core.batch import RecordBatch
+from topics.batch import RecordBatch
 from topics.core.topic import Topic
 from topics.engine.writes import deleting
 from topics.errors import Internal, LogFailed

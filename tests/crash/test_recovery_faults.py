@@ -21,7 +21,7 @@ from tests.crash.fault_scenes import (
     tail,
 )
 
-from topics.core.batch import RecordBatch
+from topics.batch import RecordBatch
 from topics.core.facts import Evicted
 from topics.engine.effects import run
 from topics.engine.recovery import replay

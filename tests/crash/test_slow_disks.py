@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from tests.crash.stores import DATA_DIR, settings
 
-from topics.core.batch import RecordBatch
+from topics.batch import RecordBatch
 from topics.engine.effects import Op
 from topics.engine.engine import Engine
 from topics.engine.reads.reading import Query

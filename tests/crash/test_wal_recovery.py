@@ -23,7 +23,7 @@ from tests.unit.storage.wal.builders import (
     recover,
 )
 
-from topics.core.batch import RecordBatch
+from topics.batch import RecordBatch
 from topics.core.facts import Beacon, HeadReserved
 from topics.errors import RefusedToOpen
 from topics.storage.checksum import h64

@@ -6,7 +6,7 @@ import pytest
 from tests.crash.stores import DATA_DIR, settings
 from tests.unit.queue.builders import HeldLog
 
-from topics.core.batch import RecordBatch
+from topics.batch import RecordBatch
 from topics.engine.effects import run
 from topics.engine.engine import Engine
 from topics.engine.reads.reading import Query

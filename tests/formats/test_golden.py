@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from topics.core.batch import RecordBatch
+from topics.batch import RecordBatch
 from topics.core.facts import (
     Appended,
     Beacon,

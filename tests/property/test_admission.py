@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.queue.builders import HeldLog, Task, VirtualLoop
 
-from topics.core.batch import RecordBatch
+from topics.batch import RecordBatch
 from topics.engine.effects import Gate, run
 from topics.engine.reads.reading import Query
 from topics.engine.recovery.opening import Opening, open_engine

@@ -16,7 +16,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from topics.core.batch import RecordBatch
+from topics.batch import RecordBatch
 from topics.core.facts import Forwarded, Match
 from topics.core.routers import Router
 

@@ -21,7 +21,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from weakref import ref
 
-from topics.core.batch import RecordBatch
+from topics.batch import RecordBatch
 from topics.core.topic import Topic
 from topics.engine.effects import Op, run
 from topics.engine.engine import Engine

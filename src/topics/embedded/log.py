@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from topics.batch import RecordBatch
 from topics.client.interface import AnyLog
 from topics.client.keywords import DEFAULT_LIMIT, DEFAULT_MAX_BYTES, PLAN_BYTES
-from topics.core.batch import RecordBatch
 from topics.core.facts import Match
 from topics.embedded.calls import Calls
 from topics.engine.effects import Op

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from topics.core.batch import RecordBatch
+from topics.batch import RecordBatch
 from topics.core.topic import Topic
 from topics.engine.effects import Gate, Op
 from topics.engine.engine import Engine

@@ -53,7 +53,7 @@ from typing import Final, NamedTuple
 import msgspec
 from xxhash import xxh3_64
 
-from topics.core.batch import RecordBatch
+from topics.batch import RecordBatch
 from topics.storage import layout
 from topics.storage.checksum import h64
 from topics.storage.crashpoints import crashpoint

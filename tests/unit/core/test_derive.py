@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from topics.batch import RecordBatch
 from topics.core import derive as derive_module
-from topics.core.batch import RecordBatch
 from topics.core.derive import (
     CopyRule,
     accepts,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from topics.core.batch import RecordBatch
+from topics.batch import RecordBatch
 from topics.core.topic import Topic
 from topics.delivery.event_stream import BOUNDS, EventStream, QueueBounds
 from topics.delivery.feed import Feed

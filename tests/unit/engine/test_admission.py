@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.queue.builders import HeldLog, Task, VirtualLoop
 
-from topics.core.batch import RecordBatch
+from topics.batch import RecordBatch
 from topics.engine.effects import run
 from topics.engine.engine import Engine
 from topics.engine.recovery.opening import Opening, open_engine

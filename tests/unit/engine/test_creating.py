@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.queue.builders import Shop, Task
 
-from topics.core.batch import RecordBatch
+from topics.batch import RecordBatch
 from topics.engine.engine import Engine
 from topics.errors import HeadMismatch, LogFull, TopicNotFound
 from topics.values import Ack

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.core.batch import RecordBatch
+from topics.batch import RecordBatch
 from topics.engine.settings import EngineSettings
 from topics.engine.writes import drafts
 from topics.engine.writes.drafts import ANY_SIZE, check_batch, check_batch_in_steps

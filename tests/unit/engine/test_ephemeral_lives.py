@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.unit.engine.builders import Held, Store
 
-from topics.core.batch import RecordBatch
+from topics.batch import RecordBatch
 from topics.errors import HeadMismatch, Internal, TopicNotEmpty
 from topics.storage.crashpoints import installed
 from topics.testing import FaultFs, SimDisk

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.engine.builders import Held, Store
 
-from topics.core.batch import RecordBatch
+from topics.batch import RecordBatch
 from topics.engine.effects import Op, fulfil, resumed, run
 from topics.engine.reads.reading import Query
 from topics.engine.routers.routing import RouterSpec

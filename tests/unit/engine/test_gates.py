@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.engine.builders import Store
 
-from topics.core.batch import RecordBatch
+from topics.batch import RecordBatch
 from topics.engine.effects import Gate, Io, Op, Pause, run
 from topics.engine.engine import Engine
 from topics.engine.writes.append import Timing

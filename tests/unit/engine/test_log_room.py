@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.unit.queue.builders import VirtualLoop
 
-from topics.core.batch import RecordBatch
+from topics.batch import RecordBatch
 from topics.engine.effects import Op, run
 from topics.engine.engine import Engine
 from topics.engine.kernel import CONTROL_BYTES

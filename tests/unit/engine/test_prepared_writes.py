@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.queue.builders import Shop
 
-from topics.core.batch import RecordBatch
+from topics.batch import RecordBatch
 from topics.engine.effects import run
 from topics.engine.reads.reading import Query
 from topics.errors import HeadMismatch, LogFull

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.engine.test_admission import DATA, Slow
 
-from topics.core.batch import RecordBatch
+from topics.batch import RecordBatch
 from topics.core.topic import Topic
 from topics.engine.effects import run
 from topics.engine.writes.append import Timing

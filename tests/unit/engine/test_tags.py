@@ -4,7 +4,7 @@ import pytest
 from tests.unit.engine.builders import Store
 from tests.unit.engine.test_admission import DATA, Slow
 
-from topics.core.batch import RecordBatch
+from topics.batch import RecordBatch
 from topics.core.facts import Match
 from topics.core.tags import FEW_DEAD
 from topics.engine.effects import PAUSE, Pause, run

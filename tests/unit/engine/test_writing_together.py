@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 from tests.unit.queue.builders import Shop
 
-from topics.core.batch import RecordBatch
+from topics.batch import RecordBatch
 from topics.engine.effects import Op, run
 from topics.engine.reads.reading import Query
 from topics.engine.writes.append import Timing

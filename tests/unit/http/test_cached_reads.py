@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from tests.unit.delivery.builders import InlineRunner
 
-from topics.core.batch import RecordBatch
+from topics.batch import RecordBatch
 from topics.core.facts import Match
 from topics.delivery.pages import ENTRY_BYTES, PageCache
 from topics.engine.effects import run

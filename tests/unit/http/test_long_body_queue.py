@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator
 
 import pytest
 
-from topics.core.batch import RecordBatch
+from topics.batch import RecordBatch
 from topics.delivery.loop_budget import BUDGET_NS
 from topics.engine.effects import PAUSE, Gate, Op, Wait, run
 from topics.engine.settings import EngineSettings

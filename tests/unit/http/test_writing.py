@@ -8,7 +8,7 @@ import pytest
 from tests.unit.http.turn_world import Worker, World, crowd, cut_off, play, post, turn
 from tests.unit.queue.builders import QUEUE
 
-from topics.core.batch import RecordBatch
+from topics.batch import RecordBatch
 from topics.engine.effects import Op, run
 from topics.engine.reads.reading import Query
 from topics.http.api import writing

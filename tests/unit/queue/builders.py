@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from topics.core.batch import RecordBatch
+from topics.batch import RecordBatch
 from topics.core.leases import LeaseBook
 from topics.core.topic import Topic
 from topics.engine.effects import Gate, Io, Op, Sleep, Wait, run

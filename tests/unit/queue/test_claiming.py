@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.queue.builders import QUEUE, Shop
 
-from topics.core.batch import RecordBatch
+from topics.batch import RecordBatch
 from topics.engine.effects import run
 from topics.queue.claiming import CLAIM_BYTES
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from topics.core.batch import RecordBatch
+from topics.batch import RecordBatch
 from topics.core.leases import Lease
 from topics.engine.effects import Io, Op, resumed, run
 from topics.errors import Internal

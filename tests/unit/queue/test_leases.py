@@ -7,7 +7,7 @@ import errno
 import pytest
 from tests.unit.queue.builders import QUEUE, Shop
 
-from topics.core.batch import RecordBatch
+from topics.batch import RecordBatch
 from topics.engine.effects import run
 from topics.errors import (
     BatchTooLarge,

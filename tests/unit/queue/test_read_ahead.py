@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 import pytest
 from tests.unit.queue.builders import QUEUE, Shop, Task
 
-from topics.core.batch import RecordBatch
+from topics.batch import RecordBatch
 from topics.core.topic import Topic
 from topics.engine.effects import Io, Op, Wait, resumed, run
 from topics.engine.reads.history import SegmentHistory

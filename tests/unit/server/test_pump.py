@@ -9,7 +9,7 @@ import pytest
 from tests.unit.delivery.builders import Peer, World, memory_world
 from tests.unit.server.fakes import FakeLog, FakeWork
 
-from topics.core.batch import RecordBatch
+from topics.batch import RecordBatch
 from topics.engine.effects import Op, Sleep, run
 from topics.engine.routers.routing import RouterSpec
 from topics.engine.writes.append import Timing

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from topics.core.batch import RecordBatch
+from topics.batch import RecordBatch
 from topics.engine.effects import Op, run
 from topics.engine.engine import Engine, memory_engine
 from topics.engine.routers.routing import RouterSpec

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.core.batch import RecordBatch
+from topics.batch import RecordBatch
 from topics.storage.frames.append import encode_append, record_at
 from topics.storage.frames.arrow import SCHEMA, record_batch
 from topics.storage.frames.columns import Frames, bounds, headers, unreadable

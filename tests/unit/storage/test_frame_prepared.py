@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.core.batch import RecordBatch
+from topics.batch import RecordBatch
 from topics.storage.frames import prepared as frame_prepared
 from topics.storage.frames.append import encode_append
 from topics.storage.frames.prepared import PreparedAppend, prepare_append

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from topics.core.batch import RecordBatch, joined
+from topics.batch import RecordBatch, joined
 from topics.core.facts import (
     Appended,
     Beacon,

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from topics.core.batch import RecordBatch
+from topics.batch import RecordBatch
 from topics.storage.checksum import h64
 from topics.storage.frames import buffer as frames
 from topics.storage.frames.append import encode_append, verify

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.core.batch import RecordBatch
+from topics.batch import RecordBatch
 from topics.storage import layout, stages
 from topics.storage.checksum import h64
 from topics.storage.stages import (

@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from topics.core.batch import RecordBatch
+from topics.batch import RecordBatch
 from topics.core.catalog import Catalog
 from topics.core.derive import derive, next_hops, rule_of_pass
 from topics.core.facts import Appended, Forwarded, SeqSkipped, StageCommitted, TopicCreated

@@ -18,7 +18,7 @@ then, and replay would not find them.
 
 from __future__ import annotations
 
-from topics.core.batch import RecordBatch
+from topics.batch import RecordBatch
 from topics.core.facts import Appended, Forwarded, SeqSkipped
 from topics.core.routers import Router
 from topics.core.topic import Topic

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from topics.core.batch import RecordBatch
+from topics.batch import RecordBatch
 from topics.core.derive import derive, forwards, next_hops, rule_of
 from topics.core.facts import Appended, Forwarded, SeqSkipped
 from topics.core.routers import Router

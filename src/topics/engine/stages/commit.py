@@ -26,7 +26,7 @@ from itertools import chain, groupby
 
 import msgspec
 
-from topics.core.batch import RecordBatch
+from topics.batch import RecordBatch
 from topics.core.facts import (
     Appended,
     CheckpointMarked,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from topics.core.batch import RecordBatch
+from topics.batch import RecordBatch
 from topics.core.config import check_topic_name
 from topics.engine.settings import EngineSettings
 from topics.engine.writes.drafts import check_records

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from topics.core.batch import RecordBatch
+from topics.batch import RecordBatch
 from topics.core.catalog import StagingApp
 from topics.engine.effects import PAUSE, Gate, Io, Op
 from topics.engine.kernel import Kernel

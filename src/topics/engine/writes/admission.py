@@ -35,7 +35,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
-from topics.core.batch import RecordBatch
+from topics.batch import RecordBatch
 from topics.core.keys import MAX_EXPIRED, KeyEntry
 from topics.core.loading import NotLoaded
 from topics.core.topic import Topic

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from topics.core.batch import RecordBatch, joined
+from topics.batch import RecordBatch, joined
 from topics.core.facts import Appended, Evicted, KeyRemembered
 from topics.core.topic import Topic
 from topics.engine.effects import Op, Sleep

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable
 
-from topics.core.batch import RecordBatch
+from topics.batch import RecordBatch
 from topics.engine.settings import EngineSettings
 from topics.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
 

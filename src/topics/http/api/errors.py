@@ -1,44 +1,11 @@
-"""What each error means in HTTP: the only place that knows a status for one."""
+"""What an error becomes in HTTP; `wire.statuses` has the status of each code."""
 
 from __future__ import annotations
 
 from topics import errors
 from topics.http.messages import Headers, Response
 from topics.wire.responses import error_body
-
-STATUS: dict[type[errors.TopicsError], int] = {
-    errors.InvalidRequest: 400,
-    errors.BatchTooLarge: 400,
-    errors.RecordTooLarge: 400,
-    errors.Unauthorized: 401,
-    errors.Forbidden: 403,
-    errors.TopicNotFound: 404,
-    errors.RouterNotFound: 404,
-    errors.NotFound: 404,
-    errors.MethodNotAllowed: 405,
-    errors.NotAcceptable: 406,
-    errors.RouterCycle: 409,
-    errors.TopicExistsIncompatible: 409,
-    errors.TopicNotEmpty: 409,
-    errors.NotAQueue: 409,
-    errors.HeadMismatch: 409,
-    errors.StaleEpoch: 409,
-    errors.PayloadTooLarge: 413,
-    errors.UnsupportedMediaType: 415,
-    errors.TopicFull: 422,
-    errors.Throttled: 429,
-    errors.Internal: 500,
-    errors.NotReady: 503,
-    errors.ShuttingDown: 503,
-}
-
-
-def status_of(error: errors.TopicsError) -> int:
-    """The status of an error; of its nearest listed ancestor when it is not listed itself."""
-    for kind in type(error).__mro__:
-        if kind in STATUS:
-            return STATUS[kind]
-    return 500
+from topics.wire.statuses import STATUS
 
 
 def internal(cause: Exception) -> errors.Internal:
@@ -62,7 +29,7 @@ def as_told(error: errors.TopicsError, *, is_limited: bool) -> errors.TopicsErro
 
 def refusal(error: errors.TopicsError) -> Response:
     """An error as an answer."""
-    return Response(status_of(error), error_body(error), headers=_headers(error))
+    return Response(STATUS.get(error.code, 500), error_body(error), headers=_headers(error))
 
 
 def _headers(error: errors.TopicsError) -> Headers:

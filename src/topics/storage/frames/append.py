@@ -12,7 +12,7 @@ from itertools import accumulate, count
 from operator import add
 from typing import TypeAlias
 
-from topics.core.batch import RecordBatch
+from topics.batch import RecordBatch
 from topics.core.facts import Appended
 from topics.storage.checksum import h64
 from topics.storage.frames.header import (

@@ -13,7 +13,7 @@ from array import array
 from collections.abc import Generator, Mapping
 from itertools import accumulate
 
-from topics.core.batch import RecordBatch
+from topics.batch import RecordBatch
 from topics.core.facts import Appended
 from topics.storage.checksum import h64
 from topics.storage.frames.append import NO_LEADS, encode_append

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
-from topics.core.batch import RecordBatch
+from topics.batch import RecordBatch
 from topics.storage.frames.append import encode_append
 from topics.storage.fs import Fs
 from topics.storage.handles import Handles

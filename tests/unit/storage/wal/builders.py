@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from topics.core.batch import RecordBatch
+from topics.batch import RecordBatch
 from topics.core.facts import Appended, FileHeader
 from topics.storage import layout
 from topics.storage.frames.append import encode_append, record_at

@@ -15,7 +15,7 @@ from tests.unit.storage.wal.builders import (
     rewrite_header,
 )
 
-from topics.core.batch import RecordBatch
+from topics.batch import RecordBatch
 from topics.storage import identity, layout
 from topics.storage.checksum import h64
 from topics.storage.findings import Report

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.core.batch import RecordBatch
+from topics.batch import RecordBatch
 from topics.core.facts import Appended, Beacon, Deleted, Fact, HeadReserved
 from topics.storage.checksum import h64
 from topics.storage.frames.append import encode_append

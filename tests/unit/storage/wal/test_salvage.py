@@ -1,6 +1,6 @@
 """Which frames behind damage are believed."""
 
-from topics.core.batch import RecordBatch
+from topics.batch import RecordBatch
 from topics.core.facts import Beacon
 from topics.storage.checksum import h64
 from topics.storage.frames.append import encode_append
