@@ -86,7 +86,6 @@ class Catalog:
         self.pending_bytes += nbytes
 
     def add(self, topic: Topic) -> None:
-        """Register a topic, new or restored."""
         self.by_id[topic.id] = topic
         self.next_topic_id = max(self.next_topic_id, topic.id + 1)
         self.bytes += topic.bytes

@@ -131,6 +131,5 @@ _NONE: deque[list[Slot]] = deque()
 
 
 def slots_of(blocks: list[tuple[list[Slot], int, int]]) -> Iterator[Slot]:
-    """The slots of blocks, in order."""
     for block, first, end in blocks:
         yield from islice(block, first, end)

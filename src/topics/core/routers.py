@@ -96,11 +96,9 @@ class Routers:
             self.remove(fact.name)
 
     def out_of(self, source_id: int) -> list[Router]:
-        """The routers that a topic feeds."""
         return list(self._leaving.get(source_id, {}).values())
 
     def into(self, dest_id: int) -> list[Router]:
-        """The routers that feed a topic."""
         return list(self._entering.get(dest_id, {}).values())
 
     def touching(self, topic_id: int) -> list[str]:

@@ -31,7 +31,6 @@ class Runs(ABC):
             yield lo, hi
 
     def count_between(self, lo: int, hi: int) -> int:
-        """How many seqs of `lo..hi` are in runs."""
         return sum([run[1] - run[0] + 1 for run in self.between(lo, hi)])
 
 
@@ -90,7 +89,6 @@ class RunSet(Runs):
             self.size += hi - lo + 1
 
     def run_at(self, seq: int) -> tuple[int, int] | None:
-        """The run that holds `seq`."""
         at = bisect_right(self._lo, seq) - 1
         if at >= 0 and self._hi[at] >= seq:
             return self._lo[at], self._hi[at]
@@ -108,7 +106,6 @@ class RunSet(Runs):
             at += 1
 
     def discard_through(self, seq: int) -> None:
-        """Forget every seq up to and including `seq`."""
         at = bisect_right(self._hi, seq)
         if at:
             self.size -= sum(self._hi[:at]) - sum(self._lo[:at]) + at
@@ -172,7 +169,6 @@ class KindRuns(Runs):
 
 
 def runs_of(seqs: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Ascending seqs as runs."""
     lo = hi = 0
     for seq in seqs:
         if lo and seq == hi + 1:

@@ -71,7 +71,6 @@ class SeqSet(Runs):
     # Adding and removing
 
     def add(self, lo: int, hi: int) -> None:
-        """Add every seq of `lo..hi`."""
         first, last = lo >> CHUNK_BITS, hi >> CHUNK_BITS
         if first == last:
             self._merge(first, bits_between(lo & LAST_BIT, hi & LAST_BIT))
@@ -107,7 +106,6 @@ class SeqSet(Runs):
             self._bits[chunk] = bits
 
     def _fill(self, first: int, last: int) -> None:
-        """All of these chunks."""
         self._forget(bisect_left(self._order, first), bisect_right(self._order, last))
         if self._full is _NONE:
             self._full = RunSet()
@@ -134,7 +132,6 @@ class SeqSet(Runs):
             self._merge(chunk, bits)
 
     def merge(self, other: SeqSet) -> None:
-        """Add every seq of another set."""
         if not other:
             return
         self.update(other._bits)
@@ -142,7 +139,6 @@ class SeqSet(Runs):
             self._fill(first, last)
 
     def discard_through(self, seq: int) -> None:
-        """Forget every seq up to and including `seq`."""
         chunk, bit = seq >> CHUNK_BITS, seq & LAST_BIT
         left = self.chunk(chunk) & ~bits_between(0, bit)
         self._forget(0, bisect_right(self._order, chunk))
@@ -204,7 +200,6 @@ class SeqSet(Runs):
         return found & ((1 << (hi - lo + 1)) - 1)
 
     def has_none_of(self, lo: int, hi: int) -> bool:
-        """Whether no seq of `lo..hi` is in the set."""
         if lo >> CHUNK_BITS == hi >> CHUNK_BITS:
             bits = self._bits.get(lo >> CHUNK_BITS)
             if bits is not None:
@@ -334,7 +329,6 @@ def lowest(bits: int) -> int:
 
 
 def bits_between(lo: int, hi: int) -> int:
-    """The bits `lo` to `hi`."""
     return (1 << hi + 1) - (1 << lo)
 
 

@@ -114,7 +114,6 @@ class Report:
 
 
 def files_below(fs: Fs, directory: str) -> Iterator[str]:
-    """Every file under a directory, in order."""
     for name in sorted(fs.listdir(directory)):
         path = f"{directory}/{name}"
         try:

@@ -73,7 +73,6 @@ def store_mark(store_id: bytes) -> int:
 
 
 def encode_format(identity: StoreFormat) -> bytes:
-    """The contents of FORMAT."""
     line = msgspec.json.encode(identity)
     return b"%b\n%016x" % (line, h64(line))
 
@@ -124,7 +123,6 @@ class Current(NamedTuple):
 
 
 def encode_current(first_lfn: int, generation: int) -> bytes:
-    """The contents of a group's CURRENT."""
     text = f"{layout.wal_name(first_lfn)} {generation} ".encode()
     return b"%b%016x\n" % (text, h64(text))
 
@@ -151,7 +149,6 @@ class LockOwner(msgspec.Struct, frozen=True, gc=False):
 
 
 def encode_lock(owner: LockOwner) -> bytes:
-    """The contents of the lock file."""
     return msgspec.json.encode(owner) + b"\n"
 
 
@@ -164,7 +161,6 @@ def decode_lock(data: bytes) -> LockOwner | None:
 
 
 def encode_cold_marker(store_id: bytes) -> bytes:
-    """The contents of a cold directory's marker."""
     return store_id.hex().encode() + b"\n"
 
 

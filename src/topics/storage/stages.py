@@ -91,7 +91,6 @@ class StageKey(NamedTuple):
     attempt: int
 
     def path(self, data_dir: str) -> str:
-        """Its file."""
         return layout.stage_path(
             data_dir, app=self.app, epoch=self.epoch, part=self.part, attempt=self.attempt
         )

@@ -292,7 +292,6 @@ def _parts(path: str) -> tuple[str, ...]:
 
 
 def name_of(path: str) -> str:
-    """The last part of a path."""
     return _parts(path)[-1]
 
 

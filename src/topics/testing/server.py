@@ -119,7 +119,6 @@ class LiveServer:
             )
 
     def wait_ready(self) -> None:
-        """Wait until it serves requests."""
         deadline = time.monotonic() + PATIENCE_S
         while not self._is_ready():
             if not self.is_running:

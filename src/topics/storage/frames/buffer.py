@@ -134,7 +134,6 @@ def encode(fact: Fact, *, durable: bool = False, cont: bool = False) -> bytes:
 
 
 def frame_count(fact: Fact) -> int:
-    """How many frames hold this fact."""
     if isinstance(fact, Appended):
         return fact.count
     if isinstance(fact, CheckpointMarked):

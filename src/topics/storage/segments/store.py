@@ -152,7 +152,6 @@ class SegmentStore:
 
     @property
     def roots(self) -> tuple[str, ...]:
-        """The directories of the tiers."""
         return (self.data_dir,) if self.cold_dir is None else (self.data_dir, self.cold_dir)
 
     def files(self, topic_id: int, first: int, tier: int = HOT) -> SegmentFiles:

@@ -79,7 +79,6 @@ class Changed(msgspec.Struct):
 
 
 def list_snapshots(fs: Fs, data_dir: str) -> list[int]:
-    """The numbers of all snapshot files."""
     meta = f"{data_dir}/{layout.META}"
     names = fs.listdir(meta) if fs.exists(meta) else []
     return [number for number in map(layout.parse_snapshot, names) if number is not None]

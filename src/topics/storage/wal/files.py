@@ -93,7 +93,6 @@ def is_no_space(error: OSError) -> bool:
 
 
 def whole_mib(size: int) -> int:
-    """`size` rounded up."""
     return -(-size // MIB) * MIB
 
 
