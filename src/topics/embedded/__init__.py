@@ -1,4 +1,4 @@
-"""The embedded door: a log that lives in this process."""
+"""The embedded log: it lives in this process."""
 
 from topics.embedded.log import Log
 from topics.embedded.opening import open_log

@@ -243,7 +243,7 @@ class Deleter:
             let_in = True
 
     def submit_seqs(self, topic: Topic, seqs: tuple[int, ...]) -> DeleteSubmission:
-        """The same, for who knows that the topic takes writes now and that some live.
+        """The same at once: the caller knows that the gate is open and that some records live.
 
         Raises `NotLoaded`, with nothing done, when their index has to be loaded first.
         """
@@ -364,7 +364,7 @@ class Cursors:
         if not kernel.is_logged(topic):
             kernel.apply([fact])
             return fact
-        kernel.require_room(topic.id, CONTROL_BYTES)  # who is refused here was never on its way
+        kernel.require_room(topic.id, CONTROL_BYTES)  # a move refused here was never under way
         durable = topic.durability.needs_sync
         key = topic.id, cursor
         self._under_way[key] = (self._under_way.get(key, (0, present))[0] + 1, present)

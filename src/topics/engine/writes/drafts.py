@@ -1,4 +1,4 @@
-"""Limits every write is judged by, whichever door it came through."""
+"""Limits that every write is checked against, over HTTP and in this process alike."""
 
 from __future__ import annotations
 
