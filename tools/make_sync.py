@@ -7,6 +7,9 @@ by hand: they differ in more than `await`.
 A blocking log may also be one in this process. What all of them have in common is therefore cut out
 into a base class: every documented call with its help text, and the calls that are made of other
 calls (`SHARED`). What is left to the client is how to carry the calls out.
+
+`_routes.py` holds the part of the table of endpoints that the client needs at run time: to import
+the whole table would take about ten milliseconds of a program's first call.
 """
 
 import argparse
@@ -164,6 +167,19 @@ def made() -> Iterator[tuple[str, str]]:
             yield twin.base.target, _finished(base, f'"""{twin.base.summary}"""', twin.source)
             text = derived
         yield twin.target, _finished(text, twin.header, twin.source)
+    yield "_routes.py", routes()
+
+
+def routes() -> str:
+    """Methods and paths of the table of endpoints, which takes long to import."""
+    from topics.wire.endpoints import ENDPOINTS  # noqa: PLC0415 - only this part needs the package
+
+    entries = "".join(f'"{each.name}": ("{each.method}", "{each.path}"),' for each in ENDPOINTS)
+    header = (
+        '"""Method and path of every call of the API, by its name in the table of endpoints."""'
+    )
+    text = f"{header}\n\nROUTES: dict[str, tuple[str, str]] = {{{entries}}}\n"
+    return _finished(text, header, "../wire/endpoints")
 
 
 def _without_waits(twin: Twin) -> str:

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from topics.client._routes import ROUTES
 from topics.errors import InvalidRequest, TopicNotFound, Unreachable
 
 T = TypeVar("T")
@@ -58,23 +59,12 @@ def quoted(name: str) -> str:
 
 def at(call: str, **names: str | int) -> tuple[str, str]:
     """Method and path of a call of the API, by its name in the table of endpoints."""
-    method, path = _routes.get(call) or _route(call)
+    method, path = ROUTES[call]
     for part, name in names.items():
         if name == "":
             raise TopicNotFound("") if part == "topic" else InvalidRequest(f"a {part} needs a name")
         path = path.replace(f"{{{part}}}", quoted(str(name)))
     return method, path
-
-
-_routes: dict[str, tuple[str, str]] = {}
-
-
-def _route(call: str) -> tuple[str, str]:
-    # Not at import: a program that makes no call need not pay for the table.
-    from topics.wire.endpoints import ENDPOINTS  # noqa: PLC0415
-
-    _routes.update({known.name: (known.method, known.path) for known in ENDPOINTS})
-    return _routes[call]
 
 
 class _Keys:
