@@ -74,7 +74,7 @@ class Changes:
                 del self._waiters[name]
 
     def _flush(self) -> None:
-        # Forgotten before anybody looks: what changes from here on is news again.
+        # Cleared before the waiters look: a change from here on is news again.
         changed, self._changed = self._changed, {}
         for name in changed:
             self.wake(name)
@@ -130,7 +130,7 @@ class Poll:
             callback(self._woken)
 
     def cancel(self) -> None:
-        """Nobody wants to know any more."""
+        """The caller no longer waits."""
         self._cancelled = True
         self._settle(woken=False)
 

@@ -81,7 +81,7 @@ class StreamSink:
         monotonic: Callable[[], float],
         bounds: QueueBounds,
     ) -> None:
-        self.on_drained: Callable[[], None] = _nobody
+        self.on_drained: Callable[[], None] = _ignore
         self.last_output = monotonic()
         self._stream = stream
         self._session = session
@@ -226,7 +226,7 @@ class StreamSink:
 
 
 class EventStream:
-    """A stream of a watch session from its opening to its end, whoever ends it.
+    """A stream of a watch session from its opening to its end, whichever side ends it.
 
     `on_end` is called exactly once.
     """
@@ -319,5 +319,5 @@ class EventStream:
         self._arm(every_ms)
 
 
-def _nobody() -> None:
-    """Nobody waits for room."""
+def _ignore() -> None:
+    """No feed waits for room."""

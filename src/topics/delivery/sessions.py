@@ -1,7 +1,7 @@
 """Watch sessions: what a client follows and how far it has come, kept between connections.
 
 A session belongs to the key that made it. It lives while a stream is open and for a while after
-the last one ended; sessions nobody came back to are swept when others are made or opened.
+the last one ended; sessions that no client resumed are swept when others are made or opened.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class OpenStream(Protocol):
         """End the stream: another one takes its place."""
 
     def look_again(self) -> None:
-        """Places have fallen: there may be records to deliver that nobody tells of."""
+        """Places were moved back: there may be records to deliver without a new publish."""
 
 
 class Session:
@@ -136,7 +136,7 @@ class Sessions:
         return session
 
     def sweep(self) -> None:
-        """Forget sessions nobody came back to in time."""
+        """Forget sessions that no client resumed in time."""
         while self._idle:
             wid = next(iter(self._idle))
             if not self._is_expired(wid):

@@ -38,7 +38,7 @@ class SocketSink:
     kind = "socket"
 
     def __init__(self, socket: TextSocket, *, on_change: Callable[[], None]) -> None:
-        self.on_drained: Callable[[], None] = _nobody
+        self.on_drained: Callable[[], None] = _ignore
         self.answer_is_due = False
         self._socket = socket
         self._on_change = on_change
@@ -118,5 +118,5 @@ def _frame(sub: Subscription, page: Rendered, *, caught_up: bool) -> list[bytes]
     return messages
 
 
-def _nobody() -> None:
-    """Nobody waits for room."""
+def _ignore() -> None:
+    """No feed waits for room."""

@@ -74,7 +74,7 @@ class Sink(Protocol):
         ...
 
     def frames_of(self, sub: Subscription, page: Rendered, *, caught_up: bool) -> PageFrames:
-        """The frames of a read; made once for those who get the same."""
+        """The frames of a read; made once for all readers that get the same."""
         ...
 
     def repeat(self, frames: PageFrames, now: float) -> bool:

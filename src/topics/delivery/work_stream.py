@@ -2,7 +2,7 @@
 
 A stream keeps at most `most` leases that are neither over nor acked, and claims the difference
 whenever it may have grown: a job arrived, a lease changed hands, a deadline passed, or a quarter of
-a second went by. It claims like anybody else, windows included. A peer that does not take what it
+a second went by. It claims like any worker, windows included. A peer that does not take what it
 was sent gets no more jobs until it has.
 
 The leases belong to the connection. When that ends, however it ends, they are given back at once,
@@ -124,7 +124,7 @@ class WorkStream:
         self._presence = Presence()
         self._held: dict[int, int] = {}  # seq -> lease id
         self._claiming = False
-        self._has_turn = False
+        self._is_queued = False
         self._behind = False
         self._over = False
         self._refill: TimerHandle | None = None
@@ -142,9 +142,9 @@ class WorkStream:
 
     def wake(self, name: str) -> None:
         """Look, soon, whether there is something to claim, or no queue any more."""
-        if not self._has_turn and not self._over:
-            self._has_turn = True
-            self._live.changes.budget.add(self._turn)
+        if not self._is_queued and not self._over:
+            self._is_queued = True
+            self._live.changes.budget.add(self._work)
 
     def shut_down(self) -> None:
         """The server stops."""
@@ -152,8 +152,8 @@ class WorkStream:
 
     # Jobs
 
-    def _turn(self) -> None:
-        self._has_turn = False
+    def _work(self) -> None:
+        self._is_queued = False
         if not self._over:
             self._advance()
 
@@ -191,7 +191,7 @@ class WorkStream:
             self._held[job.seq] = job.lease_id
             self._write(sse.job(self._topic.name, job))
         if jobs:
-            self.wake(self._topic.name)  # more may be there, but others have their turn first
+            self.wake(self._topic.name)  # more may be there; other streams claim first
         else:
             self._arm_refill()
 

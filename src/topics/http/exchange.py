@@ -164,16 +164,16 @@ class Exchange(ABC):
 
     def stream(self, status: int = 200, *, content_type: bytes, headers: Headers = ()) -> Stream:
         """Answer with a body that is written over time."""
-        self._take_turn(status)
+        self._mark_answered(status)
         return self._open_stream(Response(status, content_type=content_type, headers=headers))
 
     def upgrade(self) -> Upgrade:
         """Answer by becoming a WebSocket."""
         assert self.request.wants_websocket, "the client asked for no WebSocket"
-        self._take_turn(101)
+        self._mark_answered(101)
         return self._open_upgrade()
 
-    def _take_turn(self, status: int) -> None:
+    def _mark_answered(self, status: int) -> None:
         assert not self.answered, "a request has one answer"
         self.answered = True
         self.status = status
@@ -220,7 +220,7 @@ class Exchange(ABC):
         """Close the connection now, unsent bytes included."""
 
     def leave(self) -> None:
-        """The client has gone: tell whoever is still working on an answer."""
+        """The client has gone: tell the application, if it still works on an answer."""
         if self.gone:
             return
         self.gone = True

@@ -60,7 +60,7 @@ class Limits:
     """How long input is thrown away after an early refusal, so that its answer can be read."""
 
     max_pipelined: int = 64
-    """HTTP/1.1 requests read ahead of their turn before reading stops."""
+    """HTTP/1.1 requests read ahead of the first before reading stops."""
 
     max_pipelined_bytes: int = 1 * MIB
     """Body bytes of those requests before reading stops."""

@@ -86,7 +86,7 @@ class Listener:
             for connection in tuple(self._hub.connections):
                 connection.abort()
             self._hub.stop()
-            with suppress(TimeoutError):  # under TLS it takes some turns until the end is reported
+            with suppress(TimeoutError):  # under TLS it takes some ticks until the end is reported
                 await asyncio.wait_for(self._hub.all_gone.wait(), CLOSE_SECONDS)
 
 

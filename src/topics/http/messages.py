@@ -143,7 +143,7 @@ class Spliced(Response):
 
     @property
     def body(self) -> bytes:  # type: ignore[override]  # nobody sets the body of an answer
-        """The pieces as one, for whoever needs it so."""
+        """The pieces joined."""
         return b"".join(self._parts)
 
 
@@ -236,7 +236,7 @@ class Reply(Protocol):
 
     @property
     def tick(self) -> Tick:
-        """Where the turn of the loop ends in which the request came."""
+        """The tick of the loop in which the request came."""
 
     def __call__(self, response: Response) -> None:
         """Answer with a complete response."""
@@ -245,7 +245,7 @@ class Reply(Protocol):
         """Send the headers now and the body piece by piece.
 
         For HEAD, or a client that has left, the stream is closed already and its `on_close`
-        runs on the next turn of the loop.
+        runs in the next tick.
         """
 
     def upgrade(self) -> Upgrade:

@@ -78,7 +78,7 @@ class Queues:
         self._cohorts: dict[int, _Cohort] = {}
         self._fetcher = Fetcher(engine, in_background)
         self._letters = DeadLetters(engine)
-        self.changed: Callable[[Topic], None] = _nobody
+        self.changed: Callable[[Topic], None] = _ignore
         """Told of a queue whose leases have changed: one may have room, or jobs, again."""
 
     # Claiming
@@ -509,11 +509,11 @@ def _short(
 
 
 _PRESENT = Presence()
-"""Whoever calls and waits for the answer."""
+"""A caller that waits for the answer."""
 
 
-def _nobody(topic: Topic) -> None:
-    """Nobody waits for leases to change."""
+def _ignore(topic: Topic) -> None:
+    """No stream waits for leases to change."""
 
 
 def check_node(node: str) -> None:

@@ -1,14 +1,14 @@
 """Jobs read ahead of their claims.
 
-A queue is worked off in order, and jobs that waited for long are no longer in memory. To fetch them
-for each claim would cost a way to the readers' threads and back every time. So a stretch of what
-comes next is read at once, and the claims that follow find their jobs in it. Where work can be done
-behind everybody's back, the next stretch is read when half of this one was handed out, and nobody
-has to wait for it.
+A queue is processed in order, and jobs that waited for long are no longer in memory. Fetching them
+for each claim would cost a hand-over to the reader threads and back every time. So a range of the
+next jobs is read at once, and the following claims find their jobs in it. Where operations can run
+in the background, the next range is read when half of this one was handed out, so that no claim
+waits for it.
 
-Memory is bounded: one stretch per queue, or two while one takes over from the other, and as many
-queues as have one. A stretch goes when its last job was handed out. It holds copies of records,
-which never change; who may have one is decided before anybody looks here.
+Memory is bounded: one range for each queue that reads ahead, or two while one replaces the other.
+A range is dropped when its last job was handed out. It holds copies of records, which never
+change; which worker gets a job is decided before it is looked up here.
 """
 
 from __future__ import annotations
@@ -77,14 +77,14 @@ class ReadAhead:
         return [buf for buf, _ in rows], [offset for _, offset in rows]
 
     def settled(self, queue: Topic) -> Op[None]:
-        """Wait until nobody reads ahead for this queue; what was read may be all one needs."""
+        """Wait until a read ahead for this queue is over; it may have read all that is needed."""
         while (under_way := self._reading.get(queue.id)) is not None:
             yield under_way
 
     def frames(self, queue: Topic, seqs: Sequence[int]) -> Op[Frames]:
         """The frames of live jobs that come next, as far as they can be read; `seqs` ascend.
 
-        Nobody else may be reading ahead for the queue.
+        No other read ahead for the queue may be under way.
         """
         stretch = self._stretches.get(queue.id)
         known = {} if stretch is None else stretch.frames
@@ -105,7 +105,7 @@ class ReadAhead:
         return found
 
     def _pass(self, queue: Topic, stretch: _Stretch, seq: int) -> None:
-        """Jobs up to this one were handed out: nobody asks for them here again."""
+        """Jobs up to this one were handed out and are not asked for again."""
         if self._stretches.get(queue.id) is not stretch:
             return
         stretch.passed = seq
@@ -141,5 +141,5 @@ class ReadAhead:
                 del self._stretches[next(iter(self._stretches))]
         finally:
             del self._reading[queue.id]
-            gate.open()  # whoever waited looks now
+            gate.open()  # the waiting claims look now
         return stretch

@@ -1,21 +1,27 @@
 """HTTP/1.1 connections.
 
-Theory of operation. The reader (`reader`) turns bytes into exchanges; each joins the line
-when its headers are complete. Answers leave in line order: the exchange at the head writes to
-the transport, the others keep their output until their turn. A request runs as soon as it is
-complete if it is at the head, or if all unanswered ones before it ask the same thing of the
-same target (a burst of writes to one topic then shares a commit); anything else waits, so that
-a pipelined read sees the write before it.
+Each module of this package knows those above it in this list, and none below:
 
-Reading stops while any *hold* stands: the peer does not read, too much is pipelined, an
-upgrade is undecided, others want their turn of the loop. Input that has been received but not
-parsed is kept and parsed first when the last hold goes. The parser cannot be stopped inside
-the bytes it was given, so it is fed in slices unless they are known to be body.
+    wire, head_cache   bytes of heads and chunks; heads that were read before
+    exchange           one request and its answer
+    reader, timeouts   from bytes to exchanges; peers that keep us waiting
+    connection         the order of requests and answers on one connection
 
-Output is *corked* while input is being parsed. Where it is but a small answer the cork stays on
-until the end of the turn of the loop, so that the answers of many connections leave in a row;
-see `tick.Tick`. Output that is written in between goes behind the cork, and a connection is
-uncorked before it is closed.
+Theory of operation. The reader makes exchanges of bytes; an exchange joins the queue when its
+headers are complete. Answers leave in the order of the queue: the first exchange writes to the
+transport, the others keep their output until they are first. A request runs as soon as it is
+complete if it is first, or if all unanswered requests before it ask the same thing of the same
+target (a burst of writes to one topic then shares a commit). Any other request waits, so that a
+pipelined read sees the write before it.
+
+Reading stops while there is a *hold*: the peer does not read, too much is pipelined, an upgrade
+is undecided, or the rest of long input waits for the next tick. Input that was received but not
+parsed is kept, and parsed first when the last hold is released. The parser cannot be stopped
+inside the bytes it was given, so it is fed in slices unless they are known to be body.
+
+Output is *corked* while input is being parsed. A single small answer stays corked until the end
+of the tick, so that the answers of many connections leave in a row; see `tick.Tick`. Output that
+is written in between goes behind the cork, and a connection is uncorked before it is closed.
 
 A connection is *deaf* once a request said it is the last, or was refused with its body unread:
 input is dropped from there on. After such a refusal the connection lingers half-closed, since
@@ -35,10 +41,10 @@ from topics.http.hub import Hub
 from topics.http.messages import Request, Response, Upgrade
 from topics.http.ws.connection import WebSocket, accept_token
 
-_HOLD_OUTPUT, _HOLD_PIPELINE, _HOLD_UPGRADE, _HOLD_TURN = 1, 2, 4, 8
+_HOLD_OUTPUT, _HOLD_PIPELINE, _HOLD_UPGRADE, _HOLD_TICK = 1, 2, 4, 8
 
 _HELD_BYTES = 16 * 1024
-"""Of an answer that waits for the end of the turn; a longer one would only take memory."""
+"""The largest answer that waits for the end of the tick; a longer one would only take memory."""
 
 
 class H1Connection(asyncio.Protocol):
@@ -51,8 +57,8 @@ class H1Connection(asyncio.Protocol):
         "_eof",
         "_held",
         "_holds",
-        "_line",
         "_lingering",
+        "_queue",
         "_reader",
         "_transport",
         "_waits",
@@ -66,7 +72,7 @@ class H1Connection(asyncio.Protocol):
         self._transport = transport
         self._reader = H1Reader(self, peer)
         self._waits = H1Timeouts(self, self._reader)
-        self._line: deque[H1Exchange] = deque()
+        self._queue: deque[H1Exchange] = deque()
         self._advancing = False
         self._corked: list[bytes] | None = None
         self._corked_bytes = 0  # of its long answers
@@ -82,7 +88,7 @@ class H1Connection(asyncio.Protocol):
     # Bytes come in
 
     def data_received(self, data: bytes) -> None:
-        """Parse what arrived and answer what can be answered; it leaves with this turn's rest."""
+        """Parse what arrived and answer what can be answered, at the end of the tick."""
         if self._reader.deaf:
             return
         self.hub.tick.hear(self)
@@ -92,7 +98,7 @@ class H1Connection(asyncio.Protocol):
         if self._corked is None:
             self._corked = []
         reader = self._reader
-        if self._line or reader.phase != IDLE:
+        if self._queue or reader.phase != IDLE:
             self._parse(data)
             reader.complete = None
         else:
@@ -111,7 +117,7 @@ class H1Connection(asyncio.Protocol):
         reader.requests += 1
         request = alike.sibling(reader.peer)
         exchange = H1Exchange(self, request, keep_alive=True)
-        self._line.append(exchange)
+        self._queue.append(exchange)
         exchange.begin(False)
         if self.is_stranger:
             self.is_stranger = request.is_stranger
@@ -141,9 +147,9 @@ class H1Connection(asyncio.Protocol):
                 rest = data[part:]
                 data = reader.feed(data[:part]) + rest
                 if len(data) > reader.part_of(data):
-                    # A slice can hold hundreds of requests: let others have a turn.
-                    self._hold(_HOLD_TURN)
-                    self.hub.loop.call_soon(self._release, _HOLD_TURN)
+                    # A slice can hold hundreds of requests: other connections are served first.
+                    self._hold(_HOLD_TICK)
+                    self.hub.loop.call_soon(self._release, _HOLD_TICK)
             if self._websocket is not None:
                 self._hand_over(data)
                 return
@@ -153,15 +159,15 @@ class H1Connection(asyncio.Protocol):
     # What the reader reports
 
     def began(self, exchange: H1Exchange, flaw: Response | None) -> None:
-        """A request's headers are in: it joins the line and meets the gate."""
-        self._line.append(exchange)
+        """A request's headers are in: it joins the queue and is admitted or refused."""
+        self._queue.append(exchange)
         if flaw is not None:
             self.refuse(flaw)
             return
         exchange.begin(not exchange.read)
         if self.is_stranger:
             self.is_stranger = exchange.request.is_stranger
-        if exchange.expects_continue and not exchange.answered and self._line[0] is exchange:
+        if exchange.expects_continue and not exchange.answered and self._queue[0] is exchange:
             self._write(CONTINUE)
 
     def completed(self, exchange: H1Exchange) -> None:
@@ -169,19 +175,19 @@ class H1Connection(asyncio.Protocol):
         if not exchange.keep_alive:
             self.stop_listening()
         if not exchange.complete():
-            self._bound_line()
+            self._bound_queue()
             return
         exchange.ready = True
-        if self._line[0] is exchange and not self._corked_bytes:
+        if self._queue[0] is exchange and not self._corked_bytes:
             exchange.started = True
             exchange.run()
         else:
             self._start_next()
-            self._bound_line()
+            self._bound_queue()
 
     def stopped_at_upgrade(self) -> None:
         """The reader is at the end of HTTP, if the application agrees; wait for its word."""
-        undecided = bool(self._line) and self._line[-1].request.wants_websocket
+        undecided = bool(self._queue) and self._queue[-1].request.wants_websocket
         if undecided and self._websocket is None:
             self._hold(_HOLD_UPGRADE)
 
@@ -191,13 +197,13 @@ class H1Connection(asyncio.Protocol):
         if exchange is None:
             nothing = Request("", b"/", {}, version="1.1", peer="")
             exchange = H1Exchange(self, nothing, keep_alive=False)
-            exchange.read = False  # nobody knows where it would have ended
-            self._line.append(exchange)
+            exchange.read = False  # its end is not known
+            self._queue.append(exchange)
         exchange.keep_alive = False
         self.stop_listening()
         if not exchange.answered:
             exchange(response)
-        elif exchange not in self._line:
+        elif exchange not in self._queue:
             self._hang_up(linger=True)  # it was refused before, and its body is no good either
 
     def stop_listening(self) -> None:
@@ -205,7 +211,7 @@ class H1Connection(asyncio.Protocol):
         self._reader.deaf = True
         self._held = b""
 
-    # The line moves
+    # The queue moves
 
     def _start_next(self) -> None:
         """Run complete requests that need not wait for those before them."""
@@ -218,27 +224,27 @@ class H1Connection(asyncio.Protocol):
     def _startable(self) -> H1Exchange | None:
         if self._holds & _HOLD_OUTPUT:
             return None
-        return startable(self._line, self.hub.limits.high_water_bytes - self._corked_bytes)
+        return startable(self._queue, self.hub.limits.high_water_bytes - self._corked_bytes)
 
     def advance(self) -> None:
-        """Retire finished exchanges from the head of the line and let the next ones move."""
+        """Retire finished exchanges from the head of the queue and let the next ones run."""
         if self._advancing:
-            return  # the loop below is already at it; recursing would be as deep as the line
+            return  # the loop below is already at it; recursion would be deep
         self._advancing = True
         try:
-            while self._line and self._line[0].done:
-                finished = self._line.popleft()
+            while self._queue and self._queue[0].done:
+                finished = self._queue.popleft()
                 if finished.request.wants_websocket:
                     self._release(_HOLD_UPGRADE)
                 if not finished.keep_alive:
                     self._hang_up(linger=not finished.read)
                     return
-                if self._line:
-                    self._come_to_head(self._line[0])
+                if self._queue:
+                    self._come_to_head(self._queue[0])
         finally:
             self._advancing = False
-        self._bound_line()
-        if self._eof and not self._line and not self._held:
+        self._bound_queue()
+        if self._eof and not self._queue and not self._held:
             self.close()
 
     def _come_to_head(self, exchange: H1Exchange) -> None:
@@ -254,12 +260,12 @@ class H1Connection(asyncio.Protocol):
             self._write(CONTINUE)
         self._start_next()
 
-    def _bound_line(self) -> None:
+    def _bound_queue(self) -> None:
         limits = self.hub.limits
-        line = self._line
-        if len(line) > limits.max_pipelined or (
-            len(line) > 1
-            and sum(len(exchange.request.body) for exchange in line) > limits.max_pipelined_bytes
+        queue = self._queue
+        if len(queue) > limits.max_pipelined or (
+            len(queue) > 1
+            and sum(len(exchange.request.body) for exchange in queue) > limits.max_pipelined_bytes
         ):
             self._hold(_HOLD_PIPELINE)
         elif self._holds & _HOLD_PIPELINE:
@@ -267,7 +273,7 @@ class H1Connection(asyncio.Protocol):
 
     def is_last(self, exchange: H1Exchange) -> bool:
         """Whether nothing else has been asked after this."""
-        return self._line[-1] is exchange
+        return self._queue[-1] is exchange
 
     def _hang_up(self, *, linger: bool) -> None:
         self.uncork()
@@ -288,8 +294,8 @@ class H1Connection(asyncio.Protocol):
     # Bytes go out
 
     def send(self, exchange: H1Exchange, data: bytes) -> None:
-        """Write on behalf of an exchange, now or when its turn comes."""
-        if self._line and self._line[0] is exchange:
+        """Write on behalf of an exchange, now or when it is first in the queue."""
+        if self._queue and self._queue[0] is exchange:
             self._write(data)
         else:
             exchange.early = exchange.early or []
@@ -299,22 +305,22 @@ class H1Connection(asyncio.Protocol):
     def clear_way(self, exchange: H1Exchange) -> None:
         """Let a stream that has come to the head write to the transport, where nothing waits.
 
-        From here to its end nobody else of the line does, and nothing is corked meanwhile.
+        Until the stream ends no other exchange writes, and nothing is corked.
         """
-        if exchange.opened is not None and self._line and self._line[0] is exchange:
+        if exchange.opened is not None and self._queue and self._queue[0] is exchange:
             exchange.opened.way = None if self._holds & _HOLD_OUTPUT else self._transport
 
     def send_last(self, exchange: H1Exchange, *pieces: bytes) -> None:
-        """Write an answer up to its end; what comes next in line may move."""
-        line = self._line
+        """Write an answer up to its end; the next exchange may go on."""
+        queue = self._queue
         exchange.done = True
-        if len(line) > 1 or not exchange.keep_alive or self._holds or self._eof:
+        if len(queue) > 1 or not exchange.keep_alive or self._holds or self._eof:
             for data in pieces:
                 self.send(exchange, data)
             exchange.over()
             self.advance()
             return
-        # By far the most common case: nothing else is in line and nothing is to be seen to.
+        # By far the most common case: nothing else is queued and there is nothing else to do.
         if self._corked is not None:
             self._corked += pieces
             if len(pieces) > 1:
@@ -322,7 +328,7 @@ class H1Connection(asyncio.Protocol):
         else:
             self._corked = [*pieces]
             self._let_go_later()
-        line.popleft()
+        queue.popleft()
         exchange.over()
 
     def _write(self, data: bytes) -> None:
@@ -334,7 +340,7 @@ class H1Connection(asyncio.Protocol):
             self._transport.write(data)
 
     def _let_go_later(self) -> None:
-        """Let collected output go with that of others in this turn; much of it goes at once."""
+        """Send collected output at the end of the tick; much of it is sent at once."""
         corked = self._corked
         if not corked:
             self._corked = None
@@ -353,7 +359,7 @@ class H1Connection(asyncio.Protocol):
                 self._transport.writelines(corked)
         if self._corked_bytes:
             self._corked_bytes = 0
-            if self._line:
+            if self._queue:
                 self.hub.loop.call_soon(self._start_next)
 
     def backed_up(self, exchange: H1Exchange) -> bool:
@@ -380,7 +386,7 @@ class H1Connection(asyncio.Protocol):
         if self._holds or self._transport.is_closing():
             return
         if self._held:
-            # On the next turn: this one may be deep inside a callback of the parser.
+            # In the next tick: this one may be deep inside a callback of the parser.
             self.hub.loop.call_soon(self._parse_held)
         else:
             self._transport.resume_reading()
@@ -394,21 +400,21 @@ class H1Connection(asyncio.Protocol):
         if self._holds or self._websocket is not None or self._transport.is_closing():
             return
         self._transport.resume_reading()
-        if self._eof and not self._line and not self._held:
+        if self._eof and not self._queue and not self._held:
             self.close()
 
     def pause_writing(self) -> None:
         """The peer is not reading: neither do we."""
         self._hold(_HOLD_OUTPUT)
-        if self._line:
-            self.clear_way(self._line[0])
+        if self._queue:
+            self.clear_way(self._queue[0])
 
     def resume_writing(self) -> None:
         """All output has left."""
         self._release(_HOLD_OUTPUT)
-        if self._line:
-            self.clear_way(self._line[0])
-            self._line[0].drained()
+        if self._queue:
+            self.clear_way(self._queue[0])
+            self._queue[0].drained()
             self._start_next()
 
     # Becoming a WebSocket
@@ -437,7 +443,7 @@ class H1Connection(asyncio.Protocol):
     def _hand_over(self, rest: bytes) -> None:
         socket = self._websocket
         assert socket is not None
-        self._line.clear()
+        self._queue.clear()
         self.hub.drop(self)
         if self._transport.is_closing():
             socket.connection_lost(None)
@@ -458,25 +464,25 @@ class H1Connection(asyncio.Protocol):
         if self._reader.reading is not None:
             self._abandon(self._reader.reading)
         # Who watches a stream never half-closes: this client is gone.
-        if self._line and self._line[0].opened is not None:
+        if self._queue and self._queue[0].opened is not None:
             return False
-        for exchange in tuple(self._line):
+        for exchange in tuple(self._queue):
             if exchange.on_half_close is not None and not exchange.answered:
                 call_safely(exchange.on_half_close)
-        return bool(self._line or self._held)
+        return bool(self._queue or self._held)
 
     def _abandon(self, exchange: H1Exchange) -> None:
         self._reader.reading = None
-        if exchange in self._line:
-            self._line.remove(exchange)
+        if exchange in self._queue:
+            self._queue.remove(exchange)
         exchange.leave()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell everyone who still works for this client."""
         self.hub.drop(self)
         self._held = b""
-        line, self._line = self._line, deque()
-        for exchange in line:
+        queue, self._queue = self._queue, deque()
+        for exchange in queue:
             exchange.leave()
         if self._websocket is not None:
             self._websocket.connection_lost(exc)
@@ -493,7 +499,7 @@ class H1Connection(asyncio.Protocol):
 
     def drain(self) -> None:
         """Close when nothing is running; an answer still to come will say it is the last."""
-        if not self._line and self._reader.phase in (IDLE, HEAD):
+        if not self._queue and self._reader.phase in (IDLE, HEAD):
             self.close()
 
     # The sweep
@@ -502,9 +508,9 @@ class H1Connection(asyncio.Protocol):
         """Give up on a peer that has kept us waiting too long."""
         queued = self._transport.get_write_buffer_size()
         if self._holds & _HOLD_OUTPUT or (queued and not self._lingering):
-            is_streaming = bool(self._line) and self._line[0].opened is not None
+            is_streaming = bool(self._queue) and self._queue[0].opened is not None
             self._waits.check_stall(now, queued=queued, is_streaming=is_streaming)
-        elif self._holds or (self._reader.phase == IDLE and self._line):
-            self._reader.since = None  # whoever is waiting, it is not us
+        elif self._holds or (self._reader.phase == IDLE and self._queue):
+            self._reader.since = None  # the client waits for us, not we for the client
         else:
             self._waits.check(now, lingering=self._lingering)

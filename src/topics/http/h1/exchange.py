@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from topics.http.exchange import Exchange, close_stream, drain_stream
 from topics.http.h1.wire import (
@@ -13,10 +13,8 @@ from topics.http.h1.wire import (
     stream_head,
     whole,
 )
+from topics.http.hub import Hub
 from topics.http.messages import Request, Response, Stream, Upgrade
-
-if TYPE_CHECKING:
-    from topics.http.h1.connection import H1Connection
 
 _JOINED_BYTES = 16 * 1024
 """A body up to this size is cheaper to copy behind its head than to send as a second buffer."""
@@ -25,8 +23,25 @@ _DRAINED_BYTES = 64 * 1024
 """An unread body up to this size is read and dropped; beyond it the connection is given up."""
 
 
+class AnswerQueue(Protocol):
+    """A connection, as its exchanges see it: answers leave in the order of the requests."""
+
+    hub: Hub
+
+    def send(self, exchange: "H1Exchange", data: bytes) -> None: ...
+    def send_last(self, exchange: "H1Exchange", *pieces: bytes) -> None: ...
+    def clear_way(self, exchange: "H1Exchange") -> None: ...
+    def uncork(self) -> None: ...
+    def backed_up(self, exchange: "H1Exchange") -> bool: ...
+    def queued_bytes(self, exchange: "H1Exchange") -> int: ...
+    def is_last(self, exchange: "H1Exchange") -> bool: ...
+    def become_websocket(self, exchange: "H1Exchange") -> Upgrade: ...
+    def stop_listening(self) -> None: ...
+    def abort(self) -> None: ...
+
+
 class H1Exchange(Exchange):
-    """An exchange with its place in the line of its connection."""
+    """An exchange in the queue of its connection."""
 
     keep_alive: bool
     expects_continue = False
@@ -35,11 +50,11 @@ class H1Exchange(Exchange):
     ready = False  # ... and may be given to the application
     started = False
     done = False  # the answer is complete
-    early: list[bytes] | None = None  # output from before its turn came
+    early: list[bytes] | None = None  # output from before it was first in the queue
     early_bytes = 0
     opened: "H1Stream | None" = None
 
-    def __init__(self, connection: "H1Connection", request: Request, *, keep_alive: bool) -> None:
+    def __init__(self, connection: AnswerQueue, request: Request, *, keep_alive: bool) -> None:
         self._hub = connection.hub
         self.request = request
         self.connection = connection
@@ -55,7 +70,7 @@ class H1Exchange(Exchange):
                 self.expects_continue = expectation.lower() == b"100-continue"
 
     def alike(self, other: "H1Exchange") -> bool:
-        """Whether both ask the same thing of the same target, and need not be done in turn."""
+        """Whether both ask the same thing of the same target, so that their order is free."""
         mine, theirs = self.request, other.request
         same = mine.method == theirs.method and mine.target == theirs.target
         is_free = mine.may_run_ahead and theirs.may_run_ahead
@@ -146,7 +161,7 @@ class H1Exchange(Exchange):
 def startable(line: Iterable[H1Exchange], room_bytes: int) -> H1Exchange | None:
     """The next in line to run, unless it has to wait for one before it, or for room.
 
-    What is answered before its turn is kept, so enough of that keeps others from running.
+    Early answers are kept in memory, so many of them keep others from running.
     """
     running: H1Exchange | None = None
     for exchange in line:
@@ -203,7 +218,7 @@ class H1Stream(Stream):
 
     @property
     def queued_bytes(self) -> int:
-        """Bytes not yet with the kernel, those waiting for the stream's turn included."""
+        """Bytes not yet with the kernel, those that wait for earlier answers included."""
         exchange = self._exchange
         return exchange.connection.queued_bytes(exchange) if exchange.opened is self else 0
 

@@ -9,7 +9,7 @@ such as to h2c, the request is an ordinary one and may have a body: a new parser
 the start of that body.
 """
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from httptools import (
     HttpParserCallbackError,
@@ -20,13 +20,10 @@ from httptools import (
 )
 
 from topics.http import refusals
-from topics.http.h1.exchange import H1Exchange
+from topics.http.h1.exchange import AnswerQueue, H1Exchange
 from topics.http.hub import log
 from topics.http.messages import Request, Response
 from topics.http.ws.connection import asks_for_websocket
-
-if TYPE_CHECKING:
-    from topics.http.h1.connection import H1Connection
 
 IDLE, HEAD, BODY, _RESUMING = range(4)
 
@@ -44,8 +41,20 @@ _VERSIONS = frozenset(("1.0", "1.1"))
 _METHODS = {name.encode(): name for name in ("GET", "POST", "PUT", "DELETE", "HEAD")}
 
 
+class RequestTaker(AnswerQueue, Protocol):
+    """A connection, as its reader sees it: it takes requests as they come in."""
+
+    is_stranger: bool
+
+    def began(self, exchange: H1Exchange, flaw: Response | None) -> None: ...
+    def completed(self, exchange: H1Exchange) -> None: ...
+    def stopped_at_upgrade(self) -> None: ...
+    def refuse(self, response: Response) -> None: ...
+    def close(self) -> None: ...
+
+
 class H1Reader:
-    """Turns the input of one connection into exchanges and hands them to it."""
+    """Makes exchanges of the input of one connection and hands them to it."""
 
     __slots__ = (
         "_body_follows",
@@ -65,7 +74,7 @@ class H1Reader:
         "since",
     )
 
-    def __init__(self, connection: "H1Connection", peer: str) -> None:
+    def __init__(self, connection: RequestTaker, peer: str) -> None:
         self._connection = connection
         self.peer = peer
         self._parser = HttpRequestParser(self)
@@ -83,7 +92,7 @@ class H1Reader:
         self.since: float | None = None  # when the sweep first saw the present wait
 
     def part_of(self, data: bytes) -> int:
-        """How much of `data` to parse before others have their turn.
+        """How much of `data` to parse before other connections are served.
 
         All of it if it is only kept; little if each byte can mean work.
         """

@@ -1,12 +1,7 @@
 """How long an HTTP/1 peer has kept us waiting: for a word, for a body, for room to send."""
 
-from typing import TYPE_CHECKING
-
 from topics.http import refusals
-from topics.http.h1.reader import HEAD, IDLE, H1Reader
-
-if TYPE_CHECKING:
-    from topics.http.h1.connection import H1Connection
+from topics.http.h1.reader import HEAD, IDLE, H1Reader, RequestTaker
 
 
 class H1Timeouts:
@@ -17,7 +12,7 @@ class H1Timeouts:
 
     __slots__ = ("_connection", "_mark", "_reader")
 
-    def __init__(self, connection: "H1Connection", reader: H1Reader) -> None:
+    def __init__(self, connection: RequestTaker, reader: H1Reader) -> None:
         self._connection = connection
         self._reader = reader
         self._mark = 0  # progress when the sweep first saw the present wait

@@ -5,7 +5,7 @@ bounds what a peer can make us hold or do.
 
 Input is parsed in small slices and for a few milliseconds at a time: a kilobyte can carry a
 hundred requests, and everyone else waits meanwhile. Output is queued per stream (`output`);
-frames of one turn of the loop leave in one write.
+frames of one tick leave in one write.
 
 Body windows are always given back at once, since a body is only useful when it is whole; what
 bounds memory is the sum over the connection (`h2_max_bodies_bytes`), beyond which all streams
@@ -95,7 +95,7 @@ class H2Connection(asyncio.Protocol):
     # Bytes come in
 
     def data_received(self, data: bytes) -> None:
-        """Handle the frames in `data`, some now and the rest in later turns of the loop."""
+        """Handle the frames in `data`, some now and the rest in later ticks."""
         self._waits.heard = True
         self.hub.tick.hear(self)
         if self._deaf:
@@ -229,7 +229,7 @@ class H2Connection(asyncio.Protocol):
         """Let a refused client finish sending, within reason: many cannot read before that."""
         exchange.dropped_bytes += size
         if exchange.dropped_bytes > 2 * self.hub.limits.max_body_bytes:
-            self._output.pump()  # the answer may still be waiting for the end of this turn
+            self._output.pump()  # the answer may still be waiting for the end of this tick
             self._reset(exchange, ErrorCodes.NO_ERROR)
 
     def _is_oldest(self, exchange: H2Exchange) -> bool:
@@ -374,7 +374,7 @@ class H2Connection(asyncio.Protocol):
                 self._transport.write(data)
 
     def push(self) -> None:
-        """Send what can be sent now instead of at the end of the turn."""
+        """Send what can be sent now instead of at the end of the tick."""
         self._output.pump()
         self.flush()
 
@@ -384,7 +384,7 @@ class H2Connection(asyncio.Protocol):
         return self._deaf or bool(self._holds & _HOLD_OUTPUT)
 
     def _schedule(self) -> None:
-        """See that this turn's frames leave together at its end."""
+        """Send the frames of this tick together at its end."""
         if not self._in_turn and not self._scheduled:
             self._scheduled = True
             self.hub.loop.call_soon(self._scheduled_turn)
@@ -500,7 +500,7 @@ class H2Connection(asyncio.Protocol):
         self.flush()
 
     def cancel(self, exchange: H2Exchange) -> None:
-        """Give up on an answer nobody takes."""
+        """Give up on an answer that the peer does not take."""
         self._reset(exchange, ErrorCodes.CANCEL)
 
 

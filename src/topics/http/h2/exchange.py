@@ -122,7 +122,7 @@ class H2Stream(Stream):
             exchange.queue(data)
         high_water = exchange.connection.hub.limits.high_water_bytes
         if exchange.pending_bytes > high_water:
-            exchange.connection.push()  # perhaps only this turn's end was missing
+            exchange.connection.push()  # perhaps it only waited for the end of the tick
         self.behind = self.behind or exchange.pending_bytes > high_water
         return not self.behind
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from topics.http.h2.connection import H2Connection
 
 _ROUND_BYTES = 64 * 1024
-"""What one stream may send before the next has its turn."""
+"""What one stream may send before the next stream sends."""
 
 _OVERFULL = 8
 """Times the bound on what waits to be read, from which on further long answers are given up.

@@ -56,7 +56,7 @@ class H2Timeouts:
             self._connection.abort()
 
     def check_exchange(self, exchange: H2Exchange, now: float) -> None:
-        """Refuse a body that comes too slowly, and give up on an answer nobody takes."""
+        """Refuse a body that comes too slowly, and give up on an answer that is not taken."""
         limits = self._connection.hub.limits
         sending = exchange.answered
         progress = exchange.pending_bytes if sending else exchange.received

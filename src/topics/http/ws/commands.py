@@ -82,7 +82,7 @@ class Socket:
         self._sink = SocketSink(upgrade, on_change=self._balance)
         self._feed = Feed(self._live, self._sink)
         self._goodbye: TimerHandle | None = None
-        self._in_line = b""  # a long command that waits for its turn to be read
+        self._in_line = b""  # a long command that waits to be read
         upgrade.on_text = self._receive
         upgrade.on_binary = self._refuse_binary
         upgrade.on_close = self._closed

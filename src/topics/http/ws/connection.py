@@ -133,7 +133,7 @@ class WebSocket(asyncio.Protocol, Upgrade):
 
     def _must_stop(self, deadline: float) -> bool:
         if not self._deaf and not self._holds and time.monotonic() > deadline:
-            # What is left waits until others have had their turn.
+            # The rest waits for the next tick, after other connections.
             self._hold(_HOLD_TURN)
             self._hub.loop.call_soon(self._release, _HOLD_TURN)
         return self._deaf or self._holds != 0
@@ -289,7 +289,7 @@ class WebSocket(asyncio.Protocol, Upgrade):
             return
         self._holds &= ~reason
         if not self._holds and not self._transport.is_closing():
-            # On the next turn, since a callback may ask.
+            # In the next tick, since a callback may ask.
             self._hub.loop.call_soon(self._go_on)
 
     def _go_on(self) -> None:
@@ -346,7 +346,7 @@ class WebSocket(asyncio.Protocol, Upgrade):
     def _check_message(self, now: float) -> None:
         limits, received = self._hub.limits, self._message_bytes
         if self._partial is None or self._holds:
-            self._since = None  # whoever is waiting, it is not us
+            self._since = None  # the client waits for us, not we for the client
             return
         if self._message_since is None:
             self._message_since = now
