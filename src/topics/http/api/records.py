@@ -21,7 +21,8 @@ def write(groups: WriteGroups, call: Call) -> None:
         write_long(call, topic, return_seqs=return_seqs)
         return
     sent = requests.decode_write(body)
-    take_key(call, sent)
+    if b"idempotency-key" in call.request.headers:
+        take_key(call, sent)
     check(call.engine, call.principal, topic, sent, most_bytes=len(body))
     groups.write(call, topic, sent, return_seqs=return_seqs)
 

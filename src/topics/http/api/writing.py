@@ -59,7 +59,8 @@ def check(
     No record has more bytes than `most_bytes`; a caller that knows the size of the whole saves a
     look at each. The batch of a long write is checked in slices, by `prepare`.
     """
-    check_config(engine, principal, topic, sent, always=config_needs_admin)
+    if sent.config is not None:
+        check_config(engine, principal, topic, sent, always=config_needs_admin)
     limits = engine.kernel.settings
     check_batch(sent.drafts, limits, key=sent.idempotency_key, at_most=most_bytes)
 

@@ -25,6 +25,8 @@ V = TypeVar("V")
 
 _PAYLOAD_DEPTH = MAX_DEPTH - 3
 """Levels left to a payload inside the body, its list of records and the record."""
+_SHALLOW_BYTES = 2 * _PAYLOAD_DEPTH
+"""A shorter payload has no room to open and close more levels."""
 
 REFUSED_RECORDS = 100_000
 """What no setting allows in one write: more are refused for their number, and not looked at."""
@@ -173,7 +175,7 @@ def _decode_bare(body: bytes) -> WriteRequest | None:
     datas = body[len(_OPENING) : -len(end)].split(_BORDER)
     if len(datas) != len(records):
         datas = [bytes(record.data) for record in records]
-    if not _are_shallow(datas, largest=max(sizes)):
+    if (largest := max(sizes)) > _SHALLOW_BYTES and not _are_shallow(datas, largest=largest):
         return None
     return WriteRequest(RecordBatch(datas), key)
 
@@ -215,9 +217,6 @@ def _names_size(around: bytes, names: list[str | None]) -> int:
 
 def _are_shallow(payloads: list[bytes], *, largest: int) -> bool:
     """Whether no payload, known to be valid, nests too deep; short ones have no room for it."""
-    room = 2 * _PAYLOAD_DEPTH
-    if largest <= room:
-        return True
-    return not any(
-        len(payload) > room and is_deeper(payload, _PAYLOAD_DEPTH) for payload in payloads
+    return largest <= _SHALLOW_BYTES or not any(
+        len(payload) > _SHALLOW_BYTES and is_deeper(payload, _PAYLOAD_DEPTH) for payload in payloads
     )
