@@ -127,6 +127,7 @@ def test_a_tag_on_very_many_records_is_looked_at_a_few_records_at_a_time() -> No
     with steps(seqs=4, tags=9):
         assert len(list(chosen.find(t.head + 1))) == 2
     assert chosen.chunks == {0: 0b11111111110}
+    assert (chosen.has(0), chosen.has(1), chosen.has(11)) == (False, True, False)
 
 
 def test_very_many_tags_are_looked_at_a_few_at_a_time() -> None:
