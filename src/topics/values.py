@@ -19,6 +19,7 @@ Config = Mapping[str, Any]
 
 TombstoneReason = Literal["cap", "ttl", "mixed", "source_trim", "recreated", "from_seq_too_old"]
 GapCause = Literal["crash", "repair", "source_trim"]
+JobState = Literal["leased", "delayed", "ready"]
 HoleKind = Literal["deleted", "cap", "ttl", "crash", "skipped", "source_trim"]
 
 
@@ -641,6 +642,57 @@ class Failure(Value, frozen=True):
     def __str__(self) -> str:
         """`ValueError: no such picture`."""
         return ": ".join(filter(None, (self.type, self.message))) or "an error without a message"
+
+
+class PeekedJob(Struct, frozen=True):
+    """A job of a queue, looked at without taking the job.
+
+    `node` holds a leased job since `claimed_ts` (None if that was before a restart) until
+    `deadline_ts`; a delayed job is ready at `ready_ts`. Times are in milliseconds since 1970.
+    """
+
+    seq: int
+    state: JobState
+    deliveries: int
+    node: str | None = None
+    claimed_ts: int | None = None
+    deadline_ts: int | None = None
+    ready_ts: int | None = None
+    last_error: Failure | None = None
+    tag: str | None = None
+    raw: bytes = b"null"
+
+    def with_record(self, record: Record) -> "PeekedJob":
+        return msgspec.structs.replace(self, tag=record.tag, raw=record.raw)
+
+    @property
+    def data(self) -> Any:  # noqa: ANN401 - any JSON value
+        return parse(self.raw)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The job as the API spells it; what it does not have has no key. `data` is JSON text."""
+        shown = {name: getattr(self, name) for name in self.__struct_fields__[:-3]}
+        if self.last_error is not None:
+            said = self.last_error
+            facts = {"type": said.type, "message": said.message}
+            shown["last_error"] = {**facts, "node": said.worker, "ts": said.at_ms}
+        shown |= {"tag": self.tag, "data": msgspec.Raw(self.raw)}
+        return {name: value for name, value in shown.items() if value is not None}
+
+
+class PeekedJobs(Value, frozen=True):
+    """Jobs of a queue: leased ones, then delayed ones, then ready ones.
+
+    `more` says whether the queue has others.
+    """
+
+    topic: str
+    jobs: Sequence[PeekedJob]
+    more: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        jobs = [job.to_dict() for job in self.jobs]
+        return {"topic": self.topic, "jobs": jobs, "more": self.more}
 
 
 class Acked(Value, frozen=True):

@@ -48,6 +48,7 @@ NEEDS = [
     ("POST", "/v0/topics/t/ack", "w"),
     ("POST", "/v0/topics/t/nack", "w"),
     ("POST", "/v0/topics/t/extend", "w"),
+    ("GET", "/v0/topics/t/jobs", "r"),
     ("GET", "/v0/topics/t/work", "rw"),
     ("GET", "/v0/metrics", "r"),
     ("GET", "/v0/history", "r"),

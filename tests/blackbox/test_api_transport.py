@@ -38,6 +38,7 @@ METHODS: dict[str, set[str]] = {
     "/v0/topics/there/audit": {"GET"},
     "/v0/topics/there/cursors": {"GET"},
     "/v0/topics/there/cursors/c": {"GET", "PUT", "DELETE"},
+    "/v0/topics/there/jobs": {"GET"},
     "/v0/topics/there/redrive": {"POST"},
     "/v0/topics/there/holes": {"POST"},
     "/v0/topics/there/plan": {"POST"},

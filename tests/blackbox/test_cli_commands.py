@@ -295,8 +295,13 @@ def jobs(cli: Cli, name: str) -> str:
 def test_jobs_are_claimed_finished_and_given_back(cli: Cli, jobs: str) -> None:
     peeked = cli("queue", "peek", jobs, "-n", 2, "--json").json_lines
     assert [job["data"] for job in peeked] == ["1", "2"]
+    assert cli("queue", "peek", jobs, "--state", "leased").err == "no jobs\n"
     first, second = cli("queue", "claim", jobs, "-n", 2, "--node", "w", "--json").json_lines
     assert (first["$seq"], first["deliveries"], first["$tag"]) == (1, 1, "t")
+    heading, holder, *rest = lines(cli("queue", "peek", jobs))
+    assert heading.split()[:5] == ["SEQ", "STATE", "WORKER", "SINCE", "UNTIL"]
+    assert holder.split()[:3] == ["1", "leased", "w"]
+    assert len(rest) == 2
     stats = cli("queue", "stats", jobs, "--json").json
     assert (stats["ready"], stats["in_flight"], stats["oldest_seq"]) == (1, 2, 1)
     held = f"1@{first['lease_id']}"

@@ -670,6 +670,27 @@ def test_jobs_are_claimed_acked_given_back_and_extended(door: Door, name: Name) 
     assert list(queue.claim()) == []
 
 
+def test_jobs_are_looked_at_without_being_taken(door: Door, name: Name) -> None:
+    door.create(name("q"), type="queue")
+    door.append(name("q"), [{"data": 1, "tag": "t"}, {"data": 2}, {"data": 3}])
+    queue = door.queue(name("q"), node="w")
+    queue.claim(2, lease_ms=60_000)
+    queue.nack([2], delay_ms=50_000, error="out of paper")
+    leased, delayed, ready = queue.peek().jobs
+    assert (leased.seq, leased.state, leased.node, leased.tag) == (1, "leased", "w", "t")
+    assert leased.deadline_ts - leased.claimed_ts == 60_000
+    assert (delayed.data, delayed.ready_ts > 0) == (2, True)
+    assert (delayed.last_error.worker, str(delayed.last_error)) == ("w", "out of paper")
+    assert (ready.data, ready.deliveries, ready.node) == (3, 0, None)
+    found = queue.peek(1, state="ready")
+    assert ([job.seq for job in found.jobs], found.more) == ([3], False)
+    assert queue.peek(1).more
+    with pytest.raises(errors.InvalidRequest):
+        queue.peek(state="dead")
+    with pytest.raises(errors.InvalidRequest):
+        queue.peek(-1)
+
+
 def test_dead_letters_can_be_put_back(door: Door, name: Name) -> None:
     door.create(name("q"), type="queue", max_deliveries=1, dead_letter=name("dead"))
     door.append(name("q"), {"data": "poison"})

@@ -227,3 +227,32 @@ def hang_up(server: ServerProcess, queue: str) -> None:
             b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%b"
             % (queue.encode(), len(body), body)
         )
+
+
+def test_jobs_are_looked_at_without_being_taken(api: Api, queue: str) -> None:
+    api.append(queue, [{"data": {"n": n}, "tag": f"t{n}"} for n in range(3)])
+    path = f"/v0/topics/{queue}"
+    good(api.post(f"{path}/claim", {"node": "w1", "max": 2, "lease_ms": 60_000}))
+    error = {"type": "E", "message": "bad"}
+    good(api.post(f"{path}/nack", {"node": "w1", "seqs": [2], "delay_ms": 50_000, "error": error}))
+    found = good(api.get(f"{path}/jobs"))
+    assert list(found) == ["topic", "jobs", "more", "performance"]
+    leased, delayed, ready = found["jobs"]
+    assert leased["deadline_ts"] - leased["claimed_ts"] == 60_000
+    kept = {name: leased[name] for name in leased if not name.endswith("_ts")}
+    told = {
+        "seq": 1,
+        "state": "leased",
+        "deliveries": 1,
+        "node": "w1",
+        "tag": "t0",
+        "data": {"n": 0},
+    }
+    assert kept == told
+    assert (delayed["state"], delayed["last_error"]["node"]) == ("delayed", "w1")
+    assert ready == {"seq": 3, "state": "ready", "deliveries": 0, "tag": "t2", "data": {"n": 2}}
+    only = good(api.get(f"{path}/jobs?state=leased&limit=0"))
+    assert [job["seq"] for job in only["jobs"]] == [1]
+    assert refused(api.get(f"{path}/jobs?state=dead")).code == "invalid_request"
+    api.append("nojobs", [{"data": 1}])
+    assert refused(api.get("/v0/topics/nojobs/jobs")).code == "not_a_queue"

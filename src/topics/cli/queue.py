@@ -19,11 +19,12 @@ from topics.cli._groups import CommandGroup
 from topics.cli._options import Decorator, Where, on_a_log, topic_argument
 from topics.cli._types import checked_seq, seqs_option, time_option
 from topics.errors import InvalidRequest, NotAQueue
-from topics.values import Job, Record, TopicState
+from topics.values import Job, JobState, PeekedJob, Record, TopicState
 from topics.wire import letters
 
 if TYPE_CHECKING:
     from topics.client.interface import AnyLog
+
 
 PAGE_RECORDS = 1000
 MOST_COUNTED = 10_000
@@ -113,17 +114,50 @@ def stats(where: Where, *, topic: str, as_json: bool) -> int:
 @queue.command()
 @topic_argument
 @_most(10)
+@click.option(
+    "--state", type=click.Choice(["leased", "delayed", "ready"]), help="Only jobs in this state."
+)
 @on_a_log
-def peek(where: Where, *, topic: str, most: int, as_json: bool) -> int:
-    """Print the oldest jobs of TOPIC, claim none. Workers may hold them already."""
-    from topics.cli._records import Lines  # noqa: PLC0415 - help does without
+def peek(where: Where, *, topic: str, most: int, state: JobState | None, as_json: bool) -> int:
+    """Print jobs of TOPIC and which worker holds them, claim none.
 
-    lines = Lines(as_json=as_json)
+    Leased jobs come first, the longest held before the others; then those that wait for a retry;
+    then those that are ready.
+    """
     with where.reading() as log:
-        queue_state(log, topic)
-        for _, job in zip(range(most), records_after(log, topic, 0), strict=False):
-            lines.records(topic, [job])
+        found = log.queue(topic).peek(most, state=state)
+    if as_json:
+        for job in found.jobs:
+            out.print_json_line({"topic": topic, **job.to_dict()})
+    elif found.jobs:
+        out.print_table(
+            ["seq", "state", "worker", "since", "until", "deliveries", "last error", "tag", "data"],
+            (
+                [
+                    job.seq,
+                    job.state,
+                    job.node,
+                    None if job.claimed_ts is None else out.moment(job.claimed_ts),
+                    _until(job),
+                    job.deliveries,
+                    None if job.last_error is None else str(job.last_error),
+                    job.tag,
+                    job.raw.decode(),
+                ]
+                for job in found.jobs
+            ),
+        )
+        if found.more:
+            click.echo("there are more; --max 1000 shows up to 1000", err=True)
+    else:
+        click.echo("no jobs", err=True)
     return OK
+
+
+def _until(job: PeekedJob) -> str | None:
+    """When the lease of a job ends, or the wait for a retry."""
+    ends = job.deadline_ts or job.ready_ts
+    return None if ends is None else out.moment(ends)
 
 
 @queue.command()

@@ -11,7 +11,18 @@ from topics.client._call import ApiCall, at, reader
 from topics.client._calls import state
 from topics.client.keywords import Jobs
 from topics.errors import InvalidRequest, NotAQueue
-from topics.values import Acked, Extended, Job, Nacked, QueueCounts, Redriven
+from topics.values import (
+    Acked,
+    Extended,
+    Failure,
+    Job,
+    JobState,
+    Nacked,
+    PeekedJob,
+    PeekedJobs,
+    QueueCounts,
+    Redriven,
+)
 from topics.wire.jsonbytes import encode
 from topics.wire.letters import error_of
 from topics.wire.tokens import lease_token, parse_lease
@@ -103,6 +114,61 @@ def redrive(
     if seqs is not None:
         asked["seqs"] = list(seqs)
     return ApiCall(*at("redriveJobs", topic=queue), parse, encode(asked))
+
+
+class _Failure(Struct):
+    type: str
+    message: str
+    node: str
+    ts: int
+
+
+class _Peeked(Struct):
+    seq: int
+    state: JobState
+    deliveries: int
+    data: Raw
+    node: str | None = None
+    claimed_ts: int | None = None
+    deadline_ts: int | None = None
+    ready_ts: int | None = None
+    last_error: _Failure | None = None
+    tag: str | None = None
+
+    def value(self) -> PeekedJob:
+        said = self.last_error
+        return PeekedJob(
+            self.seq,
+            self.state,
+            self.deliveries,
+            self.node,
+            self.claimed_ts,
+            self.deadline_ts,
+            self.ready_ts,
+            None if said is None else Failure(said.node, said.ts, said.type, said.message),
+            self.tag,
+            bytes(self.data),
+        )
+
+
+class _PeekedPage(Struct):
+    topic: str
+    jobs: list[_Peeked]
+    more: bool
+
+
+_peeked = reader(_PeekedPage)
+
+
+def peek(queue: str, *, most: int, state: JobState | None) -> ApiCall[PeekedJobs]:
+    _check(most=most)
+
+    def parse(body: bytes) -> PeekedJobs:
+        page = _peeked(body)
+        return PeekedJobs(page.topic, [job.value() for job in page.jobs], page.more)
+
+    query = {"limit": str(most)} | ({} if state is None else {"state": state})
+    return ApiCall(*at("listJobs", topic=queue), parse, query=query)
 
 
 def stats(queue: str) -> ApiCall[QueueCounts]:

@@ -29,6 +29,7 @@ ROUTES: dict[str, tuple[str, str]] = {
     "ackJobs": ("POST", "/v0/topics/{topic}/ack"),
     "nackJobs": ("POST", "/v0/topics/{topic}/nack"),
     "extendJobs": ("POST", "/v0/topics/{topic}/extend"),
+    "listJobs": ("GET", "/v0/topics/{topic}/jobs"),
     "streamJobs": ("GET", "/v0/topics/{topic}/work"),
     "redriveJobs": ("POST", "/v0/topics/{topic}/redrive"),
     "stageRecords": ("POST", "/v0/stages/{app}/{epoch}/{part}/{attempt}"),

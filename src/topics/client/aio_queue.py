@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from topics.client import _queue_calls
 from topics.client._showing import Shown
 from topics.client.keywords import Jobs
-from topics.values import Acked, Extended, Job, Nacked, QueueCounts, Redriven
+from topics.values import Acked, Extended, Job, JobState, Nacked, PeekedJobs, QueueCounts, Redriven
 
 if TYPE_CHECKING:
     from topics.client.aio import AsyncRemoteLog
@@ -69,6 +69,13 @@ class AsyncRemoteQueue(Shown):
         return await self._log._run(
             _queue_calls.redrive(self.name, source=source, most=most, seqs=seqs)
         )
+
+    async def peek(self, most: int = 100, *, state: JobState | None = None) -> PeekedJobs:
+        """Look at up to 1000 jobs without taking any: which worker holds a job, until when.
+
+        Leased jobs come first, then delayed ones, then ready ones; `state` names one kind.
+        """
+        return await self._log._run(_queue_calls.peek(self.name, most=most, state=state))
 
     async def stats(self) -> QueueCounts:
         """How many jobs are ready, on lease, and moved away as dead letters."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from topics.client._showing import Shown
 from topics.client.keywords import Jobs
-from topics.values import Acked, Extended, Job, Nacked, QueueCounts, Redriven
+from topics.values import Acked, Extended, Job, JobState, Nacked, PeekedJobs, QueueCounts, Redriven
 
 
 class AnyQueue(Shown):
@@ -51,6 +51,13 @@ class AnyQueue(Shown):
         """Put dead letters back into the queue, oldest first; `source` is its `dead_letter`.
 
         With `seqs` exactly those of its letters, at most 1000, and `most` is not looked at.
+        """
+
+    @abstractmethod
+    def peek(self, most: int = 100, *, state: JobState | None = None) -> PeekedJobs:
+        """Look at up to 1000 jobs without taking any: which worker holds a job, until when.
+
+        Leased jobs come first, then delayed ones, then ready ones; `state` names one kind.
         """
 
     @abstractmethod

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from topics.client import _queue_calls
 from topics.client.keywords import Jobs
 from topics.client.queue_interface import AnyQueue
-from topics.values import Acked, Extended, Job, Nacked, QueueCounts, Redriven
+from topics.values import Acked, Extended, Job, JobState, Nacked, PeekedJobs, QueueCounts, Redriven
 
 if TYPE_CHECKING:
     from topics.client.sync import RemoteLog
@@ -52,6 +52,9 @@ class RemoteQueue(AnyQueue):
         self, *, source: str | None = None, most: int = 100, seqs: Sequence[int] | None = None
     ) -> Redriven:
         return self._log._run(_queue_calls.redrive(self.name, source=source, most=most, seqs=seqs))
+
+    def peek(self, most: int = 100, *, state: JobState | None = None) -> PeekedJobs:
+        return self._log._run(_queue_calls.peek(self.name, most=most, state=state))
 
     def stats(self) -> QueueCounts:
         return self._log._run(_queue_calls.stats(self.name))

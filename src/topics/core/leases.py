@@ -44,6 +44,8 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
     lease_id: int
     node: str
     deadline_ms: int
+    claimed_ms: int = 0
+    """Kept in memory only: 0 after a restart."""
 
 
 Holder: TypeAlias = tuple[str, int, int]
@@ -128,22 +130,44 @@ class LeaseBook:
                 return seq
         return None
 
+    def first_reclaimed(self, most: int, is_live: Callable[[int], bool]) -> list[int]:
+        """The lowest seqs that wait to be handed out again; all of them stay.
+
+        Walks the heap from its root, and looks at a bounded number of entries that are no more.
+        """
+        heap, found, steps = self.reclaim, list[int](), 4 * most
+        ahead = [(seq, 0) for seq in heap[:1]]
+        while ahead and len(found) < most and steps:
+            seq, at = heapq.heappop(ahead)
+            steps -= 1
+            for child in range(2 * at + 1, min(2 * at + 3, len(heap))):
+                heapq.heappush(ahead, (heap[child], child))
+            is_waiting = seq not in self.leased and seq not in self.delayed and is_live(seq)
+            if is_waiting and seq not in found[-1:]:
+                found.append(seq)
+        return found
+
     def put_back(self, seqs: Iterable[int]) -> None:
         """Jobs that were taken from their places, and are for somebody else after all."""
         for seq in seqs:
             heapq.heappush(self.reclaim, seq)
 
     def grant(
-        self, seqs: Sequence[int], lease_ids: Sequence[int], holders: Sequence[Holder]
+        self,
+        seqs: Sequence[int],
+        lease_ids: Sequence[int],
+        holders: Sequence[Holder],
+        claimed_ms: int = 0,
     ) -> tuple[list[Lease], list[int]]:
         """Lease jobs that were taken from their places, to one holder after the other.
 
         Returns the leases and how often each job was handed out by now.
         """
         leases: list[Lease] = []
+        since = repeat(claimed_ms)
         for node, count, ends_ms in holders:
-            start = len(leases)
-            leases += map(Lease, lease_ids[start : start + count], repeat(node), repeat(ends_ms))
+            ids = lease_ids[len(leases) : len(leases) + count]
+            leases += map(Lease, ids, repeat(node), repeat(ends_ms), since)
         self.leased.update(zip(seqs, leases, strict=True))
         counts = self.deliveries
         if counts.keys().isdisjoint(seqs):
@@ -176,7 +200,7 @@ class LeaseBook:
         """Move the deadline of leases; id and holder stay."""
         for seq in seqs:
             held = self.leased[seq]
-            self.leased[seq] = Lease(held.lease_id, held.node, deadline_ms)
+            self.leased[seq] = Lease(held.lease_id, held.node, deadline_ms, held.claimed_ms)
         self.watch(seqs, deadline_ms)
 
     def release(self, seq: int, ready_at: int | None = None) -> None:
@@ -255,7 +279,9 @@ class LeaseBook:
         """
         for seq, lease in self.leased.items():
             if lease.deadline_ms > latest_ms:
-                self.leased[seq] = Lease(lease.lease_id, lease.node, now_ms + lease_ms)
+                self.leased[seq] = Lease(
+                    lease.lease_id, lease.node, now_ms + lease_ms, lease.claimed_ms
+                )
         for seq, ready_at in self.delayed.items():
             if ready_at > latest_ms:
                 self.delayed[seq] = now_ms

@@ -12,7 +12,7 @@ late ack of the first worker is then skipped, because its lease id no longer fit
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, get_args
 
 from topics.client.keywords import Jobs
 from topics.client.queue_interface import AnyQueue
@@ -20,7 +20,7 @@ from topics.engine.effects import Op
 from topics.errors import InvalidRequest
 from topics.queue import Jobs as ClaimedJobs
 from topics.queue import Queues
-from topics.values import Acked, Extended, Job, Nacked, QueueCounts, Redriven
+from topics.values import Acked, Extended, Job, JobState, Nacked, PeekedJobs, QueueCounts, Redriven
 from topics.wire.letters import error_of
 
 if TYPE_CHECKING:
@@ -88,6 +88,14 @@ class Queue(AnyQueue):
         _check(most=most)
         return self._change(
             lambda queues: queues.redrive(self.name, source=source, most=most, seqs=seqs)
+        )
+
+    def peek(self, most: int = 100, *, state: JobState | None = None) -> PeekedJobs:
+        _check(most=most)
+        if state not in (None, *get_args(JobState)):
+            raise InvalidRequest(f"state is leased, delayed or ready, not {state!r}")
+        return self._log._run(
+            lambda engine: self._log._all_queues().peek(self.name, state=state, most=most)
         )
 
     def stats(self) -> QueueCounts:

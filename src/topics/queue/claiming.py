@@ -87,7 +87,7 @@ def claim_pass(
     holders = [
         (x.node, len(share), now_ms + x.lease_ms) for x, share in zip(waiting, shares, strict=True)
     ]
-    granted, deliveries = leases.grant(seqs, lease_ids(len(seqs)), holders)
+    granted, deliveries = leases.grant(seqs, lease_ids(len(seqs)), holders, now_ms)
     end = 0
     for claimer, share in zip(waiting, shares, strict=True):
         start, end = end, end + len(share)

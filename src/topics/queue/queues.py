@@ -33,12 +33,23 @@ from topics.queue.dead_letters import RETRY_UNREADABLE_MS, DeadLetters, letters_
 from topics.queue.fetching import Fetcher
 from topics.queue.holding import Named, hold
 from topics.queue.jobs import NO_JOBS, ClaimedJobs
+from topics.queue.peeking import peek
 from topics.queue.read_ahead import Background
-from topics.values import Acked, Extended, Failure, Nacked, QueueCounts, Redriven
+from topics.values import (
+    Acked,
+    Extended,
+    Failure,
+    JobState,
+    Nacked,
+    PeekedJobs,
+    QueueCounts,
+    Redriven,
+)
 
 MAX_NODE_BYTES = 128
 MAX_DELAY_MS = 86_400_000
 MAX_CLAIM = 1000
+MAX_PEEK = 1000
 GENERATION_SHIFT = 40
 
 
@@ -433,6 +444,15 @@ class Queues:
         yield from self._kernel.retain(topic)
         leases = live_leases(self._kernel, topic)
         return QueueCounts(*self.counts(topic), leases.dead_lettered)
+
+    def peek(self, name: str, *, state: JobState | None = None, most: int = 100) -> Op[PeekedJobs]:
+        """Jobs and which worker holds them; none is taken."""
+        topic, _ = self._queue(name)
+        yield from self._engine.catch_up(topic)
+        yield from self._kernel.retain(topic)
+        leases = self._swept(topic)
+        most = min(max(most, 1), MAX_PEEK)
+        return (yield from peek(self._engine, topic, leases, state, most))
 
     def still_held(self, topic: Topic, held: Mapping[int, int]) -> dict[int, int]:
         """Those of these leases, by seq and lease id, that are neither over nor ending."""

@@ -14,7 +14,14 @@ from msgspec import UNSET, Struct, UnsetType, defstruct, field
 
 from topics import values
 from topics.topic_settings import TopicConfig, TopicType, types
-from topics.values import CursorState, HoleKind, QueueCounts, TombstoneReason, TopicSummary
+from topics.values import (
+    CursorState,
+    HoleKind,
+    JobState,
+    QueueCounts,
+    TombstoneReason,
+    TopicSummary,
+)
 from topics.wire.numbers import U64
 from topics.wire.predicates import Triple
 from topics.wire.words import Guarantee
@@ -281,6 +288,38 @@ class ClaimedShape(Struct):
     claimed: list[JobShape]
     count: U64
     ready: U64
+
+
+class JobFailure(Struct):
+    """What a worker failed with when it gave the job back, and when."""
+
+    type: str
+    message: str
+    node: str
+    ts: U64
+
+
+class PeekedJobShape(Struct, kw_only=True):
+    """A job that is looked at. Who holds it, since when and until when; or when it is ready."""
+
+    seq: U64
+    state: JobState
+    deliveries: U64
+    node: str | UnsetType = UNSET
+    claimed_ts: U64 | UnsetType = UNSET
+    deadline_ts: U64 | UnsetType = UNSET
+    ready_ts: U64 | UnsetType = UNSET
+    last_error: JobFailure | UnsetType = UNSET
+    tag: str | UnsetType = UNSET
+    data: Any
+
+
+class PeekedJobsPage(Struct):
+    """Jobs: leased ones, then delayed ones, then ready ones. `more`: the queue has others."""
+
+    topic: str
+    jobs: list[PeekedJobShape]
+    more: bool
 
 
 class AckedShape(Struct):

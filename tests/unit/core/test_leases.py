@@ -166,3 +166,23 @@ def test_leases_and_delays_of_a_wrong_clock_are_pulled_in_and_others_are_not() -
     book.forget([1, 2, 3, 4])
     book.pull_in(100, latest_ms=1000, lease_ms=30)
     assert (book.furthest_ms, book.next_event_ms()) == (0, None)
+
+
+def test_a_lease_keeps_the_time_of_its_claim_when_it_is_extended() -> None:
+    book = LeaseBook()
+    book.grant([1], [7], [("a", 1, 500)], 100)
+    book.extend((1,), 900)
+    assert book.leased == {1: Lease(7, "a", 900, 100)}
+
+
+def test_the_first_jobs_that_wait_again_are_found_and_stay() -> None:
+    book = LeaseBook()
+    assert book.first_reclaimed(9, lambda seq: True) == []
+    book.put_back([9, 3, 7, 3, 5, 1, 8])
+    book.grant([7], [1], [("a", 1, 500)])
+    book.put_off(8, 700)
+    assert book.first_reclaimed(9, lambda seq: seq != 5) == [1, 3, 9]
+    assert book.first_reclaimed(2, lambda seq: True) == [1, 3]
+    assert len(book.reclaim) == 7
+    book.put_back(range(10, 100))
+    assert book.first_reclaimed(2, lambda seq: seq > 90) == [], "it looks at eight of them"

@@ -33,6 +33,7 @@ SCOPES: dict[tuple[str, str], list[str] | None] = {
     ("post", "/v0/topics/{topic}/ack"): ["write"],
     ("post", "/v0/topics/{topic}/nack"): ["write"],
     ("post", "/v0/topics/{topic}/extend"): ["write"],
+    ("get", "/v0/topics/{topic}/jobs"): ["read"],
     ("get", "/v0/topics/{topic}/work"): ["read", "write"],
     ("get", "/v0/health"): None,
     ("get", "/healthz"): None,

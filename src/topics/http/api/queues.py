@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, get_args
 
 from topics.engine.effects import Op
 from topics.engine.upkeep.lease_log import Presence
@@ -24,8 +24,11 @@ from topics.http.api.routing import Handler
 from topics.http.tick import TickBatch
 from topics.queue import ClaimedJobs, Claimer, Named, Queues
 from topics.queue.queues import MAX_CLAIM
-from topics.values import Acked, Extended, Redriven
+from topics.values import Acked, Extended, JobState, Redriven
 from topics.wire import requests, responses, shapes
+
+DEFAULT_PEEK = 100
+JOB_STATES: tuple[JobState, ...] = get_args(JobState)
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -122,6 +125,19 @@ def redrive(call: Call) -> None:
         call.answer(responses.present(shape, call.spent()))
 
     call.run(queues_of(call).redrive(name, source=source, most=sent.max, seqs=sent.seqs), answer)
+
+
+def peek(call: Call) -> None:
+    (name,) = call.names
+    query = call.query
+    state = query.text("state") or None
+    if state is not None and state not in JOB_STATES:
+        raise InvalidRequest(f"state is one of {', '.join(JOB_STATES)}; the query has {state!r}")
+    most = query.u64("limit")
+    call.run(
+        queues_of(call).peek(name, state=state, most=DEFAULT_PEEK if most is None else most),
+        lambda found: call.answer(responses.shown(found, call.spent())),
+    )
 
 
 # Calls of one tick, done together
@@ -234,4 +250,5 @@ def handlers() -> dict[str, Handler]:
         "nackJobs": nack,
         "extendJobs": extend,
         "redriveJobs": redrive,
+        "listJobs": peek,
     }

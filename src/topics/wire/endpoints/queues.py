@@ -5,6 +5,7 @@ from topics.wire.endpoints.parts import (
     QUEUE,
     Endpoint,
     Example,
+    Parameter,
     Success,
     text,
     u32,
@@ -81,6 +82,32 @@ QUEUES = (
             answer=(
                 '{"topic":"mails","extended":2,"skipped":[],"deadlines":{"1":1790000060456,'
                 '"2":1790000060456}}'
+            ),
+        ),
+    ),
+    Endpoint(
+        "GET /v0/topics/{topic}/jobs",
+        "listJobs",
+        "Look at jobs without taking any: which worker holds a job, since when, until when",
+        scopes=("read",),
+        query=(
+            Parameter(
+                "state",
+                "Only jobs in this state.",
+                {"type": "string", "enum": ["leased", "delayed", "ready"]},
+            ),
+            u32("limit", "Jobs at most; clamped to 1 to 1000.", 100),
+        ),
+        replies={200: Success("Jobs: leased, then delayed, then ready.", "PeekedJobsPage")},
+        errors=("invalid_request", *QUEUE),
+        example=Example(
+            27,
+            path={"topic": "mails"},
+            query="limit=1",
+            answer=(
+                '{"topic":"mails","jobs":[{"seq":3,"state":"leased","deliveries":1,'
+                '"node":"worker-1","claimed_ts":1790000000458,"deadline_ts":1790000030458,'
+                '"data":{"to":"c@example.org"}}],"more":true}'
             ),
         ),
     ),

@@ -36,7 +36,7 @@ def _ready(path: str, name: str, summary: str, *, step: int) -> Endpoint:
         errors=("not_ready", "shutting_down", *_KEYED_PROBE),
         is_always=True,
         is_probe=True,
-        example=Example(step, answer='{"status":"ready","wal_replay_complete":true,"topics":3}'),
+        example=Example(step, answer='{"status":"ready","wal_replay_complete":true,"topics":4}'),
     )
 
 

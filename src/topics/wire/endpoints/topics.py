@@ -78,7 +78,7 @@ TOPICS = (
         replies={200: Success("The topic is gone.", "Dropped")},
         errors=("topic_not_empty",),
         example=Example(
-            27,
+            39,
             path={"topic": "mails"},
             answer='{"topic":"mails","deleted":true,"routers_removed":[]}',
         ),
