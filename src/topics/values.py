@@ -344,14 +344,19 @@ class TopicSummary(Value, frozen=True, gc=False):
 
 
 class Created(Value, frozen=True):
-    """The outcome of creating a topic; `created` is False when it was there already."""
+    """The outcome of creating a topic; `created` is False when it was there already.
+
+    A dry run creates and changes nothing, and tells in `evicted` what would go.
+    """
 
     topic: str
     created: bool
     config: Config
+    evicted: "Eviction | None" = None
 
     def to_dict(self) -> dict[str, Any]:
-        return {"topic": self.topic, "created": self.created, "config": dict(self.config)}
+        shown = {"topic": self.topic, "created": self.created, "config": dict(self.config)}
+        return shown if self.evicted is None else shown | {"evicted": self.evicted.to_dict()}
 
 
 class Change(NamedTuple):

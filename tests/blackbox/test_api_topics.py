@@ -349,3 +349,50 @@ def test_every_class_serves_its_records(api: Api, topic: str, durability: str) -
     assert set(spent) == {"server_total_ms", "wal_append_ms", "fsync_ms"}
     assert (spent["fsync_ms"] > 0) is (durability == "fsync")
     assert seqs(api.diff(topic)) == [1, 2]
+
+
+def test_a_dry_run_changes_nothing_and_tells_what_would_go(api: Api, topic: str) -> None:
+    path = f"/v0/topics/{topic}"
+    api.append(topic, [{"data": n} for n in range(10)])
+    before = api.state(topic)
+    tried = good(api.put(f"{path}?dry_run=true", {"cap_records": 3}))
+    assert list(tried) == ["topic", "created", "config", "evicted", "performance"]
+    assert (tried["created"], tried["config"]["cap_records"]) == (False, 3)
+    assert tried["evicted"] == {"records": 7, "bytes": 7}
+    assert good(api.put(f"{path}?dry_run=1", {"cap_bytes": 4}))["evicted"]["records"] == 6
+    reject = {"cap_records": 3, "discard": "reject"}
+    assert good(api.put(f"{path}?dry_run=true", reject))["evicted"] == {"records": 0, "bytes": 0}
+    refusal = refused(api.put(f"{path}?dry_run=true", {"type": "queue"}))
+    assert refusal.code == "topic_exists_incompatible"
+    assert refused(api.put(f"{path}?dry_run=yes", {"cap_records": 1})).code == "invalid_request"
+    assert api.state(topic)["config"] == before["config"]
+    assert api.state(topic)["count"] == 10
+    assert good(api.put(f"{path}.new?dry_run=true", {}))["created"] is False
+    assert refused(api.get(f"{path}.new")).code == "topic_not_found"
+    assert "evicted" not in good(api.put(path, {"cap_records": 3}))
+    assert api.state(topic)["count"] == 3
+
+
+def test_the_list_tells_details_only_when_asked(api: Api, topic: str) -> None:
+    jobs = f"{topic}.jobs"
+    good(api.put(f"/v0/topics/{topic}", {"cap_records": 2, "durability": "memory"}))
+    api.append(topic, [{"data": n} for n in range(5)])
+    setup = {"type": "queue", "max_deliveries": 1, "dead_letter": f"{topic}.dead"}
+    good(api.put(f"/v0/topics/{jobs}", setup))
+    api.append(jobs, [{"data": n} for n in range(4)])
+    claim = {"node": "w", "max": 2}
+    good(api.post(f"/v0/topics/{jobs}/claim", claim))
+    good(api.post(f"/v0/topics/{jobs}/nack", {"node": "w", "seqs": [1]}))
+    good(api.post(f"/v0/topics/{jobs}/claim", {"node": "w"}))
+    plain = good(api.get(f"/v0/topics?prefix={topic}"))["topics"]
+    told = good(api.get(f"/v0/topics?prefix={topic}&details=true"))["topics"]
+    names = [topic, f"{topic}.dead", jobs]
+    assert [entry["topic"] for entry in told] == names
+    log, _, queue = told
+    assert {name: log[name] for name in list(log)[7:]} == {
+        "type": "log",
+        "durability": "memory",
+        "lost": 3,
+    }
+    assert queue["queue"] == {"ready": 1, "in_flight": 2, "delayed": 0, "dead": 1}
+    assert [dict(list(entry.items())[:7]) for entry in told] == plain

@@ -175,3 +175,12 @@ def test_names_in_a_router_must_be_allowed_to_the_key(
     for method in ("GET", "DELETE"):
         assert refused(few.call(method, "/v0/routers/mine.r")).status == 403
     assert good(few.get("/v0/routers"))["routers"] == []
+
+
+def test_the_list_tells_the_lag_only_when_asked(
+    api: Api, topic: str, route: dict[str, Any]
+) -> None:
+    (plain,) = good(api.get(f"/v0/routers?prefix={topic}"))["routers"]
+    (told,) = good(api.get(f"/v0/routers?prefix={topic}&details=true"))["routers"]
+    assert "lag" not in plain
+    assert told == {**plain, "lag": 0}

@@ -84,12 +84,13 @@ _topics, _holes, _plan = reader(_Topics), reader(_Holes), reader(_Plan)
 _audit = reader(Audit)
 
 
-def put(topic: str, config: Mapping[str, Any]) -> ApiCall[Created]:
+def put(topic: str, config: Mapping[str, Any], *, dry_run: bool = False) -> ApiCall[Created]:
     """Create a topic, or replace the whole configuration of one that exists."""
     if not topic:
         raise InvalidRequest("a topic needs a name")
 
-    return ApiCall(*at("configureTopic", topic=topic), _created, encode(config))
+    query = {"dry_run": "true"} if dry_run else None
+    return ApiCall(*at("configureTopic", topic=topic), _created, encode(config), query=query)
 
 
 def drop(topic: str, *, if_empty: bool) -> ApiCall[Dropped]:

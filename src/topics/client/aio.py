@@ -7,7 +7,6 @@ The calls, results and errors of `RemoteLog` with `await` before them; `follow` 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
@@ -122,8 +121,7 @@ class AsyncRemoteLog(Shown):
         """
         from topics.client._configuring import configuring  # noqa: PLC0415 - as above
 
-        now_ms = self._now_ms()
-        return await self._done(configuring(topic, settings, dry_run=dry_run, now_ms=now_ms))
+        return await self._done(configuring(topic, settings, dry_run=dry_run))
 
     async def drop(self, topic: str, *, if_empty: bool = False) -> Dropped:
         """Remove a topic and every router that touches it; `deleted` is False if it was absent."""
@@ -479,17 +477,15 @@ class AsyncRemoteLog(Shown):
             outcome: T = done.value
             return outcome
 
-    def _now_ms(self) -> int:
-        """The time by which records are judged to be too old, as far as it is known here."""
-        return int(time.time() * 1000)
-
     def _check(self) -> None:
         """Raise if the log can no longer be used."""
         self._http.check_open()
 
-    async def _put(self, topic: str, config: Mapping[str, Any]) -> Created:
+    async def _put(
+        self, topic: str, config: Mapping[str, Any], *, dry_run: bool = False
+    ) -> Created:
         """Create a topic, or replace the whole configuration of one that exists."""
-        return await self._run(_calls.put(topic, config))
+        return await self._run(_calls.put(topic, config, dry_run=dry_run))
 
     async def _run(self, call: ApiCall[T]) -> T:
         return call.read(await self._answer(call), url=self.url)

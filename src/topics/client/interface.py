@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import time
 from abc import abstractmethod
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
@@ -79,8 +78,7 @@ class AnyLog(Shown):
         """
         from topics.client._configuring import configuring  # noqa: PLC0415 - as above
 
-        now_ms = self._now_ms()
-        return self._done(configuring(topic, settings, dry_run=dry_run, now_ms=now_ms))
+        return self._done(configuring(topic, settings, dry_run=dry_run))
 
     @abstractmethod
     def drop(self, topic: str, *, if_empty: bool = False) -> Dropped:
@@ -373,14 +371,10 @@ class AnyLog(Shown):
             outcome: T = done.value
             return outcome
 
-    def _now_ms(self) -> int:
-        """The time by which records are judged to be too old, as far as it is known here."""
-        return int(time.time() * 1000)
-
     @abstractmethod
     def _check(self) -> None:
         """Raise if the log can no longer be used."""
 
     @abstractmethod
-    def _put(self, topic: str, config: Mapping[str, Any]) -> Created:
+    def _put(self, topic: str, config: Mapping[str, Any], *, dry_run: bool = False) -> Created:
         """Create a topic, or replace the whole configuration of one that exists."""

@@ -295,8 +295,8 @@ class RemoteLog(AnyLog):
     def _check(self) -> None:
         self._http.check_open()
 
-    def _put(self, topic: str, config: Mapping[str, Any]) -> Created:
-        return self._run(_calls.put(topic, config))
+    def _put(self, topic: str, config: Mapping[str, Any], *, dry_run: bool = False) -> Created:
+        return self._run(_calls.put(topic, config, dry_run=dry_run))
 
     def _run(self, call: ApiCall[T]) -> T:
         return call.read(self._answer(call), url=self.url)

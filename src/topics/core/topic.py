@@ -210,12 +210,14 @@ class Topic(LiveSeqs):
         """Whether a wrong clock set the topic's time: it tells nothing of how old records are."""
         return self.last_ts > now_ms + AHEAD_MS
 
-    def expired_through(self, now_ms: int, *, aged: int = 0) -> int:
+    def expired_through(self, now_ms: int, *, aged: int = 0, ttl_ms: int | None = None) -> int:
         """Highest live seq past its TTL; `ttl_hi` when nothing new has expired.
 
-        Seqs up to `aged` are past it whatever their times say.
+        Seqs up to `aged` are past it whatever their times say. `ttl_ms` is that of the topic
+        unless another one is tried.
         """
-        ttl_ms = self.config.ttl_ms
+        if ttl_ms is None:
+            ttl_ms = self.config.ttl_ms
         if not ttl_ms or not self.count:
             return self.ttl_hi
         if now_ms - self._first_time() > ttl_ms:

@@ -285,11 +285,8 @@ class Log(Calls, AnyLog):
 
     # For `AnyLog`
 
-    def _now_ms(self) -> int:
-        return self._engine.kernel.clock.now_ms()
-
-    def _put(self, topic: str, config: Mapping[str, Any]) -> Created:
-        return self._change(lambda engine: engine.put(topic, config))
+    def _put(self, topic: str, config: Mapping[str, Any], *, dry_run: bool = False) -> Created:
+        return self._change(lambda engine: engine.put(topic, config, dry_run=dry_run))
 
     def _done(self, steps: Steps[T]) -> T:
         self._check()

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import UNSET, Struct, UnsetType, defstruct, field
 
 from topics import values
-from topics.topic_settings import TopicConfig, TopicType, types
+from topics.topic_settings import Durability, TopicConfig, TopicType, types
 from topics.values import (
     CursorState,
+    Eviction,
     HoleKind,
     JobState,
     QueueCounts,
     TombstoneReason,
-    TopicSummary,
 )
 from topics.wire.numbers import U64
 from topics.wire.predicates import Triple
@@ -63,11 +63,12 @@ else:
 
 
 class TopicConfigured(Struct):
-    """A topic that was created or configured."""
+    """A topic that was created or configured. A dry run tells what the change would evict."""
 
     topic: str
     created: bool
     config: Config
+    evicted: Eviction | UnsetType = UNSET
 
 
 class TopicStateBody(Struct):
@@ -89,10 +90,37 @@ class TopicStateBody(Struct):
     queue: QueueCounts | UnsetType = UNSET
 
 
+class QueueDetails(Struct):
+    """Jobs of a queue. `dead` counts the records of its dead-letter topic; if other queues share
+    that topic, or the key may not see it, the jobs that died since the server started."""
+
+    ready: U64
+    in_flight: U64
+    delayed: U64
+    dead: U64
+
+
+class TopicEntry(Struct):
+    """One line of the list of topics. With `details=true` also its type, its durability, the
+    records it lost, and the jobs of a queue."""
+
+    topic: str
+    head_seq: U64
+    earliest_seq: U64
+    count: U64
+    bytes: U64
+    durable: bool
+    effective_priority: int
+    type: TopicType | UnsetType = UNSET
+    durability: Durability | UnsetType = UNSET
+    lost: U64 | UnsetType = UNSET
+    queue: QueueDetails | UnsetType = UNSET
+
+
 class TopicList(Struct):
     """Topics by name; `next_cursor` is there when more follow."""
 
-    topics: list[TopicSummary]
+    topics: list[TopicEntry]
     next_cursor: str | UnsetType = UNSET
 
 
@@ -229,6 +257,8 @@ class RouterSummary(Struct):
     dest: str
     guarantee: Guarantee
     forwarded_total: U64
+    lag: U64 | UnsetType = UNSET
+    """Records of the source that wait; with `details=true`."""
 
 
 class RouterList(Struct):

@@ -195,7 +195,7 @@ PRESENTED: list[tuple[msgspec.Struct, bytes]] = [
     ),
     (shapes.RouterDropped("r", False), b'{"router":"r","deleted":false'),
     (
-        shapes.TopicList([values.TopicSummary("a", 2, 1, 2, 8, False, 0)], "eyJ"),
+        shapes.TopicList([shapes.TopicEntry("a", 2, 1, 2, 8, False, 0)], "eyJ"),
         b'{"topics":[{"topic":"a","head_seq":2,"earliest_seq":1,"count":2,"bytes":8,'
         b'"durable":false,"effective_priority":0}],"next_cursor":"eyJ"',
     ),

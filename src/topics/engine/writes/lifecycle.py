@@ -25,7 +25,7 @@ from topics.errors import Throttled, TopicExistsIncompatible, TopicNotEmpty
 from topics.storage.crashpoints import crashpoint
 from topics.storage.segments.drop import retire_topics
 from topics.topic_settings import TopicConfig
-from topics.values import Created, Dropped
+from topics.values import Created, Dropped, Eviction
 
 
 class Lifecycle:
@@ -40,10 +40,17 @@ class Lifecycle:
     def parse(self, fields: Mapping[str, Any], name: str) -> TopicConfig:
         return parse(fields, topic=name)
 
-    def put(self, name: str, fields: Mapping[str, Any]) -> Op[Created]:
-        """Create a topic, or replace the whole configuration of one that exists."""
+    def put(self, name: str, fields: Mapping[str, Any], *, dry_run: bool = False) -> Op[Created]:
+        """Create a topic, or replace the whole configuration of one that exists.
+
+        A dry run refuses what this would refuse, tells what the change would evict, and changes
+        nothing.
+        """
         check_topic_name(name)
         config = parse(fields, topic=name)
+        if dry_run:
+            evicted = yield from self._would_evict(name, config)
+            return Created(name, False, config.to_dict(), evicted)
         while True:
             topic = self._kernel.catalog.by_name.get(name)
             if topic is not None:
@@ -55,6 +62,32 @@ class Lifecycle:
                 yield from self.create(name, config)
                 return Created(name, True, config.to_dict())
 
+    def _would_evict(self, name: str, config: TopicConfig) -> Op[Eviction]:
+        """The oldest records, as many as the tighter one of the caps and the TTL takes."""
+        kernel = self._kernel
+        topic = kernel.catalog.by_name.get(name)
+        if topic is None:
+            self._require_place()
+            return Eviction(0, 0)
+        _refuse_type_change(topic, config)
+        yield from kernel.retain(topic)
+        kernel.require(topic)
+        expired = partial(topic.expired_through, kernel.clock.now_ms(), ttl_ms=config.ttl_ms)
+        floor = yield from kernel.ask(topic, partial(topic.cap_floor, config))
+        through = max(floor, (yield from kernel.ask(topic, expired)))
+        if through < topic.earliest:
+            return Eviction(0, 0)
+        held = yield from kernel.prepare_loss(topic, through)
+        gone = yield from kernel.ask(topic, partial(topic.weigh_below, through + 1))
+        del held
+        return Eviction(*gone)
+
+    def _require_place(self) -> None:
+        """Refuse a topic beyond the largest number."""
+        limit = self._kernel.settings.max_topics
+        if limit and len(self._kernel.catalog.by_id) + len(self.being_created) >= limit:
+            raise Throttled("max_topics", maximum=limit)
+
     def create(self, name: str, config: TopicConfig) -> Op[Topic]:
         """Make a topic that does not exist; a lost race gives the winner's."""
         kernel, catalog = self._kernel, self._kernel.catalog
@@ -63,9 +96,7 @@ class Lifecycle:
             yield self.being_created[name]
         if name in catalog.by_name:
             return catalog.by_name[name]
-        limit = kernel.settings.max_topics
-        if limit and len(catalog.by_id) + len(self.being_created) >= limit:
-            raise Throttled("max_topics", maximum=limit)
+        self._require_place()
         topic_id = catalog.next_topic_id
         if not kernel.in_memory:
             kernel.require_room(topic_id, CONTROL_BYTES)
@@ -97,10 +128,7 @@ class Lifecycle:
     def _update(self, topic: Topic, config: TopicConfig) -> Op[bool]:
         """Configure a topic; False when it was dropped before its turn came."""
         kernel = self._kernel
-        if config.type != topic.config.type:
-            raise TopicExistsIncompatible.type_change(
-                topic.name, existing_type=topic.config.type, requested_type=config.type
-            )
+        _refuse_type_change(topic, config)
         if config == topic.config:
             return True
         yield from kernel.retain(topic)
@@ -211,3 +239,10 @@ class Lifecycle:
         except OSError:
             return
         del self._to_retire[: len(topic_ids)]
+
+
+def _refuse_type_change(topic: Topic, config: TopicConfig) -> None:
+    if config.type != topic.config.type:
+        raise TopicExistsIncompatible.type_change(
+            topic.name, existing_type=topic.config.type, requested_type=config.type
+        )

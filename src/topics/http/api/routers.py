@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec import UNSET
+
 from topics.core.facts import Match
 from topics.core.routers import Router
 from topics.engine.effects import Op
@@ -89,9 +91,17 @@ def listing(call: Call) -> None:
         and dest in (None, router.dest)
         and allows(name, router.source, router.dest)
     ]
+    details, state = query.flag("details", default=False), call.engine.routing.state
     shape = RouterList(
         [
-            RouterSummary(r.name, r.source, r.dest, _guarantee(r), r.forwarded_total)
+            RouterSummary(
+                r.name,
+                r.source,
+                r.dest,
+                _guarantee(r),
+                r.forwarded_total,
+                state(r).lag if details else UNSET,
+            )
             for r in found[:size]
         ]
     )

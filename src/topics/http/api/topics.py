@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import msgspec
 
+from topics.engine.upkeep.lease_log import queue_counts
+from topics.errors import InvalidRequest
 from topics.http.api.call import Call
 from topics.http.api.routing import Handler
 from topics.values import Config, Created, Dropped, TopicState, TopicSummary
 from topics.wire import requests, responses
 from topics.wire.cursors import list_cursor, parse_list_cursor
-from topics.wire.shapes import TopicList
+from topics.wire.shapes import QueueDetails, TopicEntry, TopicList
 
 MAX_PAGE = 1000
 DEFAULT_PAGE = 100
@@ -33,7 +37,11 @@ def configure(call: Call) -> None:
         status = 201 if done.created else 200
         call.answer(responses.topic_configured(done, call.spent()), status)
 
-    call.run(call.engine.put(name, fields), answer)
+    query = call.query
+    dry_run = query.flag("dry_run", default=False)
+    if not dry_run and (query.text("dry_run") or "false") not in ("false", "0"):
+        raise InvalidRequest("dry_run is true or false")  # a misspelt one must change nothing
+    call.run(call.engine.put(name, fields, dry_run=dry_run), answer)
 
 
 def _shown_config(call: Call, config: Config) -> Config:
@@ -71,7 +79,9 @@ def listing(call: Call) -> None:
 
     def answer(page: tuple[list[TopicSummary], bool]) -> None:
         found, more = page
-        shape = TopicList(found)
+        shape = TopicList([TopicEntry(*msgspec.structs.astuple(entry)) for entry in found])
+        if query.flag("details", default=False):
+            _add_details(call, shape.topics)
         if more:
             shape.next_cursor = list_cursor(found[-1].topic)
         call.answer(responses.present(shape, call.spent()))
@@ -80,6 +90,26 @@ def listing(call: Call) -> None:
         call.engine.views.page(prefix=prefix, after=after, size=size, allowed=allowed, touch=touch),
         answer,
     )
+
+
+def _add_details(call: Call, entries: list[TopicEntry]) -> None:
+    catalog = call.engine.kernel.catalog
+    shared = Counter(topic.config.dead_letter for topic in catalog.by_id.values())
+    for entry in entries:
+        topic = catalog.by_name.get(entry.topic)
+        if topic is None:
+            continue  # dropped while others were brought up to date
+        ledger, config = topic.ledger, topic.config
+        entry.type, entry.durability = config.type, config.durability
+        entry.lost = ledger.lost_cap + ledger.lost_ttl + ledger.lost_crash + ledger.source_trim
+        leases = topic.leases
+        if leases is None:
+            continue
+        letters = catalog.by_name.get(config.dead_letter or "")
+        dead = leases.dead_lettered
+        if letters is not None and shared[letters.name] == 1:
+            dead = letters.count if call.principal.allows(letters.name) else dead
+        entry.queue = QueueDetails(*queue_counts(topic), len(leases.delayed), dead)
 
 
 def page_size(sent: int | None) -> int:

@@ -18,7 +18,12 @@ TOPICS = (
         "listTopics",
         "List topics by name",
         scopes=("read",),
-        query=(PREFIX, *PAGING, flag("touch", "Count as a use.", default=False)),
+        query=(
+            PREFIX,
+            *PAGING,
+            flag("touch", "Count as a use.", default=False),
+            flag("details", "Tell type, durability, losses and jobs, too.", default=False),
+        ),
         replies={200: Success("Topics the key may see.", "TopicList")},
         errors=("invalid_request",),
         example=Example(
@@ -35,6 +40,9 @@ TOPICS = (
         "configureTopic",
         "Create a topic or replace its configuration",
         scopes=("admin",),
+        query=(
+            flag("dry_run", "Change nothing; tell what the change would evict.", default=False),
+        ),
         body="ConfigBody",
         body_required=False,
         replies=created_or_not("topic", "TopicConfigured"),
@@ -167,6 +175,7 @@ ROUTERS = (
             text("source", "Only routers from this topic."),
             text("dest", "Only routers into this topic."),
             *PAGING,
+            flag("details", "Tell how many records wait, too.", default=False),
         ),
         replies={200: Success("Routers the key may see.", "RouterList")},
         errors=("invalid_request",),

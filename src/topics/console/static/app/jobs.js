@@ -50,7 +50,5 @@ async function remove(from, seqs) {
 }
 
 function causeOf(note) {
-  const said = note.$dead_letter_error;
-  if (said && typeof said === "object") return [said.type, said.message].filter(Boolean).join(": ");
-  return note.$dead_letter_reason ?? "no cause was given";
+  return [note.$dead_letter_error_type, note.$dead_letter_error].filter(Boolean).join(": ") || "no cause was given";
 }

@@ -7,7 +7,7 @@ async function everyRouter(signal) {
   const found = [];
   let cursor = "";
   do {
-    const page = await get(`/v0/routers?page_size=1000${cursor && `&cursor=${cursor}`}`, { signal });
+    const page = await get(`/v0/routers?details=true&page_size=1000${cursor && `&cursor=${cursor}`}`, { signal });
     found.push(...page.routers);
     cursor = page.next_cursor ?? "";
   } while (cursor && found.length < 5000);

@@ -9,7 +9,7 @@ async function everyTopic(prefix, signal) {
   const found = [];
   let cursor = "";
   do {
-    const page = await get(`/v0/topics?page_size=1000&prefix=${name(prefix)}${cursor && `&cursor=${cursor}`}`, { signal });
+    const page = await get(`/v0/topics?details=true&page_size=1000&prefix=${name(prefix)}${cursor && `&cursor=${cursor}`}`, { signal });
     found.push(...page.topics);
     cursor = page.next_cursor ?? "";
   } while (cursor && found.length < 100000);
