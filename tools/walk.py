@@ -103,9 +103,10 @@ WALKS = (
         "A delivery",
         "One watcher holds an event stream open, and a record of another client has just become "
         "visible. The walk begins where the publication of the write tells of the change, and "
-        "shows only what is done for the watcher: the stream is woken, reads from its own cursor "
-        "and sends what is new. A stream never gets a record from the writer directly, so a slow "
-        "stream cannot hold up a write.",
+        "shows only what is done for the watcher. Streams of a topic that stand at the same seq "
+        "are one group: the group finds the page, makes the event once and writes it to every "
+        "member that is not behind. The writer never waits for a stream: a slow stream is left "
+        "to read on from its own cursor.",
         only_under=("delivery.", "server.pump", "server.scheduler"),
     ),
     Walk(
