@@ -20,6 +20,7 @@ HOSTILE = [
     "x" * (1 << 19),
 ]
 PATIENCE_MS = 60_000
+BATCHES = 50
 
 
 @pytest.fixture(scope="module")
@@ -184,7 +185,9 @@ def test_every_page_is_accessible(
     context = browser.new_context(color_scheme=scheme, bypass_csp=True)
     visit = Visit(context.new_page(), keyed).use("boss")
     places = ("/", "/topics", "/queues", "/routers", "/try", "/topics/orders")
-    tabs = [f"/topics/mails?tab={tab}" for tab in ("ledger", "consumers", "settings", "dead")]
+    tabs = [
+        f"/topics/mails?tab={tab}" for tab in ("ledger", "consumers", "settings", "jobs", "dead")
+    ]
     for place in (*places, *tabs):
         page = visit.open(place)
         expect(page.locator("h1").first).to_be_visible()
@@ -196,3 +199,88 @@ def test_every_page_is_accessible(
         )
         assert found == [], place
     context.close()
+
+
+def test_the_holder_of_a_leased_job_is_found(visit: Visit, keyed: ServerProcess) -> None:
+    put(keyed, "held", {"type": "queue"})
+    write(keyed, "held", [{"data": "first"}, {"data": "second"}])
+    call(keyed, "POST", "/v0/topics/held/claim", {"node": "worker-9", "lease_ms": 600_000})
+    page = visit.open("/queues?q=held")
+    expect(page.get_by_role("row").filter(has_text="held")).to_contain_text("leased 1")
+    page.get_by_role("link", name="held", exact=True).click()
+    page.get_by_role("link", name="Jobs").click()
+    stuck = page.get_by_role("row").filter(has_text="worker-9")
+    expect(stuck).to_contain_text("leased")
+    expect(stuck).to_contain_text('"first"')
+    expect(page.get_by_role("row").filter(has_text='"second"')).to_contain_text("ready")
+
+
+def test_dead_letters_are_filtered_by_cause_and_only_those_are_retried(
+    visit: Visit, keyed: ServerProcess
+) -> None:
+    put(keyed, "bills", {"type": "queue", "dead_letter": "bills.dead", "max_deliveries": 1})
+    write(keyed, "bills", [{"data": n} for n in range(6)])
+    for seq in range(1, 7):
+        call(keyed, "POST", "/v0/topics/bills/claim", {"node": "w"})
+        error = {"type": "Timeout" if seq % 2 else "Refused", "message": f"bill {seq}"}
+        given_back = {"node": "w", "seqs": [seq], "error": error}
+        call(keyed, "POST", "/v0/topics/bills/nack", given_back)
+    call(keyed, "POST", "/v0/topics/bills/claim", {"node": "w"})
+    page = visit.open("/topics/bills?tab=dead&cause=timeout")
+    expect(page.get_by_role("status")).to_have_text("3 of 6")
+    page.get_by_role("button", name="Retry 3 jobs that match").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.locator(".command")).to_contain_text("topics queue redrive bills --seqs 5,3,1")
+    dialog.get_by_role("button", name="Retry", exact=True).click()
+    expect(page.get_by_role("status")).to_have_text("0 of 3")
+    left = call(keyed, "POST", "/v0/topics/bills.dead/diff", {})["records"]
+    assert {record["meta"]["$dead_letter_error_type"] for record in left} == {"Refused"}
+    assert call(keyed, "GET", "/v0/topics/bills")["queue"]["ready"] == 3
+
+
+def test_what_a_change_evicts_is_told_before_it_happens(visit: Visit, keyed: ServerProcess) -> None:
+    write(keyed, "tight", [{"data": n} for n in range(50)])
+    page = visit.open("/topics/tight?tab=settings")
+    page.get_by_label("cap_records").fill("20")
+    page.get_by_role("button", name="Review 1 change").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("This evicts 30 records")
+    assert call(keyed, "GET", "/v0/topics/tight")["count"] == 50
+    dialog.get_by_role("button", name="Change").click()
+    expect(dialog).to_have_count(0)
+    assert call(keyed, "GET", "/v0/topics/tight")["count"] == 20
+
+
+def test_a_topic_is_found_among_two_thousand(visit: Visit, keyed: ServerProcess) -> None:
+    with httpx.Client(base_url=keyed.url, headers={"authorization": "Bearer boss"}) as client:
+        for n in range(2000):
+            made = client.put(f"/v0/topics/many.{n:04}", json={"durability": "memory"}, timeout=90)
+            made.raise_for_status()
+    page = visit.open("/topics")
+    page.get_by_placeholder("Search by name").fill("y.1777")
+    expect(page.locator("tbody tr")).to_have_count(1)
+    page.get_by_role("link", name="many.1777").click()
+    expect(page.get_by_role("heading", name="many.1777")).to_be_visible()
+
+
+def test_a_live_tail_of_500_records_a_second_leaves_the_page_free(
+    visit: Visit, keyed: ServerProcess
+) -> None:
+    """Counted in processor time of the page's thread: what else the machine does is not in it."""
+    put(keyed, "fast", {"durability": "memory"})
+    page = visit.open("/topics/fast")
+    page.get_by_label("Live").check()
+    expect(page.get_by_role("button", name="Pause")).to_be_visible()
+    browser = page.context.new_cdp_session(page)
+    browser.send("Performance.enable", {"timeDomain": "threadTicks"})
+
+    def busy_ms() -> float:
+        told = browser.send("Performance.getMetrics")["metrics"]
+        return float(sum(1000 * it["value"] for it in told if it["name"] == "TaskDuration"))
+
+    before = busy_ms()
+    for n in range(BATCHES):  # one every tenth of a second, for five seconds
+        write(keyed, "fast", [{"data": {"n": n, "i": i}, "tag": f"t{i}"} for i in range(50)])
+        page.wait_for_timeout(80)
+    expect(page.locator(".records .row .seq").first).to_have_text("2,500")
+    assert (busy_ms() - before) / BATCHES < 100

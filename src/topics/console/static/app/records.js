@@ -4,7 +4,7 @@ import { follow, get, name, post } from "./api.js";
 import { preview, visible } from "./json.js";
 import { Ask, Copy, Json, Problem, When, counted, href, html, moment, number, quote, setQuery, useCallback, useEffect, useRef, useState } from "./ui.js";
 
-const PAGE = 50, KEPT = 2000;
+const PAGE = 50, KEPT = 2000, LIVE = 300; // LIVE rows are drawn again within a few milliseconds
 export const LOSSES = {
   cap: "evicted: the topic is capped", ttl: "expired: records of this topic live only so long", mixed: "evicted or expired",
   crash: "lost in a crash, or to damage on disk", repair: "lost in a repair", source_trim: "lost in the source before a router copied it",
@@ -42,19 +42,25 @@ export function Records({ topic, state, query, may }) {
     return () => stop.abort();
   }, [topic, match, at]);
   useEffect(() => { // Endless scroll: the next page is fetched when the end comes into view.
-    if (next === null || busy) return undefined;
+    if (next === null || busy || live) return undefined;
     const seen = new IntersectionObserver((entries) => { if (entries.some((e) => e.isIntersecting)) load(next); }, { rootMargin: "400px" });
     seen.observe(foot.current);
     return () => seen.disconnect();
-  }, [next, busy]);
+  }, [next, busy, live]);
   useEffect(() => {
     if (!live) return undefined;
-    // Records that arrive are shown at most ten times a second, and the newest 2000 are kept.
+    // Records that arrive are shown at most ten times a second, and only the newest stay in the list.
     const show = () => {
       if (pausedNow.current) { setPaused(held.current.length); return; }
       if (!held.current.length) return;
       const fresh = held.current.splice(0);
-      setRows((was) => merge(fresh.slice(-KEPT), was).slice(0, KEPT));
+      setRows((was) => {
+        const shown = merge(fresh.slice(-LIVE), was);
+        if (shown.length <= LIVE) return shown;
+        const last = shown[LIVE - 1];
+        setNext(last.$seq ?? last.from);
+        return shown.slice(0, LIVE);
+      });
       setPaused(0);
     };
     const timer = setInterval(show, 100);
@@ -84,7 +90,7 @@ export function Records({ topic, state, query, may }) {
     <ol class="records" aria-label="Records, newest first" aria-busy=${busy}>
       ${rows.map((row) => (row.gap ? html`<${Gap} key=${"gap" + row.to} ...${row} topic=${topic} />` : html`<${Row} key=${row.$seq} record=${row} topic=${topic} open=${open === row.$seq} onToggle=${() => setOpen(open === row.$seq ? null : row.$seq)} />`))}
     </ol>
-    <p ref=${foot} class="faint">${busy ? "Loading…" : rows.length === 0 ? (match ? "No live record has such a tag." : "No live records.") : next === null ? "This is the beginning." : html`<button type="button" onClick=${() => load(next)}>Older records</button>`}</p>
+    <p ref=${foot} class="faint">${busy ? "Loading…" : rows.length === 0 ? (match ? "No live record has such a tag." : "No live records.") : live && next !== null ? `The newest ${LIVE} are shown while the tail is live.` : next === null ? "This is the beginning." : html`<button type="button" onClick=${() => load(next)}>Older records</button>`}</p>
     ${removing && html`<${Remove} topic=${topic} match=${removing} onDone=${() => { setRemoving(null); load(null); }} />`}`;
 }
 
