@@ -85,3 +85,25 @@ def test_a_flood_of_small_frames_lets_others_have_their_turn(
         hub.stop()
 
     asyncio.run(scene())
+
+
+def test_frames_of_a_sender_that_left_are_not_worked_through(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(websocket, "_TURN_S", 0.0)
+
+    async def scene() -> None:
+        hub = Hub(Nobody(), Limits(), asyncio.get_running_loop())
+        heard: list[bytes] = []
+        socket = WebSocket(hub, Wire(), on_over=lambda: None)
+        socket.on_text = heard.append
+        socket.start()
+        socket.data_received(flood("messages")[0])
+        socket.connection_lost(None)
+        before = len(heard)
+        for _ in range(2 * FRAMES):
+            await asyncio.sleep(0)
+        assert len(heard) == before < FRAMES
+        hub.stop()
+
+    asyncio.run(scene())
