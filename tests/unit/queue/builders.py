@@ -6,8 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+import msgspec
+
 from topics.batch import RecordBatch
-from topics.core.leases import LeaseBook
+from topics.core.leases import Lease, LeaseBook
 from topics.core.topic import Topic
 from topics.engine.effects import Gate, Io, Op, Sleep, Wait, run
 from topics.engine.engine import Engine, memory_engine
@@ -214,3 +216,9 @@ class Shop:
         """Seq, data and meta of what a topic holds."""
         page = run(self.engine.page(self.engine.kernel.topic(name), 0, 1000))
         return [(record.seq, record.data, record.meta) for record in page.records]
+
+
+def without_claim_times(shop: Shop) -> dict[int, Lease]:
+    """The leases of a queue as a restart brings them back: when a job was claimed is not logged."""
+    replace = msgspec.structs.replace
+    return {seq: replace(lease, claimed_ms=0) for seq, lease in shop.leases.leased.items()}
