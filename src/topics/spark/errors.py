@@ -29,6 +29,12 @@ class InvalidOption(TopicsError):
     code = "invalid_option"
 
 
+class OtherTargets(TopicsError):
+    """This transaction was committed with records for other topics; nothing was written now."""
+
+    code = "other_targets"
+
+
 class RecordsLost(TopicsError):
     """Retention or a crash took records of the range, and the reader asked to fail then."""
 

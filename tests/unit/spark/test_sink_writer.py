@@ -14,7 +14,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from topics.client.targets import Target
 from topics.errors import InvalidRequest, StaleEpoch, TopicsError
-from topics.spark.errors import InvalidOption
+from topics.spark.errors import InvalidOption, OtherTargets
 from topics.spark.sink import writer as sink
 from topics.spark.sink.encode import Unencodable
 from topics.spark.sink.stages import WriteRefused
@@ -25,7 +25,7 @@ from topics.spark.sink.writer import (
     batch_writer,
     stream_writer,
 )
-from topics.values import StageCommit
+from topics.values import CommittedRange, StageCommit
 
 SCHEMA = StructType([StructField("data", StringType())])
 OPTIONS = {"url": "http://127.0.0.1:1", "topic": "orders"}
@@ -41,6 +41,8 @@ class Server:
     stages: dict[tuple[str, int, int, int], bytes] = field(default_factory=dict)
     commits: list[tuple[str, int, list[tuple[int, int]]]] = field(default_factory=list)
     refusal: TopicsError | None = None
+    topics: dict[str, set[str]] = field(default_factory=dict)
+    """Of the last commit of each app."""
 
     def judge(self, app: str, epoch: int) -> bool:
         last = self.last.get(app, -1)
@@ -77,7 +79,14 @@ class FakeStages:
         if is_new:
             self.server.last[self.app] = epoch
             self.server.commits.append((self.app, epoch, list(parts)))
-        return StageCommit(self.app, epoch, not is_new, {})
+            bodies = [self.server.stages[(self.app, epoch, *part)] for part in parts]
+            tables = [pa.ipc.open_stream(body).read_all() for body in bodies]
+            self.server.topics[self.app] = {
+                topic for table in tables for topic in table["topic"].to_pylist()
+            }
+        written = self.server.topics.get(self.app, set())
+        topics = {topic: CommittedRange(1, 1, 1) for topic in written}
+        return StageCommit(self.app, epoch, not is_new, topics)
 
     def __enter__(self) -> Self:
         return self
@@ -180,7 +189,7 @@ def test_the_driver_commits_every_part_of_every_task_once(server: Server, in_tas
 
 
 def test_an_epoch_that_is_committed_is_not_sent_again(server: Server, in_task: Enter) -> None:
-    server.last[QUERY] = 3
+    server.last[QUERY], server.topics[QUERY] = 3, {"orders"}
     in_task(batch=3)
     staged = streaming().write(many())
     assert len(staged.parts) == 1, "the first answer says it all"
@@ -222,6 +231,57 @@ def test_a_transaction_is_written_once(server: Server, in_task: Enter) -> None:
         writer.commit([writer.write(rows("1"))])
     assert [(app, epoch) for app, epoch, _ in server.commits] == [("nightly", 4)]
     assert len(server.stages) == 1, "the second run did not even stage"
+
+
+def routed(*topics: str | None) -> Iterator[pa.RecordBatch]:
+    """Rows that name their topic, each in a batch of its own."""
+    for topic in topics:
+        columns = {"topic": pa.array([topic], pa.string()), "data": pa.array(["1"])}
+        yield pa.RecordBatch.from_pydict(columns)
+
+
+def test_a_transaction_that_wrote_elsewhere_is_refused_with_both_targets(
+    server: Server, in_task: Enter
+) -> None:
+    in_task()
+    nightly = {"txnappid": "nightly", "txnversion": "4"}
+    first = batching(**nightly)
+    first.commit([first.write(rows("1"))])
+    audit = batching(topic="audit", **nightly)
+    with pytest.raises(OtherTargets, match="has written to orders, and this write goes to audit"):
+        audit.commit([audit.write(rows("1"))])
+    again = batching(**nightly)
+    again.commit([again.write(rows("1"))])
+    mixed = batching(**nightly)
+    with pytest.raises(OtherTargets, match="this write goes to a, orders"):
+        mixed.commit([mixed.write(routed(None, "a", None)), mixed.write(routed())])
+    empty = batching(topic="audit", **nightly)
+    empty.commit([empty.write(rows())])
+    assert len(server.commits) == 1
+
+
+def test_a_copied_checkpoint_with_another_topic_is_refused_with_both_topics(
+    server: Server, in_task: Enter
+) -> None:
+    in_task(batch=3)
+    streaming().commit([streaming().write(many())], 3)
+    copied = streaming(topic="audit")
+    with pytest.raises(OtherTargets, match=r"written to orders, .* goes to audit.*appPrefix"):
+        copied.commit([copied.write(many())], 3)
+    prefixed = streaming(topic="audit", appprefix="audit.")
+    prefixed.commit([prefixed.write(rows("1"))], 3)
+    assert [app for app, *_ in server.commits] == [QUERY, f"audit.{QUERY}"]
+
+
+def test_every_topic_of_a_repeated_batch_is_known_though_few_rows_are_sent(
+    server: Server, in_task: Enter
+) -> None:
+    server.last[QUERY], server.topics[QUERY] = 3, {"a"}
+    in_task(batch=3)
+    staged = streaming().write(routed("a", "a", "b"))
+    assert staged.topics == ("a", "b")
+    with pytest.raises(OtherTargets, match="goes to a, b"):
+        streaming().commit([staged], 3)
 
 
 def test_a_lower_version_is_refused_before_any_work(server: Server) -> None:

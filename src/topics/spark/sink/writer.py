@@ -10,6 +10,10 @@ was there already. The last committed epoch decides, not what was staged: stages
 failed, of attempts that lost and of dead drivers are never named by a commit, and vanish.
 
 After a commit was sent nobody may touch its stages, even if no answer came: it may stand.
+
+An epoch is counted per app, and its targets are compared: if the epoch was committed with records
+for other topics than this write has, the write is refused. Two writes under one `txnAppId` and
+`txnVersion`, or a copied checkpoint with another topic, would otherwise lose their rows in silence.
 """
 
 from __future__ import annotations
@@ -28,10 +32,11 @@ from pyspark.sql.datasource import (
 )
 
 from topics.errors import StaleEpoch, TopicsError
-from topics.spark.errors import InvalidOption
+from topics.spark.errors import InvalidOption, OtherTargets
 from topics.spark.sink.chunks import Chunk, RowEncoder, chunks
 from topics.spark.sink.options import SinkOptions, check_columns, parse
 from topics.spark.sink.stages import StageClient, WriteRefused, new_attempt
+from topics.values import StageCommit
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -39,17 +44,22 @@ if TYPE_CHECKING:
 
 _QUERY_ID: Final = "sql.streaming.queryId"
 _BATCH_ID: Final = "streaming.sql.batchId"
+_SHOWN_TOPICS: Final = 5
 _log = logging.getLogger("topics.spark")
 
 
 @dataclass(frozen=True)
 class TaskCommit(WriterCommitMessage):
-    """What one task has staged: its app, epoch, and (part, attempt) of each chunk."""
+    """What one task has staged: its app, epoch, and (part, attempt) of each chunk.
+
+    `topics` are those its rows are for, also of rows that were not staged.
+    """
 
     app: str
     epoch: int
     parts: tuple[tuple[int, int], ...]
     rows: int
+    topics: tuple[str, ...] = ()
 
 
 def batch_writer(
@@ -93,12 +103,20 @@ class BatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[RecordBatch]) -> TaskCommit:
         if not self._is_open:
-            return TaskCommit(self._app, self._epoch, (), 0)
+            targets = Targets(iterator, self._options.topic)
+            targets.find_all()
+            return TaskCommit(self._app, self._epoch, (), 0, targets.sorted)
         return _stage(self._options, self._app, self._epoch, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        if self._is_open:
-            _commit(self._options, self._app, self._epoch, _staged(messages))
+        done = _commit(self._options, self._app, self._epoch, _staged(messages))
+        wanted = _topics_of(messages)
+        if done.deduped and wanted and wanted != set(done.topics):
+            raise OtherTargets(
+                f"txnVersion {self._epoch} of txnAppId {self._app!r} has written to "
+                f"{_named(done.topics)}, and this write goes to {_named(wanted)}: none of its rows "
+                "were written. Give each target a txnAppId of its own"
+            )
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         _abort(self._options, messages)
@@ -121,8 +139,17 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         staged = _staged(messages)
-        if staged:
-            _commit(self._options, staged[0].app, batchId, staged)
+        if not staged:
+            return
+        app, wanted = staged[0].app, _topics_of(messages)
+        done = _commit(self._options, app, batchId, staged)
+        if done.deduped and not wanted <= set(done.topics):
+            raise OtherTargets(
+                f"batch {batchId} of this query has written to {_named(done.topics)}, and now it "
+                f"goes to {_named(wanted)}: none of its rows were written. Another query ran with "
+                "a copy of this checkpoint, or the topic was changed. To count the batches of this "
+                f"query on their own, set the option appPrefix to another value; the name was {app}"
+            )
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         _abort(self._options, messages)
@@ -144,19 +171,52 @@ def _stage(
     task = _task()
     partition, attempt = task.partitionId(), new_attempt(task.taskAttemptId())
     encoder = RowEncoder(partition, options.topic, as_text=options.as_text)
+    targets = Targets(batches, options.topic)
     parts: list[tuple[int, int]] = []
     rows = 0
     with _stages(options, app) as stages:
         try:
-            for chunk in chunks(batches, encoder):
+            for chunk in chunks(targets, encoder):
                 parts.append((chunk.part(partition), attempt))
                 rows += chunk.rows
                 if not _keep(stages, epoch, chunk, parts[-1], f"partition {partition}"):
+                    targets.find_all()
                     break
         except BaseException:
             stages.drop(epoch, parts)
             raise
-    return TaskCommit(app, epoch, tuple(parts), rows)
+    return TaskCommit(app, epoch, tuple(parts), rows, targets.sorted)
+
+
+class Targets:
+    """Batches as they come, and the topics of all rows that came. `topic` is the default."""
+
+    def __init__(self, batches: Iterable[RecordBatch], topic: str | None) -> None:
+        self._batches = iter(batches)
+        self._default = topic
+        self._found: set[str | None] = set()
+
+    def __iter__(self) -> Iterator[RecordBatch]:
+        for batch in self._batches:
+            self._note(batch)
+            yield batch
+
+    def find_all(self) -> None:
+        """Go on to the end, as far as it takes to know every topic."""
+        for batch in self:
+            if batch.num_rows and "topic" not in batch.schema.names:
+                return  # all rows go to the default
+
+    @property
+    def sorted(self) -> tuple[str, ...]:
+        named = {self._default if topic is None else topic for topic in self._found}
+        return tuple(sorted(topic for topic in named if topic is not None))
+
+    def _note(self, batch: RecordBatch) -> None:
+        if "topic" in batch.schema.names:
+            self._found.update(batch.column("topic").unique().to_pylist())
+        elif batch.num_rows:
+            self._found.add(None)
 
 
 def _keep(stages: StageClient, epoch: int, chunk: Chunk, part: tuple[int, int], where: str) -> bool:
@@ -187,13 +247,27 @@ def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[TaskCommit]:
     return [message for message in messages if isinstance(message, TaskCommit)]
 
 
-def _commit(options: SinkOptions, app: str, epoch: int, staged: Sequence[TaskCommit]) -> None:
+def _topics_of(messages: Sequence[WriterCommitMessage | None]) -> set[str]:
+    return {topic for one in _staged(messages) for topic in one.topics}
+
+
+def _named(topics: Iterable[str]) -> str:
+    """Some topics for a message."""
+    names = sorted(topics)
+    more = f" and {len(names) - _SHOWN_TOPICS} more" if len(names) > _SHOWN_TOPICS else ""
+    return ", ".join(names[:_SHOWN_TOPICS]) + more or "no topic"
+
+
+def _commit(
+    options: SinkOptions, app: str, epoch: int, staged: Sequence[TaskCommit]
+) -> StageCommit:
     for one in staged:
         assert (one.app, one.epoch) == (app, epoch), "Spark gathers the messages of one batch"
     with _stages(options, app) as stages:
         done = stages.commit(epoch, [part for one in staged for part in one.parts])
     if done.deduped:
         _log.info("epoch %d of %s was committed before; nothing was written", epoch, app)
+    return done
 
 
 def _abort(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
