@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import datetime as dt
 import json
 import os
+import pickle
+import string
+import struct
 from pathlib import Path
 
 import pyarrow as pa
@@ -157,3 +162,122 @@ def test_a_row_group_larger_than_an_epoch_is_cut_by_rows(tmp_path: Path) -> None
     first = cut.epochs[0][0]
     assert isinstance(first, Unit)
     assert (first.group, first.first) == (0, 0)
+
+
+# Columns and rows that are not in the files
+
+
+def with_deletion_vector(table: str, partition: str, gone: list[int]) -> None:
+    """Take rows of a file away as other programs do: delta-rs itself cannot."""
+    ours = (
+        string.digits + string.ascii_uppercase + string.ascii_lowercase + "!#$%&()*+-;<=>?@^_`{|}~"
+    )
+    theirs = string.digits + string.ascii_lowercase + string.ascii_uppercase
+    theirs += ".-:+=^!/*?&<>()[]{}@%$#"
+    bitmap = struct.pack("<IIHHI", 12346, 1, 0, len(gone) - 1, 16)
+    bitmap += b"".join(struct.pack("<H", row) for row in gone)
+    raw = struct.pack("<iqi", 1681511377, 1, 0) + bitmap
+    coded = base64.b85encode(raw).decode().translate(str.maketrans(ours, theirs))
+    vector = {
+        "storageType": "i",
+        "pathOrInlineDv": coded,
+        "sizeInBytes": len(raw),
+        "cardinality": len(gone),
+    }
+    log = Path(table, "_delta_log")
+    lines = map(json.loads, (log / f"{0:020d}.json").read_text().splitlines())
+    (add,) = [
+        line["add"]
+        for line in lines
+        if "add" in line and partition in line["add"]["partitionValues"].values()
+    ]
+    features = ["deletionVectors"]
+    actions = [
+        {
+            "protocol": {
+                "minReaderVersion": 3,
+                "minWriterVersion": 7,
+                "readerFeatures": features,
+                "writerFeatures": features,
+            }
+        },
+        {"remove": {"path": add["path"], "deletionTimestamp": 1, "dataChange": True}},
+        {"add": {**add, "deletionVector": vector}},
+    ]
+    (log / f"{1:020d}.json").write_text("".join(json.dumps(each) + "\n" for each in actions))
+
+
+def test_a_partitioned_table_keeps_its_partition_columns_and_deleted_rows_stay_deleted(
+    tmp_path: Path,
+) -> None:
+    table = str(tmp_path / "the table")
+    days = [dt.date(2026, 3, 1 + n % 2) for n in range(10)]
+    rows = pa.table({"n": range(10), "who": ["a b", "c/d"] * 5, "day": days})
+    write_deltalake(table, rows, partition_by=["who", "day"])
+    every = [{"n": n, "who": ("a b", "c/d")[n % 2], "day": str(days[n])} for n in range(10)]
+    before = plan(table)
+    assert sorted(payloads(before), key=lambda row: row["n"]) == every  # type: ignore[index]
+    with_deletion_vector(table, "c/d", [1, 3])  # of 1, 3, 5, 7, 9
+    for unit_bytes in (32 << 20, 60):
+        after = plan(table, unit_bytes=unit_bytes)
+        left = [row for row in every if row["n"] not in (3, 7)]
+        assert sorted(payloads(after), key=lambda row: row["n"]) == left  # type: ignore[index]
+        assert pickle.loads(pickle.dumps(after)) == after  # as it goes to the tasks
+    assert after.fingerprint != before.fingerprint
+
+
+def test_files_that_lack_a_column_of_their_table_have_it_as_null(tmp_path: Path) -> None:
+    table = str(tmp_path / "t")
+    write_deltalake(table, pa.table({"n": [1]}))
+    newer = pa.table({"n": [2], "more": ["x"]})
+    write_deltalake(table, newer, mode="append", schema_mode="merge")
+    found = sorted(payloads(plan(table)), key=lambda row: row["n"])  # type: ignore[index]
+    assert found == [{"n": 1, "more": None}, {"n": 2, "more": "x"}]
+
+
+@pytest.mark.parametrize("how", ["feature", "setting"])
+def test_a_table_that_needs_more_of_a_reader_is_refused_by_the_name_of_the_feature(
+    tmp_path: Path, how: str
+) -> None:
+    table = str(tmp_path / "t")
+    write_deltalake(table, pa.table({"n": [1]}))
+    log = tmp_path / "t" / "_delta_log" / f"{0:020d}.json"
+    actions = [json.loads(line) for line in log.read_text().splitlines()]
+    for action in actions:
+        if how == "setting" and "metaData" in action:
+            action["metaData"]["configuration"]["delta.columnMapping.mode"] = "name"
+            mapped = {"delta.columnMapping.id": 1, "delta.columnMapping.physicalName": "c"}
+            text = action["metaData"]["schemaString"].replace("{}", json.dumps(mapped))
+            action["metaData"]["schemaString"] = text
+        elif "protocol" in action:
+            told = {"minReaderVersion": 3, "minWriterVersion": 7}
+            features = ["columnMapping", "deletionVectors"]
+            lists = {"readerFeatures": features, "writerFeatures": features}
+            old = {"minReaderVersion": 2, "minWriterVersion": 5}
+            action["protocol"] = {**told, **lists} if how == "feature" else old
+    log.write_text("".join(json.dumps(action) + "\n" for action in actions))
+    with pytest.raises(InvalidRequest, match=r"does not understand: columnMapping\. Copy it"):
+        plan(table)
+
+
+def test_folders_named_by_key_and_value_are_columns_of_the_rows_below(tmp_path: Path) -> None:
+    for number, folder in enumerate(("year=2026/at=a%20b", "year=2026/at=01", "year=-7/at=1")):
+        (tmp_path / folder).mkdir(parents=True)
+        pq.write_table(pa.table({"n": [number]}), tmp_path / folder / "a.parquet")
+    empty = tmp_path / "year=__HIVE_DEFAULT_PARTITION__" / "deep"
+    empty.mkdir(parents=True)
+    pq.write_table(pa.table({"n": [3], "year": [4]}), empty / "own.parquet")
+    found = sorted(payloads(plan(str(tmp_path))), key=lambda row: row["n"])  # type: ignore[index]
+    assert found == [
+        {"n": 0, "year": 2026, "at": "a b"},
+        {"n": 1, "year": 2026, "at": "01"},
+        {"n": 2, "year": -7, "at": "1"},
+        {"n": 3, "year": 4},  # what a file says of its rows counts
+    ]
+
+
+def test_a_table_of_records_by_tag_comes_back_as_records(tmp_path: Path) -> None:
+    (tmp_path / "tag=a").mkdir()
+    pq.write_table(pa.table({"data": ["[1]"]}), tmp_path / "tag=a" / "x.parquet")
+    (record,) = records_of(plan(str(tmp_path)))
+    assert (record["tag"], record["data"]) == ("a", "[1]")

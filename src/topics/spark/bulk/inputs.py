@@ -4,6 +4,8 @@
     Parquet           one file, or every *.parquet below a directory, in the order of their names
     JSON lines        one file, or every *.jsonl and *.ndjson below a directory, likewise
 
+Which columns rows have besides those of their file, and which rows count, is told by `columns`.
+
 A unit is a stretch of rows of one row group, or the lines that begin in a stretch of bytes. Units
 in their order make epochs of bounded size. The fingerprint covers the whole cut: two runs over the
 same files agree on what epoch 7 is, and a run over other files knows that it is another import.
@@ -20,15 +22,23 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, Literal
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from topics.errors import InvalidRequest, NotFound, TopicsError
+from topics.spark.bulk.columns import (
+    Constants,
+    InputFile,
+    completed,
+    files_in_folders,
+    files_of_table,
+)
 from topics.spark.source.schema import COLUMNS, DATA
 
 Shape = Literal["records", "rows"]
@@ -56,7 +66,8 @@ class UnreadableInput(TopicsError):
 class Unit:
     """Rows `first` to `end` of a row group, or lines that begin at the bytes `first` to `end`.
 
-    `group` is -1 for lines.
+    `group` is -1 for lines. `schema` and `constants` are those of an `InputFile`; `kept` has a bit
+    for each row, and None means that all rows count.
     """
 
     path: str
@@ -65,6 +76,17 @@ class Unit:
     end: int
     nbytes: int
     shape: Shape
+    schema: pa.Schema | None = None
+    constants: Constants = ()
+    kept: bytes | None = None
+
+    def identity(self) -> str:
+        """What tells two cuts apart, whatever place the files have."""
+        cut: list[object] = [self.group, self.first, self.end, self.nbytes, self.shape]
+        if self.schema is not None or self.constants or self.kept is not None:
+            values = [[name, str(value)] for name, value in self.constants]
+            cut += [str(self.schema), values, self.kept and self.kept.hex()]
+        return json.dumps(cut)
 
 
 @dataclass(frozen=True)
@@ -94,14 +116,14 @@ def plan(
         )
     source = os.path.abspath(source)
     files = _files(source)
-    units = [unit for path in files for unit in _units(path, min(unit_bytes, epoch_bytes))]
+    units = [unit for file in files for unit in _units(file, min(unit_bytes, epoch_bytes))]
     seen = hashlib.sha256()
-    for path in files:
-        status = os.stat(path)
-        name = os.path.relpath(path, source)
+    for file in files:
+        status = os.stat(file.path)
+        name = os.path.relpath(file.path, source)
         seen.update(json.dumps([name, status.st_size, status.st_mtime_ns]).encode())
     for unit in units:
-        seen.update(json.dumps(astuple(unit)[1:]).encode())
+        seen.update(unit.identity().encode())
     return ImportPlan(source, list(_epochs(units, epoch_bytes)), seen.hexdigest())
 
 
@@ -121,16 +143,16 @@ def _epochs(units: Sequence[Unit], epoch_bytes: int) -> Iterator[list[Unit]]:
 # Finding
 
 
-def _files(source: str) -> list[str]:
+def _files(source: str) -> list[InputFile]:
     with _reading(source):
         try:
             os.stat(source)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise NotFound(f"the input {source}") from error
         if os.path.isfile(source):
-            return [source]
+            return [InputFile(source)]
         if os.path.isdir(os.path.join(source, "_delta_log")):
-            return _files_of_table(source)
+            return files_of_table(source)
         return _files_below(source)
 
 
@@ -143,7 +165,7 @@ def _reading(path: str) -> Iterator[None]:
         raise UnreadableInput(str(error.filename or path)) from error
 
 
-def _files_below(source: str) -> list[str]:
+def _files_below(source: str) -> list[InputFile]:
     def refuse(error: OSError) -> None:
         raise error  # what is left out unseen would be missing in the topic
 
@@ -157,45 +179,34 @@ def _files_below(source: str) -> list[str]:
         raise InvalidRequest(f"{source} holds neither Parquet files nor JSON lines")
     if len({path.endswith(".parquet") for path in found}) > 1:
         raise InvalidRequest(f"{source} holds Parquet files and JSON lines; import them one by one")
-    return found
-
-
-def _files_of_table(source: str) -> list[str]:
-    from deltalake import DeltaTable  # noqa: PLC0415 - only tables need it
-    from deltalake.exceptions import DeltaError  # noqa: PLC0415
-
-    try:
-        listed = pa.table(DeltaTable(source).get_add_actions(flatten=True))
-    except DeltaError as error:
-        said = str(error).partition("\n")[0]
-        raise InvalidRequest(f"{source} is no Delta table that can be read: {said}") from error
-    names = listed.column("path").to_pylist()
-    has_seqs = "min.seq" in listed.schema.names
-    firsts = listed.column("min.seq").to_pylist() if has_seqs else [None] * len(names)
-    ordered = sorted(zip(firsts, names, strict=True), key=lambda pair: (pair[0] or 0, pair[1]))
-    return [os.path.join(source, name) for _, name in ordered]
+    if found[0].endswith(".parquet"):
+        return files_in_folders(source, found)
+    return [InputFile(path) for path in found]
 
 
 # Cutting
 
 
-def _units(path: str, unit_bytes: int) -> Iterator[Unit]:
-    with _reading(path):
-        if path.endswith(".parquet"):
-            yield from _row_units(path, unit_bytes)
-        elif path.endswith(_LINES):
-            yield from _line_units(path, unit_bytes)
+def _units(file: InputFile, unit_bytes: int) -> Iterator[Unit]:
+    with _reading(file.path):
+        if file.path.endswith(".parquet"):
+            yield from _row_units(file, unit_bytes)
+        elif file.path.endswith(_LINES):
+            yield from _line_units(file.path, unit_bytes)
         else:
-            raise InvalidRequest(f"{path} is neither .parquet nor {' nor '.join(_LINES)}")
+            raise InvalidRequest(f"{file.path} is neither .parquet nor {' nor '.join(_LINES)}")
 
 
-def _row_units(path: str, unit_bytes: int) -> Iterator[Unit]:
+def _row_units(file: InputFile, unit_bytes: int) -> Iterator[Unit]:
+    path = file.path
     try:
-        with pq.ParquetFile(path) as file:
-            names, metadata = file.schema_arrow.names, file.metadata
+        with pq.ParquetFile(path) as opened:
+            names, metadata = opened.schema_arrow.names, opened.metadata
     except pa.ArrowException as error:
         raise InvalidRequest(f"{path} is no Parquet file: {error}") from error
+    names = file.columns(names)
     shape: Shape = "records" if "data" in names and set(names) <= _OF_RECORDS else "rows"
+    before = 0
     for group in range(metadata.num_row_groups):
         rows, nbytes = metadata.row_group(group).num_rows, metadata.row_group(group).total_byte_size
         parts = max(1, -(-nbytes // unit_bytes))
@@ -203,7 +214,18 @@ def _row_units(path: str, unit_bytes: int) -> Iterator[Unit]:
         for first, end in pairwise(edges):
             if first < end:
                 share = nbytes * (end - first) // rows
-                yield Unit(path, group, first, end, share, shape)
+                kept = _kept(file, before + first, before + end)
+                yield Unit(path, group, first, end, share, shape, file.schema, file.constants, kept)
+        before += rows
+
+
+def _kept(file: InputFile, first: int, end: int) -> bytes | None:
+    if file.kept is None:
+        return None
+    told = file.kept[first:end]
+    mask = np.ones(end - first, dtype=bool)
+    mask[: len(told)] = told
+    return np.packbits(mask).tobytes()
 
 
 def _line_units(path: str, unit_bytes: int) -> Iterator[Unit]:
@@ -241,11 +263,20 @@ def _rows(unit: Unit) -> Iterator[pa.RecordBatch]:
     with pq.ParquetFile(unit.path) as file:
         for batch in file.iter_batches(_BATCH_ROWS, row_groups=[unit.group]):
             first, end = max(unit.first - at, 0), min(unit.end - at, batch.num_rows)
-            at += batch.num_rows
             if first < end:
-                yield _as_records(batch.slice(first, end - first), unit.shape)
+                rows = _that_count(unit, batch.slice(first, end - first), at + first - unit.first)
+                yield _as_records(completed(rows, unit.schema, unit.constants), unit.shape)
+            at += batch.num_rows
             if at >= unit.end:
                 return
+
+
+def _that_count(unit: Unit, rows: pa.RecordBatch, at: int) -> pa.RecordBatch:
+    """Without those that a deletion vector has taken away."""
+    if unit.kept is None:
+        return rows
+    bits = np.unpackbits(np.frombuffer(unit.kept, np.uint8), count=unit.end - unit.first)
+    return rows.filter(pa.array(bits[at : at + rows.num_rows].astype(bool)))
 
 
 def _as_records(rows: pa.RecordBatch, shape: Shape) -> pa.RecordBatch:
