@@ -288,6 +288,32 @@ def test_data_that_does_not_fit_can_be_rows_of_its_own_view(bad_log: Log) -> Non
     assert bad_log.datas(bad_log.out) == [{"seq": n} for n in range(4, 9)]
 
 
+def test_numbers_that_json_has_no_word_for_do_not_fit_a_schema(log: Log) -> None:
+    good = [{"price": 1.5, "list": [2.5, None], "deep": {"a": [{"b": 0.5}]}}, {"price": None}]
+    bad = [
+        {"price": "NaN"},
+        {"price": "-Infinity"},
+        {"list": [1.0, "Infinity"]},
+        {"deep": {"a": [{"b": 1}, {"b": "NaN"}]}},
+    ]
+    log.append(log.orders, [*good, *bad])
+    schema = "price double, list array<float>, deep map<string, array<struct<b: double>>>"
+    batches: list[BatchProgress] = []
+    log.run(
+        f"""
+        from: {{ORDERS: {{schema: "{schema}", startingOffsets: earliest, onBadData: rows}}}}
+        sql: |
+          SELECT _seq AS seq, price, false AS bad FROM VIEW
+          UNION ALL SELECT _seq, NULL, true FROM VIEW__bad
+        to: {{topic: OUT}}
+        """,
+        batches=batches,
+    )
+    rows = sorted((row["seq"], row["bad"]) for row in log.datas(log.out))
+    assert rows == [(1, False), (2, False), (3, True), (4, True), (5, True), (6, True)]
+    assert batches[0].bad == 4
+
+
 @pytest.mark.parametrize(
     ("sql", "said"),
     [

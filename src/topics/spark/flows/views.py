@@ -21,7 +21,7 @@ from topics.spark.jobs.queries import first_line
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 OF_THE_RECORD: Final = ("_tag", "_node", "_meta", "_topic")
 OF_THE_SOURCE: Final = ("_seq", "_ts")
@@ -46,7 +46,8 @@ def create_views(
     is_bad = F.lit(False)
     if source.schema is not None:
         loaded = loaded.withColumn("_fields", _parsed(loaded, source.schema))
-        is_bad = (F.col("kind") == "data") & F.col(f"_fields.{_BAD}").isNotNull()
+        loaded = loaded.withColumn("_is_bad", F.expr(_misfit(source.schema)))
+        is_bad = (F.col("kind") == "data") & F.col("_is_bad")
     # Counted here, so that a loss nobody asked for still shows in the progress of the flow.
     loaded = loaded.observe(
         watched(source.topic),
@@ -63,9 +64,9 @@ def create_views(
 def _records(rows: DataFrame, source: FlowSource) -> DataFrame:
     if source.schema is None:
         return rows.selectExpr("data", *_META)
-    fits = f"_fields.{_BAD} IS NULL"
+    fits = "NOT _is_bad"
     if source.on_bad_data == "rows":
-        bad = rows.where(f"NOT ({fits})").selectExpr(*_META, "data")
+        bad = rows.where("_is_bad").selectExpr(*_META, "data")
         bad.createOrReplaceTempView(f"{source.view}__bad")
     if source.on_bad_data == "fail":
         # In a filter, because Spark may drop a column that nobody selects, and with it the error.
@@ -89,6 +90,45 @@ def _parsed(rows: DataFrame, schema: str) -> Column:
         raise FlowFailed(f"the schema names {clash[0]}, which every view has already; rename it")
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _BAD}
     return F.from_json(rows["data"], fields.add(_BAD, StringType()), options)
+
+
+def _misfit(schema: str) -> str:
+    """SQL that tells whether a record does not fit the schema.
+
+    For Spark the string "NaN" and the number 1e400 fit a double. JSON has no such number, and the
+    sink would refuse it: it is bad data here already.
+    """
+    conditions = [f"_fields.{_BAD} IS NOT NULL"]
+    for field in _struct(schema).fields:
+        no_json = _is_no_json_number(f"_fields.{_quoted(field.name)}", field.dataType)
+        conditions += [no_json] if no_json else []
+    return f"coalesce({' OR '.join(conditions)}, false)"
+
+
+def _is_no_json_number(at: str, kind: DataType, depth: int = 0) -> str | None:
+    """SQL that tells whether NaN or an infinity is anywhere in a value; None if it cannot be."""
+    from pyspark.sql.types import (  # noqa: PLC0415
+        ArrayType,
+        DoubleType,
+        FloatType,
+        MapType,
+        StructType,
+    )
+
+    if isinstance(kind, DoubleType | FloatType):
+        return f"(isnan({at}) OR abs({at}) = double('Infinity'))"
+    if isinstance(kind, StructType):
+        found = (
+            _is_no_json_number(f"{at}.{_quoted(field.name)}", field.dataType, depth)
+            for field in kind.fields
+        )
+        return " OR ".join(filter(None, found)) or None
+    if isinstance(kind, ArrayType | MapType):
+        element = kind.elementType if isinstance(kind, ArrayType) else kind.valueType
+        values = at if isinstance(kind, ArrayType) else f"map_values({at})"
+        inner = _is_no_json_number(f"x{depth}", element, depth + 1)
+        return inner and f"coalesce(exists({values}, x{depth} -> {inner}), false)"
+    return None
 
 
 def _fields(schema: str) -> list[str]:
