@@ -7,18 +7,20 @@ import pickle
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.unit.spark.source_rows import account, batch, batch_rows, rows
 
 import topics
 from topics.embedded import Log
+from topics.engine.recovery.opening import open_view
 from topics.errors import TopicNotFound
 from topics.spark.errors import CoverageBroken, InvalidOption, RecordsLost
-from topics.spark.source import directory
+from topics.spark.source import directory, partitions
 from topics.spark.source.coverage import Coverage, RowPage
 from topics.spark.source.log import PageQuery
-from topics.spark.source.partitions import TopicPartition
+from topics.spark.source.partitions import Pack, TopicPartition
 
 
 @pytest.fixture
@@ -177,6 +179,45 @@ def test_partitions_are_as_many_and_as_small_as_asked_for(
     sizes = [piece.last - piece.first + 1 for piece in small if isinstance(piece, TopicPartition)]
     assert sum(sizes) == 400
     assert max(sizes) <= 30
+
+
+def test_all_topics_of_a_busy_directory_share_one_look(
+    log: Log, where: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"orders.{number}" for number in range(5)]
+    for name in names:
+        append(log, 3, topic=name)
+    looks = []
+    def noted(*asked: Any) -> Any:  # noqa: ANN401 - as the original
+        looks.append(asked)
+        append(log, 1, topic="busy")  # every look finds the directory changed
+        return open_view(*asked)
+
+    monkeypatch.setattr(directory, "open_view", noted)
+    reader = batch({"path": where["path"], "subscribe": ",".join(names)})
+    assert len(rows(reader, reader.partitions())) == 15
+    assert len(looks) == 2, "one to open the directory, one for the ends of all topics"
+
+
+def test_small_topics_share_a_task_and_large_ones_do_not(
+    log: Log, where: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"orders.{number}" for number in range(20)]
+    for name in names:
+        append(log, 5, topic=name)
+    everything = {"path": where["path"], "subscribe": ",".join(names)}
+    (pack,) = batch(everything).partitions()
+    assert isinstance(pack, Pack)
+    found = rows(batch(everything), [pickle.loads(pickle.dumps(pack))])
+    assert [(row["topic"], row["seq"]) for row in found] == [
+        (name, seq) for name in names for seq in range(1, 6)
+    ]
+    assert len(batch(everything | {"minPartitions": "1"}).partitions()) == 20
+    assert len(batch(everything | {"maxRecordsPerPartition": "9"}).partitions()) == 20
+    monkeypatch.setattr(partitions, "PACK_BYTES", 5 * partitions.PACKED_PIECE_BYTES)
+    assert len(batch(everything).partitions()) == 4
+    monkeypatch.setattr(partitions, "PACK_BYTES", 1)
+    assert len(batch(everything).partitions()) == 20
 
 
 def test_a_reader_travels_to_another_process(log: Log, where: dict[str, object]) -> None:

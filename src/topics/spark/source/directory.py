@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final, TypeVar
 
@@ -78,6 +78,10 @@ class DirectoryLog:
         return {summary.topic: summary.head_seq for summary in summaries}
 
     def head(self, topic: str) -> Offset | None:
+        return self.heads([topic]).get(topic)
+
+    def heads(self, topics: Iterable[str]) -> dict[str, Offset]:
+        """One look for all topics: beside a busy owner every look is a recovery."""
         self._look_again()
         if not self._has_told:
             self._has_told = True
@@ -86,6 +90,10 @@ class DirectoryLog:
                 "there yet",
                 self._path,
             )
+        found = ((topic, self._head(topic)) for topic in topics)
+        return {topic: head for topic, head in found if head is not None}
+
+    def _head(self, topic: str) -> Offset | None:
         try:
             state = run(self._engine.views.state(topic, touch=False))
         except TopicNotFound:

@@ -8,7 +8,7 @@ Both are made on the machine that uses them; what travels to executors is a `Log
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
@@ -59,6 +59,9 @@ class TopicLog(Protocol):
 
     def head(self, topic: str) -> Offset | None:
         """The end of a topic."""
+
+    def heads(self, topics: Iterable[str]) -> dict[str, Offset]:
+        """The ends of those topics that exist."""
 
     def plan(self, topic: str, first: int, last: int, target_bytes: int) -> ReadPlan:
         """Cut a range into pieces of about `target_bytes`."""

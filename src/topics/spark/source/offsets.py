@@ -14,7 +14,7 @@ from topics.spark.errors import InvalidOption
 from topics.spark.source.coverage import DELETES, LOSSES
 from topics.spark.source.log import Offset, TopicLog
 from topics.spark.source.options import FIRST_SEQ, ReadOptions
-from topics.spark.source.partitions import MIN_PIECE_BYTES, Restart, TopicPartition, cut
+from topics.spark.source.partitions import MIN_PIECE_BYTES, Piece, Restart, TopicPartition, cut
 
 Offsets = Mapping[str, Offset]
 Json = dict[str, list[int]]
@@ -45,9 +45,7 @@ def is_restart(start: Offset, end: Offset) -> bool:
     return start.epoch != end.epoch or start.next_seq > end.next_seq
 
 
-def pieces(
-    log: TopicLog, start: Offsets, end: Offsets, options: ReadOptions
-) -> Iterator[TopicPartition | Restart]:
+def pieces(log: TopicLog, start: Offsets, end: Offsets, options: ReadOptions) -> Iterator[Piece]:
     """What lies between two offsets; a topic that joined begins with its first seq."""
     for topic, until in sorted(end.items()):
         since = start.get(topic, Offset(until.epoch, FIRST_SEQ))

@@ -7,9 +7,9 @@ in between are `lost` rows, those of a topic that is gone or was made anew as we
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
@@ -25,6 +25,10 @@ from topics.values import PlannedRange
 PIECE_BYTES: Final = 64 << 20
 """What a task reads unless told otherwise: to start one costs Spark as much as ten megabytes."""
 MIN_PIECE_BYTES: Final = 64 << 10
+PACK_BYTES: Final = 16 << 20
+"""Pieces of several topics are packed into one task up to this size."""
+PACKED_PIECE_BYTES: Final = 128 << 10
+"""What the smallest piece of a pack counts for: it takes a page of its own."""
 RECREATED: Final = "recreated"
 DROPPED: Final = "dropped"
 _SHRUNK: Final = "crash"
@@ -39,6 +43,8 @@ class TopicPartition(InputPartition):
     first: int
     last: int
     delete_version: int = 0
+    nbytes: int = 0
+    """About what there is to read, as planned."""
 
 
 @dataclass
@@ -50,7 +56,43 @@ class Restart(InputPartition):
     seq: int
 
 
+@dataclass
+class Pack(InputPartition):
+    """Small pieces, mostly of different topics, that one task reads one after the other."""
+
+    pieces: tuple[Piece, ...]
+
+
+Piece: TypeAlias = TopicPartition | Restart
+
+
 # Cutting
+
+
+def packed(pieces: Iterable[Piece], options: ReadOptions) -> Iterator[InputPartition]:
+    """The same pieces in the same order, for fewer tasks where they are small.
+
+    A read that names a number of partitions, or of records in one, gets the pieces as they are.
+    """
+    if options.min_partitions is not None or options.max_records_per_partition is not None:
+        yield from pieces
+        return
+    waiting: list[Piece] = []
+    total = 0
+    for piece in pieces:
+        nbytes = piece.nbytes if isinstance(piece, TopicPartition) else 0
+        size = max(nbytes, PACKED_PIECE_BYTES)
+        if waiting and total + size > PACK_BYTES:
+            yield _pack(waiting)
+            waiting, total = [], 0
+        waiting.append(piece)
+        total += size
+    if waiting:
+        yield _pack(waiting)
+
+
+def _pack(pieces: list[Piece]) -> InputPartition:
+    return pieces[0] if len(pieces) == 1 else Pack(tuple(pieces))
 
 
 def cut(log: TopicLog, whole: TopicPartition, options: ReadOptions) -> list[TopicPartition]:
@@ -74,8 +116,9 @@ def cut(log: TopicLog, whole: TopicPartition, options: ReadOptions) -> list[Topi
     # What lies below the floor, or behind a head that has shrunk, belongs to a neighbour.
     ends = [end for end in ends[:-1] if first <= end < last] + [last]
     starts = [first, *(end + 1 for end in ends[:-1])]
+    nbytes = sum(found.bytes for found in plan.ranges) // len(ends)
     return [
-        TopicPartition(topic, epoch, a, b, plan.delete_version)
+        TopicPartition(topic, epoch, a, b, plan.delete_version, nbytes)
         for a, b in zip(starts, ends, strict=True)
     ]
 

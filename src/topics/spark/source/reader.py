@@ -31,7 +31,15 @@ from topics.spark.source import offsets
 from topics.spark.source.log import LogAddress, Offset, TopicLog
 from topics.spark.source.offsets import Gaps, Json, TriggerRoom
 from topics.spark.source.options import FIRST_SEQ, ReadOptions, Start, parse
-from topics.spark.source.partitions import PartitionReader, Restart, TopicPartition, cut
+from topics.spark.source.partitions import (
+    Pack,
+    PartitionReader,
+    Piece,
+    Restart,
+    TopicPartition,
+    cut,
+    packed,
+)
 from topics.spark.source.schema import Projection, projection
 
 if TYPE_CHECKING:
@@ -98,15 +106,19 @@ class _Reader:
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one partition."""
-        if isinstance(partition, Restart):
-            yield from self._rows.restart(partition)
-        elif isinstance(partition, TopicPartition):
-            log = self._where.open()
-            try:
-                yield from self._rows.read(log, partition)
-            finally:
+        pieces = partition.pieces if isinstance(partition, Pack) else (partition,)
+        log: TopicLog | None = None
+        try:
+            for piece in pieces:
+                if isinstance(piece, Restart):
+                    yield from self._rows.restart(piece)
+                elif isinstance(piece, TopicPartition):
+                    log = log or self._where.open()
+                    yield from self._rows.read(log, piece)
+                # Else Spark made it up, for want of any: there is nothing to read.
+        finally:
+            if log is not None:
                 log.close()
-        # Else Spark made it up, for want of any: there is nothing to read.
 
     def topics(self) -> list[str]:
         """The topics subscribed to; those of a pattern are looked up anew each time."""
@@ -116,8 +128,7 @@ class _Reader:
 
     def heads(self) -> dict[str, Offset]:
         """Where the topics end, as far as they exist."""
-        found = ((topic, self.log.head(topic)) for topic in self.topics())
-        return {topic: head for topic, head in found if head is not None}
+        return self.log.heads(self.topics())
 
     def existing_heads(self) -> dict[str, Offset]:
         """The same when a query begins: then a topic that is missing is a mistake."""
@@ -173,7 +184,7 @@ class TopicsReader(_Reader, DataSourceReader):
     """A fixed range of one or more topics."""
 
     def partitions(self) -> list[InputPartition]:
-        pieces: list[InputPartition] = []
+        pieces: list[Piece] = []
         try:
             for topic, head in self.existing_heads().items():
                 first, end = self.first_seq(topic, head, "earliest"), self.end_seq(topic, head)
@@ -182,7 +193,7 @@ class TopicsReader(_Reader, DataSourceReader):
                 )
         finally:
             self.close()
-        return pieces
+        return list(packed(pieces, self.options))
 
 
 class TopicsStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -366,7 +377,8 @@ class TopicsStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailab
         if self._has_to_begin and not self._has_looked:
             return []  # a first batch, repeated
         since, until = offsets.decode(start), offsets.decode(end)
-        return list(offsets.pieces(self.log, since, until, self.options))
+        pieces = offsets.pieces(self.log, since, until, self.options)
+        return list(packed(pieces, self.options))
 
     def commit(self, end: dict[str, Any]) -> None:
         """Leave the position with the log; a failure to do so is no reason to end the query."""

@@ -7,7 +7,7 @@ a repeat and nothing else: rows are never seen twice, nor half an account of the
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 import pyarrow as pa
@@ -83,6 +83,10 @@ class ServerLog:
         except TopicNotFound:
             return None
         return Offset(state.epoch, state.head_seq + 1)
+
+    def heads(self, topics: Iterable[str]) -> dict[str, Offset]:
+        found = ((topic, self.head(topic)) for topic in topics)
+        return {topic: head for topic, head in found if head is not None}
 
     def plan(self, topic: str, first: int, last: int, target_bytes: int) -> ReadPlan:
         def ask(at: int) -> ReadPlan:
