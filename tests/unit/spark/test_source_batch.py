@@ -188,6 +188,7 @@ def test_all_topics_of_a_busy_directory_share_one_look(
     for name in names:
         append(log, 3, topic=name)
     looks = []
+
     def noted(*asked: Any) -> Any:  # noqa: ANN401 - as the original
         looks.append(asked)
         append(log, 1, topic="busy")  # every look finds the directory changed
