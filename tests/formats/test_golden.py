@@ -39,7 +39,8 @@ from topics.core.facts import (
     TopicCreated,
     TopicDeleted,
 )
-from topics.storage import identity
+from topics.storage import erasures, identity
+from topics.storage.erasures import Begun, ByteScan, Erasure, Rewritten, Scope, TagHash
 from topics.storage.frames import buffer as frames
 from topics.storage.frames.append import appended_run, encode_append
 from topics.storage.frames.buffer import CleanEnd, Frame, Unreadable
@@ -397,3 +398,34 @@ def test_identity_files_are_still_written_as_they_always_were() -> None:
     assert identity.decode_format(golden("FORMAT-parts"), file="FORMAT") == parted
     assert identity.encode_current(1024, 5) == golden("CURRENT")
     assert identity.encode_cold_marker(STORE_ID) == golden("topics-cold")
+
+
+ERASURE_BEGUN = Begun(
+    number=1,
+    store_id=STORE_ID.hex(),
+    topic="orders",
+    topic_id=10,
+    scope=Scope(before_seq=9, tag=TagHash.of("user-7/", salt=bytes(range(16)), is_prefix=True)),
+    begun_ms=TS,
+    deleted=2,
+)
+ERASURE = Erasure(
+    **msgspec.structs.asdict(ERASURE_BEGUN),
+    previous=erasures.NO_RECEIPT,
+    ended_ms=TS + 9,
+    delete_version=4,
+    erased=[(3, 5), (8, 8)],
+    rewritten=[Rewritten("topics/0000000A/seg-0000000000000001.data", 4, 200)],
+    removed=["wal/wal-0000000000000001.log"],
+    scan=ByteScan(probes=3, files=7, bytes=4096, found=[], unread=[]),
+    unreached=["backups that are not registered"],
+)
+
+
+def test_the_ledger_of_erasures_is_still_written_as_it_always_was() -> None:
+    assert erasures.encode(ERASURE_BEGUN) == golden("erasure.begun")
+    assert erasures.encode(ERASURE) == golden("erasure.json")
+
+
+def test_the_ledger_of_erasures_is_still_read_from_what_was_written() -> None:
+    assert erasures.verified([(1, golden("erasure.json"))]) == [ERASURE]

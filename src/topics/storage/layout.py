@@ -5,6 +5,7 @@
       FORMAT                              store identity and versions
       meta/snapshot.0007.bin              newest two snapshots
       meta/TRIMMED                        the log alone is no longer complete
+      meta/erasures/0000000000000001.json receipts of erasures; .begun while one is under way
       wal/CURRENT                         one group of log files: flat with one shard ...
       wal/wal-0000000000001024.log
       wal/shard-00/...                    ... or a directory per shard
@@ -34,6 +35,7 @@ LOCK: Final = ".topics.lock"
 FORMAT: Final = "FORMAT"
 META: Final = "meta"
 TRIMMED: Final = "TRIMMED"
+ERASURES: Final = "erasures"
 WAL: Final = "wal"
 CURRENT: Final = "CURRENT"
 WAL_SPARE: Final = "wal-spare.tmp"
@@ -153,6 +155,7 @@ def wal_path(directory: str, first_lfn: int) -> str:
 # Snapshots, stages, quarantine
 
 _SNAPSHOT = re.compile(r"snapshot\.([0-9]{4,20})\.bin")
+_ERASURE = re.compile(r"([0-9]{16,20})\.(json|begun)")
 _STAGE_DIR = re.compile(r"([0-9a-f]{16})-([0-9]{1,20})")
 _STAGE = re.compile(r"([0-9]{1,20})-([0-9]{1,20})\.stage")
 
@@ -167,6 +170,18 @@ def parse_snapshot(name: str) -> int | None:
 
 def snapshot_path(data_dir: str, number: int) -> str:
     return f"{data_dir}/{META}/{snapshot_name(number)}"
+
+
+def erasure_name(number: int, *, begun: bool = False) -> str:
+    """Name of the receipt of an erasure, or of the note that it has begun."""
+    return f"{number:016d}.{'begun' if begun else 'json'}"
+
+
+def parse_erasure(name: str) -> tuple[int, bool] | None:
+    """Number of an erasure, and whether the file only notes that it has begun."""
+    found = _ERASURE.fullmatch(name)
+    number = _number(found[1], width=16) if found else None
+    return (number, found[2] == "begun") if found and number is not None else None
 
 
 def stage_dir_name(app: str, epoch: int) -> str:

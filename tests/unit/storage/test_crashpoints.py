@@ -44,10 +44,10 @@ def test_a_misspelt_point_is_our_mistake() -> None:
 
 
 def test_every_area_has_its_points() -> None:
-    assert len(NAMES) == 46
+    assert len(NAMES) == 49
     areas = {name.rsplit(".", 1)[0] for name in NAMES}
     assert areas == {
-        *("wal", "wal.rotate", "ckpt", "snap", "del", "drop", "tier"),
+        *("wal", "wal.rotate", "ckpt", "snap", "del", "erase", "drop", "tier"),
         *("evict", "topic", "fwd", "stage", "rec"),
     }
 

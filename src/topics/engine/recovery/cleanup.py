@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from topics.storage import layout
+from topics.storage.erasures import ErasureLedger
 from topics.storage.fs import TMP_SUFFIX, Fs, parent_of
 from topics.storage.segments.store import SegmentStore
 
@@ -38,6 +39,7 @@ def clear_leftovers(
     _keep_aside(store, unexplained, now_ms)
     for directory in _places_of_temporary(store):
         _remove_temporary(store.fs, directory)
+    ErasureLedger(store.fs, store.data_dir).clear_temporary()
     store.fs.sync_dir(f"{store.data_dir}/{layout.META}")
 
 
