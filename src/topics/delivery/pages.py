@@ -18,6 +18,7 @@ from topics.core.topic import Topic
 from topics.engine.effects import Op
 from topics.engine.engine import Engine
 from topics.engine.reads.reading import DEFAULT_BUDGET, DEFAULT_LIMIT, MAX_BUDGET, Query
+from topics.engine.retention import may_have_expired
 from topics.errors import TopicsError
 from topics.values import Page, Tombstone
 from topics.wire.rendering import DEFAULT, Include, render_records, rows_of
@@ -181,7 +182,7 @@ class PageCache:
         key = (topic.id, after, options, synced_head)
         entry = self._entries.get(key)
         if entry is not None and entry.fits(topic):
-            return None if self._engine.kernel.may_have_expired(topic) else entry.page
+            return None if may_have_expired(self._engine.kernel, topic) else entry.page
         if synced_head is not None:
             return None
         page = self._engine.newest(topic, _query(after, options))
@@ -205,7 +206,7 @@ class PageCache:
             return None
         if not (page.is_full or page.caught_up):
             return None
-        return None if self._engine.kernel.may_have_expired(topic) else page
+        return None if may_have_expired(self._engine.kernel, topic) else page
 
     def keep(self, topic: Topic, after: int, options: Options, page: Rendered) -> None:
         """Remember a page that was just read."""

@@ -41,7 +41,9 @@ def resolve(
             continue
         yield from engine.views.state(name, touch=True)
         if start.from_ts is not None and found.get(name) is topic:
-            cursor = yield from engine.kernel.ask(topic, partial(topic.start_of, start.from_ts))
+            cursor = yield from engine.kernel.indexes.ask(
+                topic, partial(topic.start_of, start.from_ts)
+            )
             timed[name] = topic, cursor
     if any(found.get(name, topic) is not topic for name, (topic, _) in timed.items()):
         return (yield from resolve(engine, starts, lenient=lenient))  # dropped and made anew

@@ -82,13 +82,13 @@ class SyncedHeads:
 
     def _marks(self, topic: Topic) -> Marks:
         """A copy is as safe as what it was copied from, on whatever shard that is."""
-        return self._kernel.marks_of(topic) if self._kernel.is_logged(topic) else {}
+        return self._kernel.sync_marks.of(topic) if self._kernel.is_logged(topic) else {}
 
     def _settle(self, followed: _Followed) -> bool:
         """Take over what was synced meanwhile; whether the head moved."""
         before = followed.head
         waiting = followed.waiting
-        while waiting and self._kernel.is_synced(waiting[0][0]):
+        while waiting and self._kernel.sync_marks.is_synced(waiting[0][0]):
             followed.head = waiting.popleft()[1]
         return followed.head != before
 

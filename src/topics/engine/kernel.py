@@ -7,12 +7,9 @@ state and in the order of the log, so the order of publishing needs no lock and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from itertools import islice
+from collections.abc import Callable, Sequence
 from typing import ParamSpec, TypeVar
 
-from topics.core.ages import Ages
 from topics.core.catalog import Catalog
 from topics.core.facts import (
     CheckpointMarked,
@@ -26,19 +23,17 @@ from topics.core.facts import (
     TierFlipped,
     TopicDeleted,
 )
-from topics.core.loading import NotLoaded
 from topics.core.topic import Topic
 from topics.engine.arenas import Arenas
 from topics.engine.clock import Clock
-from topics.engine.effects import PAUSE, Gate, Io, Op
-from topics.engine.reads.history import indexes_of
+from topics.engine.effects import Gate, Op
+from topics.engine.indexes import Indexes
 from topics.engine.settings import EngineSettings
+from topics.engine.sync_marks import SyncMarks
 from topics.engine.writes.gates import AppendGates, Publishing
 from topics.errors import Internal, Throttled, TopicNotFound, TopicsError
-from topics.storage.crashpoints import crashpoint
 from topics.storage.frames.buffer import encode, frame_count
 from topics.storage.frames.leases import encode_leases
-from topics.storage.segments.codec import Idx
 from topics.storage.segments.store import SegmentStore
 from topics.storage.sources import Sources
 from topics.storage.wal.committer import Committer
@@ -62,11 +57,6 @@ RELIEF = (
 )
 """Beside deletes, what makes room on a full disk or is needed on the way there. A configuration
 may be what tightens a cap, and without a mark no checkpoint gives log files back."""
-
-CHUNKS_AT_ONCE = 16
-"""So many chunks of records are weighed at a time."""
-
-RETRY_UNREADABLE_MS = 1000
 
 BARRIER_ID = 0
 """A mark that belongs to no checkpoint."""
@@ -150,14 +140,13 @@ class Kernel:
         self.must_checkpoint = False
         self.log_is_too_long = False  # writes wait until a checkpoint lets old log files go
         self.applied: dict[int, int] = {}  # per shard: the last frame that was applied
+        self.sync_marks = SyncMarks(committer, self.applied, in_memory=segments is None)
+        self.indexes = Indexes(segments, self.require)
         self.gates = AppendGates()
         self.publishing: list[Publishing] = []  # commits that are being published in steps
         self.arenas = arenas
         self.standstill: Gate | None = None  # a checkpoint is capturing: no pass may begin
         self.passes: dict[Submission, int] = {}  # router passes on their way, and to which topic
-        # By topic the frames of other shards on which its copies may rest, as long as they are not
-        # synced: whether a copy survives a power cut is up to its original.
-        self._rests: dict[int, dict[int, int]] = {}
         # Copies made by routers that no checkpoint has put into segments yet.
         self.derived_bytes = 0 if segments is None else arenas.total
         # What no checkpoint holds: topics by id, routers and apps by name. A mark that is missing
@@ -167,8 +156,9 @@ class Kernel:
         self.dirty_apps: set[str] = set()
         # Topics with ages, which only grow: a snapshot that is written tells all of them anew.
         self.ahead = {topic.id for topic in catalog if len(topic.ages)}
+        # Topics whose expired records could not be told, by id, and when to try again (ms).
+        self.unreadable: dict[int, int] = {}
         self._started = clock.monotonic()
-        self._unreadable: dict[int, int] = {}  # topic id -> when to try again to tell what expired
 
     @property
     def in_memory(self) -> bool:
@@ -179,6 +169,10 @@ class Kernel:
         if found is None:
             raise TopicNotFound(name)
         return found
+
+    def running_ms(self) -> int:
+        """How long this run has lasted, however the wall clock was set meanwhile."""
+        return int((self.clock.monotonic() - self._started) * 1000)
 
     def is_there(self, topic: Topic) -> bool:
         """Whether a topic that was there before a wait was not dropped meanwhile."""
@@ -251,42 +245,14 @@ class Kernel:
             if dest_id == topic.id and not submission.done:
                 yield submission
 
-    def marks_of(self, topic: Topic) -> dict[int, int]:
-        """Per shard the last frame on which the records of a topic may rest."""
-        if self.in_memory:
-            return {}
-        shard, synced = self.committer.shard_of(topic.id), self.committer.synced
-        rests = self._rests.get(topic.id, {}).items()
-        marks = {other: lfn for other, lfn in rests if synced(other).lfn < lfn}
-        return marks | {shard: self.applied.get(shard, 0)}
-
-    def note_copies(self, dest: Topic, marks: Mapping[int, int]) -> None:
-        """Copies that rest on these frames are about to come to a topic.
-
-        That is noted with the copies, because routers may be gone before anybody asks.
-        """
-        rests = self._rests.setdefault(dest.id, {})
-        for shard, lfn in marks.items():
-            rests[shard] = max(lfn, rests.get(shard, 0))
-
-    def is_synced(self, marks: Mapping[int, int]) -> bool:
-        """Whether these frames, one of each shard, are durable."""
-        return all(self.committer.synced(shard).lfn >= lfn for shard, lfn in marks.items())
-
-    def sync_marks(self, marks: Mapping[int, int]) -> Op[None]:
-        """Make frames durable that may not be yet."""
-        for shard, lfn in marks.items():
-            if self.committer.synced(shard).lfn < lfn:
-                yield Io(partial(self.committer.sync, shard))
-
     def forget(self, topic: Topic) -> None:
         """A topic is gone, and with it what is kept beside its state."""
         self.arenas.forget(topic.id)
         if self.in_memory:
             self.dirty.discard(topic.id)  # else a checkpoint takes it out of the snapshot
         self.ahead.discard(topic.id)
-        self._rests.pop(topic.id, None)
-        self._unreadable.pop(topic.id, None)
+        self.sync_marks.forget(topic)
+        self.unreadable.pop(topic.id, None)
 
     def all_applied(self, topic: Topic) -> Op[None]:
         """Wait for all that is on its way to a topic whose gate is closed.
@@ -297,79 +263,6 @@ class Kernel:
             return
         mark = CheckpointMarked(self.clock.now_ms(), BARRIER_ID, ())
         yield from self.commit([mark], topic_id=topic.id, durable=False)
-
-    def ask(self, topic: Topic, question: Callable[[], T]) -> Op[T]:
-        """What memory answers, once the indexes that it takes are loaded.
-
-        Raises `Internal` when one of them cannot be read, `TopicNotFound` when the topic was
-        dropped meanwhile.
-        """
-        held: list[object] = []  # indexes stay in memory while somebody has them
-        while True:
-            try:
-                return self.ask_memory(question)
-            except NotLoaded as missing:
-                load = missing.load
-            held.append((yield from self.load(topic, load)))
-
-    def ask_memory(self, question: Callable[P, T], *about: P.args, **more: P.kwargs) -> T:
-        """What memory answers; raises `NotLoaded` when a file has to be read first."""
-        store = self.segments
-        if store is None:
-            return question(*about, **more)
-        was, store.refuses_to_wait = store.refuses_to_wait, True
-        try:
-            return question(*about, **more)
-        finally:
-            store.refuses_to_wait = was
-
-    def load(self, topic: Topic, load: Callable[[], object]) -> Op[object]:
-        """Load what `NotLoaded` told of; raises as `ask` does. It is for the caller to hold."""
-        try:
-            return (yield Io(load))
-        except OSError as error:
-            self.require(topic)
-            message = f"an index of topic {topic.name!r} could not be read: {error}"
-            raise Internal(message) from error
-
-    def load_for_write(self, topic: Topic, load: Callable[[], object]) -> Op[object]:
-        """The same, though a write need not wait for what TTL takes: if an index cannot be read,
-        nothing expires for a while. Whether the write needs it all the same shows when it asks."""
-        try:
-            return (yield from self.load(topic, load))
-        except Internal:
-            if not topic.config.ttl_ms or self._is_unreadable(topic):
-                raise
-            self._note_unreadable(topic)
-            return ()
-
-    def _is_unreadable(self, topic: Topic) -> bool:
-        """Whether an index could not be read a moment ago: what expired goes later."""
-        return self._unreadable.get(topic.id, 0) > self.clock.now_ms()
-
-    def _note_unreadable(self, topic: Topic) -> None:
-        self._unreadable[topic.id] = self.clock.now_ms() + RETRY_UNREADABLE_MS
-
-    def prepare_loss(self, topic: Topic, through: int) -> Op[object]:
-        """Have in memory what it takes to let everything go up to a seq, in small steps.
-
-        What is returned has to be held until that is applied.
-        """
-        held: list[object] = []
-        while True:
-            try:
-                while self._weigh_some(topic, through):
-                    held.clear()
-                    yield PAUSE
-                return self.ask_memory(sizes_at_hand, topic, through)
-            except NotLoaded as missing:
-                load = missing.load
-            held.append((yield from self.load(topic, load)))
-
-    def _weigh_some(self, topic: Topic, through: int) -> bool:
-        """Weigh a few chunks; False when all that can be weighed beforehand is."""
-        some = islice(topic.weigh_front(through), CHUNKS_AT_ONCE)
-        return len(self.ask_memory(list, some)) == CHUNKS_AT_ONCE
 
     def commit(self, facts: Sequence[Fact], *, topic_id: int, durable: bool) -> Op[Submission]:
         """Log facts as one submission, wait for it, and apply them; raises when the log refused."""
@@ -512,89 +405,10 @@ class Kernel:
         for fact in submission.facts:
             self._publish_fact(fact)
 
-    # Retention
-
-    def retain(self, topic: Topic) -> Op[None]:
-        """Let expired records go. The loss is in the log before it is shown, unless the log
-        cannot take it: then it is shown all the same, and nothing is reclaimed on disk."""
-        if not self.may_have_expired(topic):
-            return
-        try:
-            fact = yield from self.ask(topic, partial(self.due_eviction, topic))
-            if fact is None:
-                return
-            held = yield from self.prepare_loss(topic, fact.ttl_hi)
-        except Internal:
-            # Expired records of a segment whose index cannot be read cannot be shown either.
-            self._note_unreadable(topic)
-            return
-        self.host.before_change()
-        if self.is_logged(topic):
-            submission = self.submit([fact], topic_id=topic.id, durable=False)
-            if not submission.done:
-                yield submission
-            crashpoint("evict.commit")
-            if submission.error is None:
-                return
-        self.lose_expired(topic, fact)
-        del held
-
-    def may_have_expired(self, topic: Topic) -> bool:
-        """Whether records are past their time to live, as far as memory can tell."""
-        if not topic.config.ttl_ms:
-            return False
-        try:
-            return self.ask_memory(self.due_eviction, topic) is not None
-        except NotLoaded:
-            return True
-
-    def due_eviction(self, topic: Topic) -> Evicted | None:
-        if self._unreadable and self._is_unreadable(topic):
-            return None
-        now_ms = self.clock.now_ms()
-        ttl_ms, aged = topic.config.ttl_ms, 0
-        if ttl_ms and topic.last_ts > now_ms:
-            aged = self.aged_through(topic, ttl_ms, now_ms=now_ms)
-        ttl_hi = topic.expired_through(now_ms, aged=aged)
-        if ttl_hi <= topic.ttl_hi:
-            return None
-        return Evicted(topic.id, max(now_ms, topic.last_ts), topic.cap_hi, topic.earliest, ttl_hi)
-
-    def aged_through(self, topic: Topic, age_ms: int, *, now_ms: int) -> int:
-        """The last seq known to be older than that though the times of the topic do not say so."""
-        if not topic.is_ahead_of(now_ms):
-            return 0
-        running_ms = self.running_ms()
-        if topic.ages.note(topic.head, running_ms):
-            self.dirty.add(topic.id)
-            self.ahead.add(topic.id)
-        return topic.ages.through(running_ms - age_ms)
-
-    def forget_ages(self, topic: Topic) -> None:
-        """Once the clock has come to the times of a topic, they tell how old its records are."""
-        if len(topic.ages) and not topic.is_ahead_of(self.clock.now_ms()):
-            topic.ages = Ages()
-            self.ahead.discard(topic.id)
-
-    def running_ms(self) -> int:
-        """How long this run has lasted, however the wall clock was set meanwhile."""
-        return int((self.clock.monotonic() - self._started) * 1000)
-
-    def lose_expired(self, topic: Topic, fact: Evicted) -> None:
-        """Show a loss that the log does not know of yet; the clock would derive it again."""
-        if not self.is_there(topic):
-            return  # its bytes were taken off the total when it was dropped
-        self.show(topic, partial(topic.lose, ttl_hi=fact.ttl_hi, cap_hi=0), wakes=False)
-
 
 def is_relief(facts: Sequence[Fact]) -> bool:
     """Whether a full disk should take these facts."""
     return all(isinstance(fact, RELIEF) for fact in facts)
-
-
-def sizes_at_hand(topic: Topic, through: int) -> list[Idx]:
-    """What `Topic.lose` and deletes by position need beside the weights they know."""
-    return indexes_of(topic, topic.rest_of(through), through)
 
 
 def _note_nothing(submission: Submission) -> None:

@@ -12,6 +12,7 @@ from topics.batch import RecordBatch
 from topics.core.topic import Topic
 from topics.engine.effects import Gate, Op
 from topics.engine.engine import Engine
+from topics.engine.retention import retain
 from topics.errors import InvalidRequest, RecordTooLarge, TopicFull, TopicsError
 from topics.values import Failure, Record, Redriven
 from topics.wire import letters as wire_letters
@@ -113,7 +114,7 @@ class DeadLetters:
         self, topic: Topic, letters: Topic, most: int, seqs: Sequence[int] | None
     ) -> Op[Redriven]:
         yield from self._engine.catch_up(letters)
-        yield from self._kernel.retain(letters)
+        yield from retain(self._kernel, letters)
         moved = 0
         cursor, end = letters.earliest - 1, letters.head
         if seqs is not None:  # then the cursor is a place among them

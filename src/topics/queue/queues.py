@@ -18,6 +18,7 @@ from topics.core.loading import NotLoaded
 from topics.core.topic import Topic
 from topics.engine.effects import Gate, Op, Sleep
 from topics.engine.engine import Engine
+from topics.engine.retention import may_have_expired, retain
 from topics.engine.upkeep.lease_log import (
     Presence,
     live_leases,
@@ -183,21 +184,21 @@ class Queues:
     def _serve(self, topic: Topic, claimers: Sequence[Claimer], *, is_cohort: bool) -> Op[None]:
         live_leases(self._kernel, topic)
         yield from self._engine.catch_up(topic)
-        yield from self._kernel.retain(topic)
+        yield from retain(self._kernel, topic)
 
         def hand_out() -> LeaseBook:
             leases = live_leases(self._kernel, topic)
             self._pass(topic, leases, claimers, is_cohort=is_cohort)
             return leases
 
-        leases = yield from self._kernel.ask(topic, hand_out)
+        leases = yield from self._kernel.indexes.ask(topic, hand_out)
         if leases.spent:
             yield from self._letters.bury(topic)
 
     def _pass_at_once(self, topic: Topic, leases: LeaseBook, claimers: Sequence[Claimer]) -> bool:
         """Hand out what there is; False, with nothing done, when an index has to be loaded."""
         try:
-            self._kernel.ask_memory(self._pass, topic, leases, claimers, is_cohort=False)
+            self._kernel.indexes.ask_memory(self._pass, topic, leases, claimers, is_cohort=False)
         except NotLoaded:
             return False
         return True
@@ -273,7 +274,7 @@ class Queues:
         """
         topic, _ = self._queue(name)
         if self._has_expired(topic):
-            yield from self._kernel.retain(topic)
+            yield from retain(self._kernel, topic)
         leases = self._swept(topic)
         held: dict[int, Lease] = {}
         parts: list[_Part] = []
@@ -353,7 +354,7 @@ class Queues:
         named = self.named(node, seqs, lease_ids)
         topic, _ = self._queue(name)
         if self._has_expired(topic):
-            yield from self._kernel.retain(topic)
+            yield from retain(self._kernel, topic)
         leases = self._swept(topic)
         held: dict[int, Lease] = {}
         skipped = hold(leases, named, held)
@@ -378,7 +379,7 @@ class Queues:
         named = self.named(node, seqs, lease_ids)
         topic, _ = self._queue(name)
         if self._has_expired(topic):
-            yield from self._kernel.retain(topic)
+            yield from retain(self._kernel, topic)
         leases = self._swept(topic)
         held: dict[int, Lease] = {}
         skipped = hold(leases, named, held)
@@ -441,7 +442,7 @@ class Queues:
         """Jobs ready, on lease, and moved away as dead letters."""
         topic, _ = self._queue(name)
         yield from self._engine.catch_up(topic)
-        yield from self._kernel.retain(topic)
+        yield from retain(self._kernel, topic)
         leases = live_leases(self._kernel, topic)
         return QueueCounts(*self.counts(topic), leases.dead_lettered)
 
@@ -449,7 +450,7 @@ class Queues:
         """Jobs and which worker holds them; none is taken."""
         topic, _ = self._queue(name)
         yield from self._engine.catch_up(topic)
-        yield from self._kernel.retain(topic)
+        yield from retain(self._kernel, topic)
         leases = self._swept(topic)
         most = min(max(most, 1), MAX_PEEK)
         return (yield from peek(self._engine, topic, leases, state, most))
@@ -478,7 +479,7 @@ class Queues:
 
     def _has_expired(self, topic: Topic) -> bool:
         """Whether records are past their time to live and still there."""
-        return self._kernel.may_have_expired(topic)
+        return may_have_expired(self._kernel, topic)
 
     def _swept(self, topic: Topic) -> LeaseBook:
         """The leases of a queue that was there before a wait, as of now."""

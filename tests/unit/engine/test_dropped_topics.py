@@ -3,6 +3,7 @@
 import pytest
 from tests.unit.engine.builders import Held, Store
 
+from topics.engine.retention import due_eviction, lose_expired
 from topics.errors import TopicNotFound
 from topics.storage.crashpoints import installed
 from topics.testing import PowerOff
@@ -117,10 +118,10 @@ def test_a_loss_that_comes_to_light_behind_a_drop_is_not_counted() -> None:
     store.append("a", 1, 2, 3)
     topic = store.topic("a")
     store.clock.advance(2000)
-    loss = store.kernel.due_eviction(topic)
+    loss = due_eviction(store.kernel, topic)
     assert loss is not None
     store.log.drop("a")
-    store.kernel.lose_expired(topic, loss)
+    lose_expired(store.kernel, topic, loss)
     assert store.kernel.catalog.bytes == 0
 
 

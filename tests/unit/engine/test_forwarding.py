@@ -336,9 +336,9 @@ def test_copies_are_known_to_rest_on_their_originals_until_those_are_synced() ->
     shards = [store.kernel.committer.shard_of(store.topic(name).id) for name in "abc"]
     assert len(set(shards)) > 1
     store.log.drop_router("a->b")
-    assert store.kernel.marks_of(store.topic("c")).keys() == set(shards)
+    assert store.kernel.sync_marks.of(store.topic("c")).keys() == set(shards)
     store.log.sync()
-    assert store.kernel.marks_of(store.topic("c")).keys() == {shards[2]}
+    assert store.kernel.sync_marks.of(store.topic("c")).keys() == {shards[2]}
 
 
 def test_a_copy_as_long_as_what_the_log_has_of_its_pass_is_found_between_direct_writes(

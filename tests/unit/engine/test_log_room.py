@@ -14,6 +14,7 @@ from topics.engine.effects import Op, run
 from topics.engine.engine import Engine
 from topics.engine.kernel import CONTROL_BYTES
 from topics.engine.recovery.opening import Opening, open_engine
+from topics.engine.retention import due_eviction, lose_expired
 from topics.engine.routers.routing import RouterSpec
 from topics.engine.settings import EngineSettings
 from topics.engine.stages.rows import StageRows
@@ -227,9 +228,9 @@ def test_a_checkpoint_is_not_refused_for_a_full_queue() -> None:
     run(engine.put("odd", {"ttl_ms": 5}))
     loop_of(engine).advance(10)
     topic = kernel.topic("odd")
-    fact = kernel.due_eviction(topic)
+    fact = due_eviction(kernel, topic)
     assert fact is not None
-    kernel.lose_expired(topic, fact)  # as when the log could not take it
+    lose_expired(kernel, topic, fact)  # as when the log could not take it
     log.full = {0, 1}
     assert engine.upkeep is not None
     run(engine.upkeep.checkpoint())

@@ -12,6 +12,7 @@ from topics.core.topic import SEQ_BASE, Topic
 from topics.engine.effects import PAUSE, Op
 from topics.engine.kernel import Kernel
 from topics.engine.reads.reading import DEFAULT_BUDGET, Query, Reader
+from topics.engine.retention import retain
 from topics.values import BackPage, Record, Tombstone
 
 WINDOW = 64
@@ -29,7 +30,7 @@ class BackReader:
         kernel = self._kernel
         topic = kernel.topic(name)
         yield from self._reader.catch_up(topic)
-        yield from kernel.retain(topic)
+        yield from retain(kernel, topic)
         top = topic.head if before is None else min(topic.head, before - 1)
         found: list[Record] = []
         lost: list[Tombstone] = []

@@ -111,7 +111,7 @@ class BulkPlanner:
                 continue
             except NotLoaded as missing:
                 load = missing.load
-            held.append((yield from self._kernel.load(topic, load)))
+            held.append((yield from self._kernel.indexes.load(topic, load)))
 
     def _fill(self, sketch: _Sketch, *, patiently: bool) -> Op[None]:
         while sketch.wants_more():

@@ -24,6 +24,7 @@ from topics.engine.reads.frame_records import FrameRecords, decode, names_at
 from topics.engine.reads.history import SegmentHistory
 from topics.engine.reads.ranges import Fetched, LiveRange, next_range, without_dead
 from topics.engine.reads.tail_frames import fetch_slots, view_slots
+from topics.engine.retention import may_have_expired, retain
 from topics.errors import Internal, InvalidRequest, TopicNotFound
 from topics.values import Page, Record, Tombstone
 
@@ -108,12 +109,12 @@ class Reader:
         kernel = self._kernel
         if kernel.catalog.routers.by_name:
             yield from self.catch_up(topic)
-        yield from kernel.retain(topic)
+        yield from retain(kernel, topic)
         if query.from_ts is not None and query.after:
             raise InvalidRequest("give a start by seq or by time, not both")
         start = query.after
         if query.from_ts is not None:
-            start = yield from kernel.ask(topic, partial(topic.start_of, query.from_ts))
+            start = yield from kernel.indexes.ask(topic, partial(topic.start_of, query.from_ts))
         topic.last_read_ts = topic.last_consumed = kernel.clock.now_ms()
         return start
 
@@ -134,7 +135,7 @@ class Reader:
             or query.match is not None
             or (query.nodes and query.nodes_in(topic))
             or kernel.catalog.routers.by_name
-            or (topic.config.ttl_ms and kernel.may_have_expired(topic))
+            or (topic.config.ttl_ms and may_have_expired(kernel, topic))
         ):
             return None
         tail, room = topic.tail, min(query.budget or DEFAULT_BUDGET, MAX_BUDGET)

@@ -15,6 +15,7 @@ from topics.core.topic import SEQ_BASE, Topic
 from topics.engine.effects import PAUSE, Io, Op
 from topics.engine.kernel import Kernel
 from topics.engine.reads.history import Resident, SegmentHistory, indexes_of
+from topics.engine.retention import retain
 from topics.errors import Internal, InvalidRequest
 from topics.storage.segments.segment import AnySegment
 from topics.values import PlannedRange, ReadPlan
@@ -100,7 +101,7 @@ class Planner:
         if from_seq < 0 or to_seq < from_seq - 1:  # nothing is what follows the end
             raise InvalidRequest("a plan wants 0 <= from_seq <= to_seq + 1")
         topic = self._kernel.topic(name)
-        yield from self._kernel.retain(topic)
+        yield from retain(self._kernel, topic)
         lo = max(from_seq, topic.evict_floor)
         hi = min(to_seq, topic.head)
         cutter = _Cutter(lo, min(max(target_bytes, MIN_TARGET), MAX_TARGET))
@@ -109,7 +110,7 @@ class Planner:
             if segment is not None:
                 yield from self._load(topic, segment, many=len(blocks) > _FEW_BLOCKS)
             add = partial(cutter.add, topic, first, last, is_edge=is_edge)
-            yield from self._kernel.ask(topic, add)
+            yield from self._kernel.indexes.ask(topic, add)
             if cutter.is_full:
                 break
             if last < hi:

@@ -12,6 +12,7 @@ from topics.core.topic import SEQ_BASE, Topic
 from topics.engine.effects import Op
 from topics.engine.kernel import Kernel
 from topics.engine.reads.reading import CatchUp
+from topics.engine.retention import retain
 from topics.engine.upkeep.lease_log import queue_counts, sweep_leases
 from topics.errors import InvalidRequest
 from topics.values import (
@@ -43,7 +44,7 @@ class Views:
     def state(self, name: str, *, touch: bool = True) -> Op[TopicState]:
         topic = self._kernel.topic(name)
         yield from self._catch_up(topic)
-        yield from self._kernel.retain(topic)
+        yield from retain(self._kernel, topic)
         now_ms = self._kernel.clock.now_ms()
         if touch:
             topic.last_read_ts = topic.last_consumed = now_ms
@@ -91,7 +92,7 @@ class Views:
             topic = self._kernel.catalog.by_name.get(name)
             if topic is None:
                 continue  # dropped while an earlier one was brought up to date
-            yield from self._kernel.retain(topic)
+            yield from retain(self._kernel, topic)
             found.append(self._summary(topic, touch=touch))
         return found, len(names) > size
 
@@ -112,7 +113,7 @@ class Views:
     def audit(self, name: str) -> Op[Audit]:
         """The ledger: where every seq went."""
         topic = self._kernel.topic(name)
-        yield from self._kernel.retain(topic)
+        yield from retain(self._kernel, topic)
         ledger = topic.ledger
         lost = ledger.lost_cap + ledger.lost_ttl + ledger.lost_crash
         return Audit(
@@ -137,7 +138,7 @@ class Views:
         if from_seq < 0 or to_seq < from_seq - 1:  # nothing is what follows the end
             raise InvalidRequest("holes wants 0 <= from_seq <= to_seq + 1")
         topic = self._kernel.topic(name)
-        yield from self._kernel.retain(topic)
+        yield from retain(self._kernel, topic)
         lo, hi = max(from_seq, SEQ_BASE), min(to_seq, topic.head)
         runs: list[Hole] = []
         following = hi + 1

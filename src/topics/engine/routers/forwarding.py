@@ -25,6 +25,7 @@ from topics.core.topic import Topic
 from topics.engine.effects import Gate, Op
 from topics.engine.kernel import Kernel, TopicChange
 from topics.engine.reads.reading import Reader
+from topics.engine.retention import may_have_expired, retain
 from topics.engine.routers.passes import (
     PASS_BYTES,
     PASS_RECORDS,
@@ -168,8 +169,8 @@ class Forwarder:
                 admitted = False
                 continue
             durable = dest.durability.needs_sync
-            if durable and not kernel.is_synced(found.marks):
-                yield from kernel.sync_marks(found.marks)
+            if durable and not kernel.sync_marks.is_synced(found.marks):
+                yield from kernel.sync_marks.sync(found.marks)
                 admitted = False
                 continue
             plan = self._plan(router, source, dest, found)
@@ -187,9 +188,11 @@ class Forwarder:
                     loss = losses.evicted if kernel.is_logged(dest) else None
                     if loss is None:
                         if plan.copied:
-                            kernel.note_copies(dest, found.marks)
+                            kernel.sync_marks.note_copies(dest, found.marks)
                         return (yield from self._log(router, source, dest, plan, losses.held))
-                    held = yield from kernel.prepare_loss(dest, max(loss.cap_hi, loss.ttl_hi))
+                    held = yield from kernel.indexes.prepare_loss(
+                        dest, max(loss.cap_hi, loss.ttl_hi)
+                    )
                     yield from kernel.commit([loss], topic_id=dest.id, durable=durable)
                     del held
                 case Full():
@@ -203,9 +206,9 @@ class Forwarder:
         kernel = self._kernel
         if kernel.standstill is not None:
             yield kernel.standstill
-        elif kernel.may_have_expired(source) or kernel.may_have_expired(dest):
-            yield from kernel.retain(source)
-            yield from kernel.retain(dest)
+        elif may_have_expired(kernel, source) or may_have_expired(kernel, dest):
+            yield from retain(kernel, source)
+            yield from retain(kernel, dest)
         elif router.exactly_once and not self._signed.is_current(router, dest):
             yield from self._signed.look(router, source, dest)
         else:
@@ -243,7 +246,7 @@ class Forwarder:
 
     def _fetch(self, source: Topic, first: int, end: int) -> Op[SourceRange]:
         """Live records of a range, as far as they make a pass; rot counts as loss."""
-        found = SourceRange(first, end, stamp_of(source), marks=self._kernel.marks_of(source))
+        found = SourceRange(first, end, stamp_of(source), marks=self._kernel.sync_marks.of(source))
         originals, size = found.originals, 0
         for lo, hi in list(source.extents(first, end)):
             at = lo

@@ -37,6 +37,7 @@ from topics.core.facts import (
 from topics.core.topic import Topic
 from topics.engine.effects import PAUSE, Gate, Io, Op
 from topics.engine.kernel import BARRIER_ID, CONTROL_BYTES, Kernel
+from topics.engine.retention import retain
 from topics.engine.writes.admission import Admission, Full, Refuse
 from topics.engine.writes.caps import due_to_caps, load_losses
 from topics.engine.writes.gates import Publishing
@@ -200,7 +201,7 @@ class Lander:
             raise kernel.backlog()
         kernel.require_room(0, CONTROL_BYTES)
         for count, topic in enumerate(topics, 1):
-            yield from kernel.retain(topic)
+            yield from retain(kernel, topic)
             if count % STEP_TOPICS == 0:
                 yield PAUSE
         nbytes, by_name = 0, {topic.name: topic for topic in topics}
@@ -404,10 +405,10 @@ class Lander:
             count, nbytes = sum(map(len, batches)), sum(batch.nbytes for batch in batches)
             due = partial(due_to_caps, kernel, topic, count=count, nbytes=nbytes)
             try:
-                loss = yield from kernel.ask(topic, due)
+                loss = yield from kernel.indexes.ask(topic, due)
                 if loss is None:
                     continue
-                held = yield from kernel.prepare_loss(topic, loss.cap_hi)
+                held = yield from kernel.indexes.prepare_loss(topic, loss.cap_hi)
             except Internal as unreadable:
                 stopped[kernel.committer.shard_of(topic.id)] = unreadable
                 continue

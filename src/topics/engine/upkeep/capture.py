@@ -9,6 +9,7 @@ import msgspec
 
 from topics.engine.effects import PAUSE, Gate, Op
 from topics.engine.kernel import Kernel
+from topics.engine.retention import forget_ages
 from topics.engine.upkeep.delete_bytes import DeleteBytes
 from topics.engine.upkeep.growing_segments import GrowingSegments
 from topics.engine.upkeep.snapshots import Snapshots, Track
@@ -93,7 +94,7 @@ class Capturer:
             self._delete_bytes.forget(topic_id)
             return
         shard = kernel.committer.shard_of(topic_id)
-        kernel.forget_ages(topic)
+        forget_ages(kernel, topic)
         lfn = kernel.applied.get(shard, 0)
         now_ms, running_ms = kernel.clock.now_ms(), kernel.running_ms()
         flips = self._delete_bytes.take(topic)

@@ -32,6 +32,7 @@ from topics.engine.effects import PAUSE, Io, Op, run, stepwise
 from topics.engine.kernel import Kernel
 from topics.engine.reads.history import Resident, segments_of
 from topics.engine.reads.tail_frames import fetch_slots
+from topics.engine.retention import retain
 from topics.engine.upkeep.capture import Capturer, CheckpointCapture
 from topics.engine.upkeep.delete_bytes import DeleteBytes
 from topics.engine.upkeep.growing_segments import GrowingSegments
@@ -187,7 +188,7 @@ class Checkpointer:
             topic = by_id.get(topic_id)
             if topic is None:
                 continue  # dropped in the meantime
-            yield from kernel.retain(topic)
+            yield from retain(kernel, topic)
             if topic.ttl_hi > topic.ttl_logged_hi:
                 fact = Evicted(topic.id, topic.last_ts, topic.cap_hi, topic.earliest, topic.ttl_hi)
                 yield from _logged(kernel.submit([fact], topic_id=topic.id, durable=False))

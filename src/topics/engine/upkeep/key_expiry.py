@@ -8,6 +8,7 @@ from __future__ import annotations
 from topics.core.topic import Topic
 from topics.engine.effects import PAUSE, Op
 from topics.engine.kernel import Kernel
+from topics.engine.retention import aged_through
 
 STEP_KEYS = 2048
 TOPICS_BETWEEN_PAUSES = 128
@@ -29,7 +30,7 @@ class KeyExpiry:
     def _expire(self, topic: Topic) -> bool:
         """Drop some keys of a topic; whether there may be more to drop."""
         now_ms, window_ms = self._kernel.clock.now_ms(), topic.config.idempotency_window_ms
-        aged = self._kernel.aged_through(topic, window_ms, now_ms=now_ms)
+        aged = aged_through(self._kernel, topic, window_ms, now_ms=now_ms)
         if topic.keys.expire(now_ms=now_ms, window_ms=window_ms, aged=aged, at_most=STEP_KEYS):
             return True
         if not len(topic.keys):

@@ -41,6 +41,7 @@ from topics.core.loading import NotLoaded
 from topics.core.topic import Topic
 from topics.engine.effects import Op
 from topics.engine.kernel import CONTROL_BYTES, Kernel
+from topics.engine.retention import aged_through, load_for_write, may_have_expired, retain
 from topics.engine.writes.caps import NO_LOSSES, Losses, losses_of
 from topics.engine.writes.drafts import ANY_SIZE
 from topics.engine.writes.reserving import Ceilings
@@ -120,8 +121,8 @@ class Admission:
             return Wait(kernel.gates.enter(topic.id), "gate")
         if keys and (repeated := self._repeated(topic, keys)) is not None:
             return repeated
-        if config.ttl_ms and self._expires_first(topic) and kernel.may_have_expired(topic):
-            return self._closed_during("expiry", topic, kernel.retain(topic))
+        if config.ttl_ms and self._expires_first(topic) and may_have_expired(kernel, topic):
+            return self._closed_during("expiry", topic, retain(kernel, topic))
         if topic.pending and pass_seqs is None and kernel.awaits_copies(topic):
             return self._closed_during("copies", topic, kernel.copies_landed(topic))
         last = topic.handed_out + (count if pass_seqs is None else pass_seqs)
@@ -136,7 +137,7 @@ class Admission:
             try:
                 losses = losses_of(kernel, topic, count=count, nbytes=nbytes)
             except NotLoaded as missing:
-                loading = kernel.load_for_write(topic, missing.load)
+                loading = load_for_write(kernel, topic, missing.load)
                 return self._closed_during("losses", topic, loading)
         log_bytes = None if pass_seqs is None else CONTROL_BYTES
         obstacle = self.judge(topic, batch, nbytes, expect_head, log_bytes=log_bytes)
@@ -199,7 +200,7 @@ class Admission:
             if same is not None:
                 return Wait(_answered(same), "key")
         now_ms, window_ms = self._kernel.clock.now_ms(), topic.config.idempotency_window_ms
-        aged = self._kernel.aged_through(topic, window_ms, now_ms=now_ms)
+        aged = aged_through(self._kernel, topic, window_ms, now_ms=now_ms)
         at_most = MAX_EXPIRED * len(keys)
         topic.keys.expire(now_ms=now_ms, window_ms=window_ms, aged=aged, at_most=at_most)
         for key in keys:

@@ -19,6 +19,7 @@ from topics.core.topic import Topic
 from topics.engine.effects import Op
 from topics.engine.kernel import Kernel
 from topics.engine.reads.history import indexes_of
+from topics.engine.retention import due_eviction, load_for_write
 
 
 class Losses(NamedTuple):
@@ -48,9 +49,9 @@ def losses_of(kernel: Kernel, topic: Topic, *, count: int, nbytes: int) -> Losse
     if not topic.evicts:
         return NO_LOSSES
     if topic.earliest <= topic.history.last or len(topic.volatile):
-        return kernel.ask_memory(_losses_of, kernel, topic, count, nbytes)
+        return kernel.indexes.ask_memory(_losses_of, kernel, topic, count, nbytes)
     # All live records are in the tail, whose sizes and times are in memory.
-    evicted = kernel.due_eviction(topic) if topic.config.ttl_ms else None
+    evicted = due_eviction(kernel, topic) if topic.config.ttl_ms else None
     return NO_LOSSES if evicted is None else Losses(evicted, ())
 
 
@@ -62,11 +63,11 @@ def load_losses(kernel: Kernel, topic: Topic, *, count: int, nbytes: int) -> Op[
             return losses_of(kernel, topic, count=count, nbytes=nbytes)
         except NotLoaded as missing:
             load = missing.load
-        held.append((yield from kernel.load_for_write(topic, load)))
+        held.append((yield from load_for_write(kernel, topic, load)))
 
 
 def _losses_of(kernel: Kernel, topic: Topic, count: int, nbytes: int) -> Losses:
-    evicted = kernel.due_eviction(topic) if topic.config.ttl_ms else None
+    evicted = due_eviction(kernel, topic) if topic.config.ttl_ms else None
     if len(topic.volatile):
         loss = due_to_caps(kernel, topic, count=count, nbytes=nbytes)
         evicted = loss or evicted  # what TTL takes besides is taken by the next look

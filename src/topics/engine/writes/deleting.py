@@ -13,9 +13,11 @@ from topics.core.loading import NotLoaded
 from topics.core.runs import runs_of
 from topics.core.topic import Topic
 from topics.engine.effects import PAUSE, Op
-from topics.engine.kernel import CONTROL_BYTES, Kernel, TopicChange, sizes_at_hand
+from topics.engine.indexes import sizes_at_hand
+from topics.engine.kernel import CONTROL_BYTES, Kernel, TopicChange
 from topics.engine.reads.history import indexes_of
 from topics.engine.reads.tagging import TagLoader
+from topics.engine.retention import retain
 from topics.errors import BatchTooLarge, Internal, InvalidRequest, NotFound, Throttled
 from topics.storage.crashpoints import crashpoint
 from topics.storage.frames.buffer import encode
@@ -111,7 +113,7 @@ class Deleter:
     ) -> Op[DeleteResult]:
         """Remove those of some records that the rest of the selector reaches, too."""
         topic = self._kernel.topic(name)
-        yield from self._kernel.retain(topic)
+        yield from retain(self._kernel, topic)
         if before is not None:
             seqs = [seq for seq in seqs if seq < before]
         if match is not None and seqs:
@@ -143,7 +145,7 @@ class Deleter:
         steps = chosen.weigh(topic.head + 1)
         while kernel.is_there(topic):
             try:
-                if kernel.ask_memory(next, steps, steps) is not None:
+                if kernel.indexes.ask_memory(next, steps, steps) is not None:
                     return
             except NotLoaded as missing:
                 load = missing.load
@@ -151,7 +153,7 @@ class Deleter:
                 held.clear()
                 yield PAUSE
                 continue
-            held.append((yield from kernel.load(topic, load)))
+            held.append((yield from kernel.indexes.load(topic, load)))
             steps = chosen.weigh(topic.head + 1)
 
     def _in_steps(self, topic: Topic, steps: Iterator[None]) -> Op[None]:
@@ -193,13 +195,13 @@ class Deleter:
         kernel = self._kernel
         held: object = ()
         if kernel.is_there(topic):
-            yield from kernel.retain(topic)
+            yield from retain(kernel, topic)
         if kernel.is_there(topic):
             held = yield from self._prepare(topic, before, chosen)
             yield from kernel.gates.enter(topic.id)
         while kernel.is_there(topic):
             try:
-                return kernel.ask_memory(_at_hand, topic, before, chosen)
+                return kernel.indexes.ask_memory(_at_hand, topic, before, chosen)
             except NotLoaded:  # something changed meanwhile: now no write may come
                 preparing = self._prepare(topic, before, chosen)
             held = yield from kernel.gates.closed_during(topic.id, preparing)
@@ -211,7 +213,7 @@ class Deleter:
             yield from self._weigh(topic, chosen)
             return ()
         assert before is not None
-        return (yield from self._kernel.prepare_loss(topic, before - 1))
+        return (yield from self._kernel.indexes.prepare_loss(topic, before - 1))
 
     def delete_seqs(self, topic: Topic, seqs: Sequence[int]) -> Op[int]:
         """Remove exactly these records, as far as they live; returns how many did."""
@@ -238,7 +240,7 @@ class Deleter:
             try:
                 return self.submit_seqs(topic, seqs)
             except NotLoaded as missing:
-                loading = kernel.load(topic, missing.load)
+                loading = kernel.indexes.load(topic, missing.load)
             held.append((yield from kernel.gates.closed_during(topic.id, loading)))
             let_in = True
 
@@ -249,7 +251,7 @@ class Deleter:
         """
         held: object = ()
         if min(seqs) <= topic.history.last:
-            held = self._kernel.ask_memory(_indexes_of, topic, seqs)
+            held = self._kernel.indexes.ask_memory(_indexes_of, topic, seqs)
         ts = max(self._kernel.clock.now_ms(), topic.last_ts)
         return self._submit(topic, Deleted(topic.id, ts, seqs=seqs), held=held)
 
@@ -335,7 +337,7 @@ class Cursors:
             raise Throttled("max_cursors", maximum=MAX_CURSORS)
         moved = yield from self._move(topic, cursor, seq, present=True)
         kernel.require(topic)
-        yield from kernel.retain(topic)
+        yield from retain(kernel, topic)
         return created, (yield from self._state(topic, cursor, (moved.seq, moved.ts)))
 
     def drop(self, name: str, cursor: str) -> Op[bool]:
@@ -378,14 +380,14 @@ class Cursors:
 
     def get(self, name: str, cursor: str) -> Op[CursorState]:
         topic = self._kernel.topic(name)
-        yield from self._kernel.retain(topic)
+        yield from retain(self._kernel, topic)
         if cursor not in topic.cursors:
             raise NotFound(f'cursor "{cursor}" of topic "{name}"')
         return (yield from self._state(topic, cursor, topic.cursors[cursor]))
 
     def list(self, name: str) -> Op[list[CursorState]]:
         topic = self._kernel.topic(name)
-        yield from self._kernel.retain(topic)
+        yield from retain(self._kernel, topic)
         states = []
         for cursor, position in sorted(topic.cursors.items()):
             states.append((yield from self._state(topic, cursor, position)))
@@ -393,7 +395,7 @@ class Cursors:
 
     def _state(self, topic: Topic, cursor: str, position: tuple[int, int]) -> Op[CursorState]:
         seq, updated_ts = position
-        waiting = yield from self._kernel.ask(topic, partial(topic.first_after, seq))
+        waiting = yield from self._kernel.indexes.ask(topic, partial(topic.first_after, seq))
         now_ms = self._kernel.clock.now_ms()
         age_ms = max(0, now_ms - waiting[1]) if waiting else 0
         first_live = waiting[0] if waiting else topic.head + 1

@@ -21,6 +21,7 @@ from topics.core.facts import (
 from topics.core.topic import SEQ_BASE, Topic
 from topics.engine.effects import Op, stepwise
 from topics.engine.kernel import CONTROL_BYTES, FactSubmission, Kernel
+from topics.engine.retention import retain
 from topics.errors import Throttled, TopicExistsIncompatible, TopicNotEmpty
 from topics.storage.crashpoints import crashpoint
 from topics.storage.segments.drop import retire_topics
@@ -70,15 +71,15 @@ class Lifecycle:
             self._require_place()
             return Eviction(0, 0)
         _refuse_type_change(topic, config)
-        yield from kernel.retain(topic)
+        yield from retain(kernel, topic)
         kernel.require(topic)
         expired = partial(topic.expired_through, kernel.clock.now_ms(), ttl_ms=config.ttl_ms)
-        floor = yield from kernel.ask(topic, partial(topic.cap_floor, config))
-        through = max(floor, (yield from kernel.ask(topic, expired)))
+        floor = yield from kernel.indexes.ask(topic, partial(topic.cap_floor, config))
+        through = max(floor, (yield from kernel.indexes.ask(topic, expired)))
         if through < topic.earliest:
             return Eviction(0, 0)
-        held = yield from kernel.prepare_loss(topic, through)
-        gone = yield from kernel.ask(topic, partial(topic.weigh_below, through + 1))
+        held = yield from kernel.indexes.prepare_loss(topic, through)
+        gone = yield from kernel.indexes.ask(topic, partial(topic.weigh_below, through + 1))
         del held
         return Eviction(*gone)
 
@@ -131,7 +132,7 @@ class Lifecycle:
         _refuse_type_change(topic, config)
         if config == topic.config:
             return True
-        yield from kernel.retain(topic)
+        yield from retain(kernel, topic)
         gate = yield from kernel.gates.close([topic.id])
         try:
             if topic.id not in kernel.catalog.by_id:
@@ -140,9 +141,11 @@ class Lifecycle:
             # behind what is on its way.
             yield from kernel.all_applied(topic)
             if CLASSES[config.durability].needs_sync and not topic.durability.needs_sync:
-                yield from kernel.sync_marks(kernel.marks_of(topic))
-            floor = yield from kernel.ask(topic, partial(topic.cap_floor, config))
-            held = yield from kernel.prepare_loss(topic, floor) if floor > topic.cap_hi else ()
+                yield from kernel.sync_marks.sync(kernel.sync_marks.of(topic))
+            floor = yield from kernel.indexes.ask(topic, partial(topic.cap_floor, config))
+            held = (
+                yield from kernel.indexes.prepare_loss(topic, floor) if floor > topic.cap_hi else ()
+            )
             facts = self._update_facts(topic, config, floor)
             if kernel.in_memory:
                 kernel.apply(facts)
@@ -182,7 +185,7 @@ class Lifecycle:
         topic = kernel.catalog.by_name.get(name)
         if topic is None:
             return Dropped(name, False, [])
-        yield from kernel.retain(topic)
+        yield from retain(kernel, topic)
         gate = yield from kernel.gates.close([topic.id])
         try:
             return (yield from self._drop(topic, if_empty=if_empty))

@@ -157,7 +157,7 @@ def _waited_s(service: Service, topic: Topic, cursor: int, now_ms: int) -> Op[fl
     """How old the first record behind a cursor is; not a number when its index cannot be read."""
     assert service.engine is not None
     try:
-        ask = service.engine.kernel.ask
+        ask = service.engine.kernel.indexes.ask
         waiting = yield from ask(topic, partial(topic.first_after, cursor))
     except (Internal, TopicNotFound):
         return math.nan
