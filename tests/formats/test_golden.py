@@ -408,13 +408,14 @@ ERASURE_BEGUN = Begun(
     scope=Scope(before_seq=9, tag=TagHash.of("user-7/", salt=bytes(range(16)), is_prefix=True)),
     begun_ms=TS,
     deleted=2,
+    bound=12,
+    delete_version=4,
+    erased=[(3, 5), (8, 8)],
 )
 ERASURE = Erasure(
     **msgspec.structs.asdict(ERASURE_BEGUN),
     previous=erasures.NO_RECEIPT,
     ended_ms=TS + 9,
-    delete_version=4,
-    erased=[(3, 5), (8, 8)],
     rewritten=[Rewritten("topics/0000000A/seg-0000000000000001.data", 4, 200)],
     removed=["wal/wal-0000000000000001.log"],
     scan=ByteScan(probes=3, files=7, bytes=4096, found=[], unread=[]),

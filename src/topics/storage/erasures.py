@@ -9,7 +9,8 @@ between without every later one telling. The first names 64 zeros.
 
 A ledger has no payload, tag or node of an erased record: the tag that was asked for is there as
 a salted hash only. So the ledger may be kept and copied as long as anybody wants. It travels with
-backups: what it says of a topic (`erased_seqs`) counts as deleted wherever older bytes come back.
+backups: wherever older bytes come back, a record counts as deleted if its seq is in `erased`, or if
+it is not above `bound` and the scope covers it: retention may have removed it before the erasure.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class TagHash(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A tag, or the beginning of one, that only those can tell who know it already."""
 
     salt: str  # 32 hex digits
-    sha256: str  # of the salt's bytes and the tag
+    sha256: str  # of the salt's bytes and the text
     is_prefix: bool
 
     @classmethod
@@ -47,8 +48,13 @@ class TagHash(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return cls(salt.hex(), sha256(salt + tag.encode()).hexdigest(), is_prefix)
 
     def is_of(self, tag: str) -> bool:
-        """Whether this is the hash of the tag."""
-        return sha256(bytes.fromhex(self.salt) + tag.encode()).hexdigest() == self.sha256
+        """Whether a record with this tag was meant."""
+        if not self.is_prefix:
+            return self._is_hash_of(tag)
+        return any(self._is_hash_of(tag[:length]) for length in range(len(tag) + 1))
+
+    def _is_hash_of(self, text: str) -> bool:
+        return sha256(bytes.fromhex(self.salt) + text.encode()).hexdigest() == self.sha256
 
 
 class Scope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -56,6 +62,12 @@ class Scope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     before_seq: int | None = None
     tag: TagHash | None = None
+
+    def covers(self, seq: int, tag: str | None) -> bool:
+        """Whether a record was meant, wherever it turns up again."""
+        if self.before_seq is not None and seq >= self.before_seq:
+            return False
+        return self.tag is None or (tag is not None and self.tag.is_of(tag))
 
 
 class Begun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -68,6 +80,9 @@ class Begun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     scope: Scope
     begun_ms: int
     deleted: int  # records that the delete at its beginning removed
+    bound: int  # the topic's head then: the scope reaches no later record
+    delete_version: int  # of the topic then; every delete up to it becomes physical
+    erased: list[tuple[int, int]]  # first and last seq of each range of deleted records
 
 
 class ByteScan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -93,8 +108,6 @@ class Erasure(Begun, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     previous: str  # SHA-256 of the receipt before, 64 hex digits
     ended_ms: int
-    delete_version: int  # of the topic; every delete up to it is physical
-    erased: list[tuple[int, int]]  # first and last seq of each range that is gone
     rewritten: list[Rewritten]
     removed: list[str]  # files, below the data or the cold directory
     scan: ByteScan

@@ -31,6 +31,9 @@ def begun(number: int = 1) -> Begun:
         scope=SCOPE,
         begun_ms=1_700_000_000_000,
         deleted=2,
+        bound=12,
+        delete_version=4,
+        erased=[(3, 5), (9, 9)],
     )
 
 
@@ -39,8 +42,6 @@ def receipt(number: int = 1, previous: str = NO_RECEIPT) -> Erasure:
         **msgspec.structs.asdict(begun(number)),
         previous=previous,
         ended_ms=1_700_000_001_000,
-        delete_version=4,
-        erased=[(3, 5), (9, 9)],
         rewritten=[Rewritten("topics/0000000A/seg-0000000000000001.data", 4, 200)],
         removed=["wal/wal-0000000000000001.log"],
         scan=SCAN,
@@ -149,5 +150,18 @@ def test_a_receipt_has_no_tag_but_tells_whether_it_is_of_one() -> None:
     assert b"user-7" not in erasures.encode(receipt())
     tag = receipt().scope.tag
     assert tag is not None
-    assert tag.is_of("user-7/")
-    assert not tag.is_of("user-8/")
+    assert tag.is_of("user-7/cart")
+    assert not tag.is_of("user-7")
+    whole = TagHash.of("user-7", salt=bytes(16), is_prefix=False)
+    assert whole.is_of("user-7")
+    assert not whole.is_of("user-7/cart")
+
+
+def test_a_scope_covers_what_its_delete_would_have_removed() -> None:
+    before = Scope(before_seq=9)
+    assert before.covers(8, None)
+    assert not before.covers(9, "user-7/cart")
+    both = Scope(before_seq=9, tag=SCOPE.tag)
+    assert both.covers(8, "user-7/cart")
+    assert not both.covers(8, None)
+    assert not both.covers(9, "user-7/cart")
