@@ -24,6 +24,7 @@ from tests.blackbox.conftest import (
     server_factory,
 )
 from tests.spark.patient import patient_starts
+from tests.spark.servers import lasting_port
 
 from topics.spark import session
 
@@ -62,6 +63,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     conf = CONF | {
         "spark.sql.warehouse.dir": str(where / "warehouse"),
         "spark.local.dir": str(where / "local"),
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": str(lasting_port()),
     }
     with contextlib.chdir(where):  # what queries name by a relative path is made there
         started = session("local[2,3]", conf=conf)
@@ -69,6 +72,16 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     with patient_starts():
         yield started
     started.stop()
+
+
+@pytest.fixture(scope="session")
+def connect_url(spark: SparkSession) -> str:
+    """Spark Connect, served by the same JVM until it ends."""
+    jvm = spark._jvm
+    assert jvm is not None
+    service = jvm.org.apache.spark.sql.connect.service.SparkConnectService
+    service.start(spark.sparkContext._jsc.sc())
+    return f"sc://127.0.0.1:{spark.conf.get('spark.connect.grpc.binding.port')}"
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.spark.conftest import CONF, QUICK_START
+from tests.spark.conftest import CONF, QUICK_START, ServerProcess
 
 import topics
 
@@ -41,6 +41,40 @@ def test_a_session_counts_and_keeps_utc(spark: SparkSession) -> None:
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
     (row,) = spark.sql("SELECT cast(timestamp '2026-01-01 00:00:00Z' AS string) AS at").collect()
     assert row["at"] == "2026-01-01 00:00:00"
+
+
+OVER_CONNECT = """
+import json, sys
+from topics.spark import session
+
+remote, url, topic, work = sys.argv[1:]
+spark = session(remote, conf={"spark.sql.shuffle.partitions": 2})
+log = {"url": url}
+numbers = spark.range(100).selectExpr("struct(id) AS data")
+for attempt in range(2):
+    once = numbers.write.format("topics").options(**log, txnAppId=topic, txnVersion="1")
+    once.option("topic", topic).mode("append").save()
+rows = spark.readStream.format("topics").options(**log, subscribe=topic, cursor="etl")
+rows = rows.option("startingOffsets", "earliest").option("maxRecordsPerTrigger", 40).load()
+sink = rows.where("kind = 'data'").select("data").writeStream.format("topics").options(**log)
+sink = sink.option("topic", topic + ".copy").option("checkpointLocation", work)
+sink.trigger(availableNow=True).start().awaitTermination()
+copied = spark.read.format("topics").options(**log, subscribe=topic + ".copy").load()
+print(json.dumps([spark.conf.get("spark.sql.session.timeZone"), copied.count()]))
+"""
+
+
+def test_source_sink_and_cursor_work_over_spark_connect(
+    connect_url: str, shared_server: ServerProcess, topic: str, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-c", OVER_CONNECT, connect_url, shared_server.url, topic]
+    done = subprocess.run(
+        [*command, str(tmp_path / "work")], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert json.loads(done.stdout) == ["UTC", 100]
+    with topics.open(shared_server.url) as log:
+        assert log.cursor(topic, "etl").seq == 100
 
 
 @pytest.fixture

@@ -263,14 +263,27 @@ def test_what_makes_no_sense_is_refused_before_any_task_runs(
     assert words in refusal(lambda: write(rows, shared_server.url, **options))
 
 
-def test_a_stream_that_replaces_its_result_is_refused(
-    spark: SparkSession, shared_server: ServerProcess, tmp_path: Path
+def test_a_stream_that_replaces_its_result_is_refused_with_advice_that_works(
+    spark: SparkSession, shared_server: ServerProcess, topic: str, tmp_path: Path
 ) -> None:
     counts = spark.readStream.format("rate").load().groupBy().count().selectExpr("count AS data")
     sink = counts.writeStream.format("topics").option("url", shared_server.url).option("topic", "t")
     sink = sink.outputMode("complete").option("checkpointLocation", str(tmp_path))
     said = refusal(lambda: sink.start().awaitTermination())
     assert "output mode complete" in said
+    assert "foreachBatch" in said
+    written = []
+
+    def write_whole(rows: DataFrame, number: int) -> None:
+        app = f"whole-{topic}"
+        write(rows, shared_server.url, topic=topic, txnAppId=app, txnVersion=number)
+        written.append(number)
+
+    whole = counts.writeStream.outputMode("complete").foreachBatch(write_whole)
+    whole = whole.option("checkpointLocation", str(tmp_path / "whole"))
+    query = whole.trigger(availableNow=True).start()
+    query.awaitTermination()
+    assert len(datas(shared_server, topic)) == len(written) > 0, "the advice is one that works"
 
 
 def test_a_bad_key_and_an_absent_server_are_said_plainly(

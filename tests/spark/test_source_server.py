@@ -197,6 +197,9 @@ def test_a_committed_position_shows_as_lag_in_api_and_metrics(shared: Server, to
     labels = f'{{topic="{topic}",cursor="etl"}}'
     assert f"topics_cursor_lag_records{labels} 3" in metrics
     assert f"topics_cursor_lag_seconds{labels}" in metrics
+    reader.latestOffset({topic: [epoch, 11]}, reader.getDefaultReadLimit())
+    cursor = shared.call("GET", f"/v0/topics/{topic}/cursors/etl")
+    assert (cursor["seq"], cursor["lag_records"]) == (10, 0), "asked for more: the last is done"
     reader.stop()
 
 

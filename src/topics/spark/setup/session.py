@@ -23,6 +23,8 @@ from topics.spark.setup.cache import made_once
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_CONNECT: Final = "sc://"
+_UTC: Final = ("spark.sql.session.timeZone", "UTC")
 _LOOPBACK: Final = "127.0.0.1"
 _SAME_MACHINE: Final = ("127.", "localhost", "[::1]")
 _LONGEST_SOCKET_DIR: Final = 100 - len("/.01234567-0123-0123-0123-0123456789ab.sock")
@@ -38,8 +40,13 @@ def session(
     Settings go by Spark's own names, in `conf` or as keywords::
 
         spark = topics.spark.session("local[2]", **{"spark.ui.enabled": False})
+
+    A master such as `sc://host:15002` names a Spark Connect server: nothing is started here, and
+    the settings are those that a running Spark lets a client change.
     """
     require_pyspark()
+    if master.startswith(_CONNECT):
+        return _connected(master, {**(conf or {}), **more})
     from pyspark.sql import SparkSession  # noqa: PLC0415 - takes half a second
 
     settings = session_conf(master, {**(conf or {}), **more})
@@ -55,6 +62,22 @@ def session(
     return started
 
 
+def _connected(remote: str, conf: Mapping[str, object]) -> SparkSession:
+    """A session of a Spark Connect server; Java and the workers are the server's business."""
+    missing = [name for name in ("grpc", "grpc_status") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise CannotStartSpark(
+            f"Spark Connect needs {' and '.join(missing)}: pip install 'topics[spark]' "
+            "'pyspark[connect]==4.3.*'"
+        )
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    started = SparkSession.builder.remote(remote).getOrCreate()
+    for name, value in {_UTC[0]: _UTC[1], **conf}.items():
+        started.conf.set(name, _text(value))
+    return started
+
+
 def require_pyspark() -> None:
     """Say what to install rather than fail on an import."""
     if importlib.util.find_spec("pyspark") is None:
@@ -63,7 +86,7 @@ def require_pyspark() -> None:
 
 def session_conf(master: str, conf: Mapping[str, object]) -> dict[str, str]:
     """The settings of a session as text, those that every session gets included."""
-    settings = {"spark.app.name": "topics", "spark.sql.session.timeZone": "UTC"}
+    settings = {"spark.app.name": "topics", _UTC[0]: _UTC[1]}
     if is_on_this_machine(master):
         settings |= {"spark.driver.host": _LOOPBACK, "spark.driver.bindAddress": _LOOPBACK}
     return settings | {name: _text(value) for name, value in conf.items()}

@@ -85,7 +85,9 @@ def stream_writer(
     if overwrite:
         raise InvalidOption(
             "a topic is only ever appended to, and output mode complete replaces the whole result "
-            "with every batch: use append, or update to get the changed rows"
+            "with every batch: use append. An aggregation then needs a watermark and a window, so "
+            "that a group is written once, when it is complete. To write the whole result every "
+            "time, write each batch with foreachBatch"
         )
     asked = parse(options, streaming=True)
     check_columns(schema, asked)

@@ -1,7 +1,9 @@
 """Positions of running queries, left with the log as each batch ends.
 
-Spark tells a source that a batch is done only when it plans the next one: of the last batch a
-source never hears. A listener does. It learns a query's options from its plan when the query
+In any session, also behind Spark Connect, the source itself reports where the last batch ended when
+Spark plans the next one (`TopicsStreamReader.latestOffset`). With a trigger of an hour that is an
+hour later, and after `trigger(once=True)` never. In a session of `topics.spark.session` a listener
+reports at once when a batch ends. It learns a query's options from its plan when the query
 starts, and reports every finished batch to the cursor named there. The log then knows the lag, in
 records and in seconds, and shows it to whoever asks.
 

@@ -206,6 +206,7 @@ class TopicsStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailab
         self._has_looked = self._has_planned = False
         self._is_checked = False
         self._missing: set[str] = set()
+        self._reported: Mapping[str, Offset] = {}
         self._turn = 0
         self._triggered = monotonic()
 
@@ -269,6 +270,7 @@ class TopicsStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailab
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> Json:  # noqa: N802
         position = offsets.decode(start)
         self._check_checkpoint(position)
+        self._report(position)  # Spark asks for a new end when the last batch is done
         is_first = not (self._has_looked or self._has_planned)
         self._has_looked = True
         if is_first and self._has_to_begin:
@@ -381,9 +383,13 @@ class TopicsStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailab
         return list(packed(pieces, self.options))
 
     def commit(self, end: dict[str, Any]) -> None:
+        self._report(offsets.decode(end))
+
+    def _report(self, position: Mapping[str, Offset]) -> None:
         """Leave the position with the log; a failure to do so is no reason to end the query."""
-        if self.options.cursor is not None:
-            report_position(self.log, self.options.cursor, offsets.decode(end))
+        if self.options.cursor is not None and position != self._reported:
+            self._reported = position
+            report_position(self.log, self.options.cursor, position)
 
     def stop(self) -> None:
         self.close()
