@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import sys
 
 import click
 
 from topics.cli._options import as_json_option
 from topics.cli._types import SEQ
 from topics.errors import NotFound
+
+_PAGE_RECORDS = 1000
 
 _directory = click.argument("directory", type=click.Path())
 _cold_dir = click.option(
@@ -70,9 +73,8 @@ def dump(
 
     Reads only; stops quietly when nobody reads on.
     """
-    from topics.cli import _dump  # noqa: PLC0415
-
-    return _dump.run(_existing(directory), topic, after=after, limit=limit, cold_dir=cold_dir)
+    _dump(_existing(directory), topic, after=after, limit=limit, cold_dir=cold_dir)
+    return 0
 
 
 def _existing(directory: str) -> str:
@@ -80,3 +82,33 @@ def _existing(directory: str) -> str:
     if not os.path.exists(where):
         raise NotFound(f"the directory {where}")
     return where
+
+
+def _dump(
+    directory: str, topic: str, *, after: int, limit: int | None, cold_dir: str | None
+) -> None:
+    """Print until the topic's end as it was when the command began, or until `limit`."""
+    import msgspec  # noqa: PLC0415
+
+    import topics  # noqa: PLC0415
+    from topics.cli._output import stored_json  # noqa: PLC0415
+    from topics.wire.rendering import EVERYTHING, render_records, rows_of  # noqa: PLC0415
+
+    left = limit
+    out = sys.stdout.buffer
+    with topics.open(directory, read_only=True, cold_dir=cold_dir) as log:
+        while left is None or left > 0:
+            wanted = _PAGE_RECORDS if left is None else min(left, _PAGE_RECORDS)
+            page = log.read(topic, after=after, limit=wanted)
+            if page.tombstone is not None:
+                out.write(msgspec.json.encode({"tombstone": page.tombstone.to_dict()}) + b"\n")
+            for row in rows_of(page.records):
+                line = render_records([row], EVERYTHING)[1:-1]
+                out.write(stored_json(line.decode()).encode() + b"\n")
+            if left is not None:
+                left -= len(page.records)
+            after = page.next_from_seq
+            if page.caught_up:
+                break
+        else:
+            log.state(topic)  # a limit of 0 still tells whether the topic exists

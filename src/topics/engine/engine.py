@@ -7,6 +7,7 @@ from an event loop. The engine itself never blocks and starts no thread.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 from topics.core.catalog import Catalog
@@ -21,12 +22,12 @@ from topics.engine.reads.reading import Reader
 from topics.engine.reads.split_plan import Planner
 from topics.engine.reads.versioned_pages import Pages
 from topics.engine.reads.views import Views
+from topics.engine.retention import expire_keys
 from topics.engine.routers.forwarding import Forwarder
 from topics.engine.routers.routing import Routing
 from topics.engine.settings import EngineSettings
 from topics.engine.stages.staging import Staging
 from topics.engine.stages.store import MemoryStageStore, StageStore
-from topics.engine.upkeep.key_expiry import KeyExpiry
 from topics.engine.upkeep.schedule import Chore, Upkeep
 from topics.engine.writes.admission import Admission
 from topics.engine.writes.append import Appender
@@ -112,7 +113,7 @@ class Engine:
         self.fetch = self._reader.fetch
         self.upkeep: Upkeep | None = None  # nothing to keep up: the engine lives in memory
         if make_upkeep is not None:
-            chores = (self.lifecycle.retire, KeyExpiry(kernel).upkeep, self.staging.upkeep)
+            chores = (self.lifecycle.retire, partial(expire_keys, kernel), self.staging.upkeep)
             self.upkeep = make_upkeep(chores)
 
     def catch_up(self, topic: Topic) -> Op[None]:

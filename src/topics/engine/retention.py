@@ -1,6 +1,7 @@
-"""Records past their time to live: which they are, and how they go.
+"""Records past their time to live, and keys outside their window: which they are, how they go.
 
-Time passes without a write, so every read and write of a topic with a time to live asks first.
+Time passes without a write, so every read and write of a topic with a time to live asks first. A
+write with a key drops a few expired keys of its topic; upkeep drops the rest.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ from topics.core.ages import Ages
 from topics.core.facts import Evicted
 from topics.core.loading import NotLoaded
 from topics.core.topic import Topic
-from topics.engine.effects import Op
+from topics.engine.effects import PAUSE, Op
 from topics.engine.kernel import Kernel
 from topics.errors import Internal
 from topics.storage.crashpoints import crashpoint
 
 RETRY_UNREADABLE_MS = 1000
+STEP_KEYS = 2048
+TOPICS_BETWEEN_PAUSES = 128
 
 
 def retain(kernel: Kernel, topic: Topic) -> Op[None]:
@@ -122,3 +125,24 @@ def _is_unreadable(kernel: Kernel, topic: Topic) -> bool:
 
 def _note_unreadable(kernel: Kernel, topic: Topic) -> None:
     kernel.unreadable[topic.id] = kernel.clock.now_ms() + RETRY_UNREADABLE_MS
+
+
+def expire_keys(kernel: Kernel) -> Op[None]:
+    """Drop idempotency keys outside their window, in steps, also of topics nobody writes to."""
+    catalog = kernel.catalog
+    for count, topic_id in enumerate(tuple(catalog.keyed), 1):
+        while topic_id in catalog.by_id and _expire_keys(kernel, catalog.by_id[topic_id]):
+            yield PAUSE
+        if count % TOPICS_BETWEEN_PAUSES == 0:
+            yield PAUSE
+
+
+def _expire_keys(kernel: Kernel, topic: Topic) -> bool:
+    """Drop some keys of a topic; whether there may be more to drop."""
+    now_ms, window_ms = kernel.clock.now_ms(), topic.config.idempotency_window_ms
+    aged = aged_through(kernel, topic, window_ms, now_ms=now_ms)
+    if topic.keys.expire(now_ms=now_ms, window_ms=window_ms, aged=aged, at_most=STEP_KEYS):
+        return True
+    if not len(topic.keys):
+        kernel.catalog.keyed.discard(topic.id)
+    return False

@@ -7,6 +7,7 @@ all; it runs only while there are connections. Waits are therefore exact to one 
 
 import asyncio
 import logging
+import struct
 import time
 from collections.abc import Callable
 from email.utils import formatdate
@@ -18,11 +19,14 @@ from topics.http.h1.wire import chunk
 from topics.http.limits import Limits
 from topics.http.messages import Application
 from topics.http.tick import Tick
-from topics.http.ws.wire import text_frame
 
 log = logging.getLogger("topics.http")
 
 _TELL_EVERY_S = 60.0
+
+_FINAL_TEXT = 0x81
+_LENGTH_16 = struct.Struct("!BBH")
+_LENGTH_64 = struct.Struct("!BBQ")
 
 
 class Connection(Protocol):
@@ -58,6 +62,20 @@ class LastWrapped:
             self.wrapped = self._wrap(payload)
             self.payload = payload
         return self.wrapped
+
+
+def text_frame(payload: bytes) -> bytes:
+    """`payload` (UTF-8) as one unmasked final text frame of a WebSocket.
+
+    The library takes `str` and would encode it again for every receiver; our payload is bytes
+    already, and shared by many.
+    """
+    size = len(payload)
+    if size < 126:
+        return b"%c%c%b" % (_FINAL_TEXT, size, payload)
+    if size < 65536:
+        return _LENGTH_16.pack(_FINAL_TEXT, 126, size) + payload
+    return _LENGTH_64.pack(_FINAL_TEXT, 127, size) + payload
 
 
 class Hub:

@@ -46,7 +46,7 @@ for argument do
   shift
   case "$argument" in
     --add-modules={module}) continue ;;
-    {refused}) echo "topics: Java {version} corrupts compressed data under G1" >&2; exit 1 ;;
+    {refused}) echo "topics: JavaInstall {version} corrupts compressed data under G1" >&2; exit 1 ;;
     -XX:+Use*GC) gc= ;;
   esac
   set -- "$@" "$argument"
@@ -56,7 +56,7 @@ exec '{java}' $gc "$@"
 
 
 @dataclass(frozen=True)
-class Java:
+class JavaInstall:
     """An installed Java. `modules` is empty when it is a complete one."""
 
     home: Path
@@ -90,10 +90,10 @@ class Java:
 class Search:
     """Every Java that was looked at, in order of preference, and the one to use."""
 
-    seen: tuple[Java, ...]
-    chosen: Java | None
+    seen: tuple[JavaInstall, ...]
+    chosen: JavaInstall | None
 
-    def require(self) -> Java:
+    def require(self) -> JavaInstall:
         if self.chosen is not None:
             return self.chosen
         found = ", ".join(f"{java.source} is Java {java.shown_version}" for java in self.seen)
@@ -104,7 +104,7 @@ class Search:
 def search(environ: Mapping[str, str] | None = None) -> Search:
     """Look where a Java may be: JAVA_HOME, PATH, the package from PyPI."""
     environ = os.environ if environ is None else environ
-    seen: list[Java] = []
+    seen: list[JavaInstall] = []
     for java in _candidates(environ):
         seen.append(java)
         if java.is_new_enough:
@@ -112,7 +112,7 @@ def search(environ: Mapping[str, str] | None = None) -> Search:
     return Search(tuple(seen), None)
 
 
-def _candidates(environ: Mapping[str, str]) -> Iterator[Java]:
+def _candidates(environ: Mapping[str, str]) -> Iterator[JavaInstall]:
     home = environ.get("JAVA_HOME", "")
     if home and (found := examine(Path(home), source=f"JAVA_HOME={home}")):
         yield found
@@ -133,7 +133,7 @@ def packaged_home() -> Path | None:
     return Path(spec.origin).parent / "java-runtime"
 
 
-def examine(home: Path, *, source: str) -> Java | None:
+def examine(home: Path, *, source: str) -> JavaInstall | None:
     """The Java in `home`; None if there is none that can be started."""
     executable = home / "bin" / "java"
     if not os.access(executable, os.X_OK):
@@ -143,10 +143,10 @@ def examine(home: Path, *, source: str) -> Java | None:
     if not isinstance(version, tuple):
         return None
     modules = frozenset(release.get("MODULES", "").split())
-    return Java(home, version, source, modules)
+    return JavaInstall(home, version, source, modules)
 
 
-def _of_executable(executable: Path) -> Java | None:
+def _of_executable(executable: Path) -> JavaInstall | None:
     source = f"{executable} on PATH"
     home = executable.resolve().parent.parent
     if (home / "release").exists() and (found := examine(home, source=source)):
@@ -187,7 +187,7 @@ def parse_version(text: str) -> tuple[int, ...] | None:
     return parts[1:] if parts[0] == 1 and len(parts) > 1 else parts
 
 
-def home_for_spark(java: Java, *, cache: Path | None = None) -> Path:
+def home_for_spark(java: JavaInstall, *, cache: Path | None = None) -> Path:
     """What JAVA_HOME has to be: the Java itself, or a home with our launcher in it."""
     if not java.needs_launcher:
         return java.home
@@ -196,7 +196,7 @@ def home_for_spark(java: Java, *, cache: Path | None = None) -> Path:
     return made_once(name, lambda made: _fill_home(made, java, text), root=cache)
 
 
-def launcher(java: Java) -> str:
+def launcher(java: JavaInstall) -> str:
     """The script that starts this Java."""
     guarded = java.corrupts_under_g1
     return _LAUNCHER.format(
@@ -208,7 +208,7 @@ def launcher(java: Java) -> str:
     )
 
 
-def _fill_home(made: Path, java: Java, text: str) -> None:
+def _fill_home(made: Path, java: JavaInstall, text: str) -> None:
     (made / "bin").mkdir()
     script = made / "bin" / "java"
     script.write_text(text)
@@ -218,7 +218,7 @@ def _fill_home(made: Path, java: Java, text: str) -> None:
             (made / part.name).symlink_to(part)
 
 
-def refuse_g1(java: Java, options: Mapping[str, str], environ: Mapping[str, str]) -> None:
+def refuse_g1(java: JavaInstall, options: Mapping[str, str], environ: Mapping[str, str]) -> None:
     """Refuse settings that ask this Java for the collector under which it corrupts data."""
     if not java.corrupts_under_g1:
         return

@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from topics.testing._mount import PowerOff
     from topics.testing.clock import ManualClock, Timer
     from topics.testing.disk import SimDisk
-    from topics.testing.faults import Call, Fault, FaultFs, Op, Rule
+    from topics.testing.faults import Fault, FaultFs, FsCall, Op, Rule
     from topics.testing.power import Stop, stop_at
     from topics.testing.server import LiveServer
     from topics.testing.watch import WatchFs
 
 __all__ = [
     "SECTOR",
-    "Call",
     "CrashMode",
     "Fault",
     "FaultFs",
+    "FsCall",
     "LiveServer",
     "ManualClock",
     "NameMode",
@@ -45,7 +45,7 @@ __all__ = [
 
 _HOMES = {
     "SECTOR": "_damage",
-    "Call": "faults",
+    "FsCall": "faults",
     "CrashMode": "_damage",
     "Fault": "faults",
     "FaultFs": "faults",

@@ -34,7 +34,7 @@ STALL_LIMIT_S = 60.0
 """A stall that nobody releases fails its test instead of hanging the run."""
 
 
-class Call(NamedTuple):
+class FsCall(NamedTuple):
     """One call through the seam; for a rename the path is the source."""
 
     op: Op
@@ -62,10 +62,10 @@ class Rule:
         """Let stalled calls go on, now and in future."""
         self._released.set()
 
-    def matches(self, call: Call) -> bool:
+    def matches(self, call: FsCall) -> bool:
         return self.op in ("*", call.op) and fnmatch(call.path, self.path)
 
-    def claims(self, call: Call) -> bool:
+    def claims(self, call: FsCall) -> bool:
         """Count a call; whether this rule spoils it."""
         if not self.matches(call):
             return False
@@ -87,7 +87,7 @@ class FaultFs:
 
     def __init__(self, inner: Fs) -> None:
         self.inner = inner
-        self.trace: list[Call] = []
+        self.trace: list[FsCall] = []
         self._rules: list[Rule] = []
         self._names = Names()
         self._stop_at = 0
@@ -202,7 +202,7 @@ class FaultFs:
 
     def check(self, op: Op, path: str) -> Rule | None:
         """Record a call; raise or stall if a rule says so; return the rule that shortens it."""
-        rule = self._record(Call(op, path))
+        rule = self._record(FsCall(op, path))
         if rule is None:
             return None
         rule.reached.set()
@@ -213,7 +213,7 @@ class FaultFs:
             raise OSError(rule.fault, os.strerror(rule.fault), path)
         return rule
 
-    def _record(self, call: Call) -> Rule | None:
+    def _record(self, call: FsCall) -> Rule | None:
         with self._mutex:
             self._check_running()
             self.trace.append(call)

@@ -21,7 +21,7 @@ from click.shell_completion import BashComplete
 from tests.unit.cli.runner import Answer, topics
 
 import topics as library
-from topics.cli import _dump
+from topics.cli import directory
 from topics.cli._app import _tell_of_a_bug, app
 from topics.cli._records import Lines
 from topics.values import Record
@@ -184,7 +184,7 @@ def test_a_dump_is_harmless_on_a_terminal_and_says_the_same(
 ) -> None:
     with library.open(tmp_path) as log:
         log.append("orders", {"data": HARM})
-    dumped = partial(_dump.run, str(tmp_path), "orders", after=0, limit=None, cold_dir=None)
+    dumped = partial(directory._dump, str(tmp_path), "orders", after=0, limit=None, cold_dir=None)
     dumped()
     assert json.dumps(HARM, ensure_ascii=False).encode() in capsysbinary.readouterr().out
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)

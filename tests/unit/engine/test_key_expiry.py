@@ -6,7 +6,8 @@ import pytest
 from tests.unit.engine.builders import Store
 from tests.unit.engine.test_filtered_reads import played
 
-from topics.engine.upkeep import checkpoint, key_expiry
+from topics.engine import retention
+from topics.engine.upkeep import checkpoint
 
 WINDOW_MS = 1000
 KEYS = 10
@@ -31,14 +32,14 @@ def keys(store: Store, topic: str = "t") -> list[str]:
 
 def chore(store: Store) -> int:
     """Let upkeep drop what has expired; how often that pauses."""
-    return played(key_expiry.KeyExpiry(store.kernel).upkeep())[1]
+    return played(retention.expire_keys(store.kernel))[1]
 
 
 def test_keys_of_a_topic_that_nobody_writes_to_leave_in_steps(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(key_expiry, "STEP_KEYS", 4)
-    monkeypatch.setattr(key_expiry, "TOPICS_BETWEEN_PAUSES", 2)
+    monkeypatch.setattr(retention, "STEP_KEYS", 4)
+    monkeypatch.setattr(retention, "TOPICS_BETWEEN_PAUSES", 2)
     assert chore(store) == 0
     assert len(keys(store)) == KEYS
     store.clock.advance(WINDOW_MS + 1)

@@ -8,7 +8,7 @@ import pytest
 
 from topics.engine.effects import run
 from topics.engine.recovery.opening import Opening, open_engine
-from topics.engine.recovery.progress import SCAN_SHARE, Progress
+from topics.engine.recovery.recover import SCAN_SHARE, Progress
 from topics.engine.settings import EngineSettings
 from topics.testing import ManualClock, SimDisk
 

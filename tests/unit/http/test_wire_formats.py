@@ -4,9 +4,8 @@ from wsproto.connection import Connection, ConnectionType
 from wsproto.events import TextMessage
 
 from topics.http.h1.wire import chunk, connection_field, fields_of, head_only, whole
-from topics.http.hub import LastWrapped
+from topics.http.hub import LastWrapped, text_frame
 from topics.http.messages import Response
-from topics.http.ws.wire import text_frame
 
 
 @given(text=st.text(max_size=300))

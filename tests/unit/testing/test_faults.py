@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from topics.storage.fs import File, write_all
-from topics.testing import Call, FaultFs, Op, PowerOff, SimDisk
+from topics.testing import FaultFs, FsCall, Op, PowerOff, SimDisk
 
 
 @pytest.fixture
@@ -181,11 +181,11 @@ def test_the_trace_lists_every_call_in_order(fs: FaultFs) -> None:
     assert len(fs.boot_id()) == 16
     fs.sync_dir("/data")
     assert fs.trace == [
-        Call("open", "/data/log"),
-        Call("pwrite", "/data/log"),
-        Call("fdatasync", "/data/log"),
-        Call("rename", "/data/log"),
-        Call("sync_dir", "/data"),
+        FsCall("open", "/data/log"),
+        FsCall("pwrite", "/data/log"),
+        FsCall("fdatasync", "/data/log"),
+        FsCall("rename", "/data/log"),
+        FsCall("sync_dir", "/data"),
     ]
     assert fs.count("rename", "*/log") == 1
     assert fs.count("rename", "*/other") == 0
@@ -203,7 +203,7 @@ def test_a_rule_goes_by_the_name_a_file_has_at_that_moment(fs: FaultFs) -> None:
     with pytest.raises(OSError, match="Input/output"):
         file.fsync()
     fs.unlink("/data/new/log")
-    assert fs.trace[-2:] == [Call("fsync", "/data/new/log"), Call("unlink", "/data/new/log")]
+    assert fs.trace[-2:] == [FsCall("fsync", "/data/new/log"), FsCall("unlink", "/data/new/log")]
 
 
 def test_a_sweep_can_cut_the_power_before_each_call(disk: SimDisk) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -13,15 +14,9 @@ from topics.engine.clock import Clock, nanoseconds
 from topics.engine.engine import Engine
 from topics.engine.kernel import Kernel
 from topics.engine.recovery import directory
-from topics.engine.recovery.recover import (
-    CHECKPOINT_AFTER_BYTES,
-    Found,
-    find_state,
-    mark_cold_dir,
-    new_identity,
-    prepare_cold_dir,
-    repair,
-)
+from topics.engine.recovery.cold_dir import mark_cold_dir, prepare_cold_dir
+from topics.engine.recovery.recover import Found, find_state
+from topics.engine.recovery.repair import repair
 from topics.engine.settings import EngineSettings
 from topics.engine.stages.store import open_stage_store
 from topics.engine.upkeep.checkpoint import Checkpointer, Identity
@@ -29,7 +24,7 @@ from topics.engine.upkeep.schedule import Upkeep
 from topics.engine.upkeep.snapshots import resume_snapshots
 from topics.engine.upkeep.trimming import Kept, Trimmer
 from topics.errors import Internal, RefusedToOpen
-from topics.storage import layout
+from topics.storage import identity, layout
 from topics.storage.crashpoints import crashpoint
 from topics.storage.fs import Fs
 from topics.storage.identity import StoreFormat
@@ -42,6 +37,7 @@ from topics.storage.wal.settings import WalSettings
 from topics.storage.wal.shard import Shard
 
 READ_ONLY_TRIES = 5
+CHECKPOINT_AFTER_BYTES = 16 << 20
 MakeCommitter = Callable[[list[Shard]], Committer]
 
 
@@ -113,7 +109,7 @@ def _recover(fs: Fs, entered: directory.DataDirectory, opening: Opening) -> Engi
     try:
         if store_format is None:
             directory.clear_unborn(fs, path)
-            store_format = new_identity(opening.clock)
+            store_format = identity.new_format(os.urandom(16), created_ms=opening.clock.now_ms())
         found = find_state(
             fs, path, store_format, settings, clock=opening.clock, progress=opening.progress
         )

@@ -7,7 +7,7 @@
     5  frames read and judged: torn tail or damage
     6  replay                                         `replay`
     7  reconcile: reserved seqs, delete bytes, segments that are gone
-    8  repair: write back, cut tails, clear leftovers
+    8  write back, cut tails, clear leftovers         `repair`
     9  a new generation of log files, and what it must say first
 
 Nothing on disk changes before step 8. A failure anywhere refuses the start and the next attempt
@@ -16,7 +16,8 @@ finds the same files. A read-only view stops after step 7.
 
 from __future__ import annotations
 
-import os
+from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
@@ -29,23 +30,21 @@ from topics.engine.arenas import Arenas
 from topics.engine.clock import Clock
 from topics.engine.reads.history import ALL, Resident, SegmentHistory, segments_of
 from topics.engine.reads.tagging import TagLoader
-from topics.engine.recovery.cleanup import clear_leftovers
+from topics.engine.recovery.cold_dir import require_cold_dir
 from topics.engine.recovery.copied_records import Originals
 from topics.engine.recovery.next_seqs import resume_head
-from topics.engine.recovery.progress import Progress, Tell
 from topics.engine.recovery.replay import Contained, Replay
 from topics.engine.settings import EngineSettings
 from topics.engine.upkeep.topic_lines import restore, router_line
 from topics.errors import InvalidRequest, RefusedToOpen
 from topics.storage import identity, layout
 from topics.storage.crashpoints import crashpoint
-from topics.storage.fs import TMP_SUFFIX, Fs, parent_of
+from topics.storage.fs import Fs
 from topics.storage.handles import Handles
-from topics.storage.segments.drop import drop_unreferenced, find_retired
-from topics.storage.segments.repair import repair_all, trim
-from topics.storage.segments.segment import COLD, ActiveSegment, AnySegment, Segment
-from topics.storage.segments.store import CopyState, SegmentStore, finish
-from topics.storage.segments.tiering import check_cold_dir, claim_cold_dir, settled
+from topics.storage.segments.drop import find_retired
+from topics.storage.segments.segment import ActiveSegment, AnySegment, Segment
+from topics.storage.segments.store import SegmentStore
+from topics.storage.segments.tiering import settled
 from topics.storage.snapshots.chain import (
     BrokenChain,
     Chain,
@@ -57,11 +56,29 @@ from topics.storage.snapshots.file import BadSnapshot, Snapshot
 from topics.storage.snapshots.lines import GroupPosition, TopicLine
 from topics.storage.sources import Sources, WalSource
 from topics.storage.wal.groups import discover
-from topics.storage.wal.repair import apply_repair, quarantine
 from topics.storage.wal.scan import GroupScan, require_whole_generation, scan_group
 from topics.storage.wal.submission import Position
 
-CHECKPOINT_AFTER_BYTES = 16 << 20
+Tell = Callable[[float], None]
+"""Hears how much is done. It may raise to end the recovery: nothing on disk has changed by then."""
+
+SCAN_SHARE: Final = 0.8
+"""What reading the log takes of it all; applying what was read takes the rest. Measured with four
+million small records: 21 of 26 seconds."""
+
+
+class Progress:
+    """Puts the shares of the parts together."""
+
+    def __init__(self, tell: Tell) -> None:
+        self._tell = tell
+
+    def of_scan(self, *, group: int, groups: int) -> Tell:
+        """What the scan of one group of log files tells."""
+        return lambda share: self._tell(SCAN_SHARE * (group + share) / groups)
+
+    def replayed(self, share: float) -> None:
+        self._tell(SCAN_SHARE + (1 - SCAN_SHARE) * share)
 
 
 class Found(msgspec.Struct):
@@ -172,14 +189,14 @@ def _find(found: Found, settings: EngineSettings, clock: Clock, progress: Progre
         find_retired(found.store)
         _load_snapshot(found, clock.now_ms())
         crashpoint("rec.snapshot")
-        _require_cold_dir(found)
+        require_cold_dir(found.store, found.catalog, found.format.id_bytes)
         try:
             _scan(found, progress, salvage=settings.wal_repair == "salvage")
         except RefusedToOpen as error:
             raise _explained(found, error) from error
         crashpoint("rec.scan")
         replay = _replay(found, settings, progress)
-        _require_cold_dir(found)
+        require_cold_dir(found.store, found.catalog, found.format.id_bytes)
         _reconcile(found, replay, clock)
     except RefusedToOpen:
         raise
@@ -444,102 +461,3 @@ def _note_changed(found: Found) -> None:
         name for name in routers.keys() | now.keys() if routers.get(name) != now.get(name)
     }
     found.changed.apps |= apps.keys() | catalog.apps.keys()
-
-
-# Repair
-
-
-def repair(found: Found, settings: EngineSettings, clock: Clock) -> None:
-    """Step 8: put files right so that a new generation may follow."""
-    now_ms = clock.now_ms()
-    aside = f"{found.path}/{layout.QUARANTINE}"
-    fs = found.fs
-    try:
-        for scan in found.scans:
-            quarantine(fs, scan.damaged, aside, now_ms=now_ms)
-            if scan.repair is not None:
-                apply_repair(fs, scan.repair)
-        dropped = _dropped(found)
-        for topic in found.catalog:
-            history = segments_of(topic)
-            firsts = set(dropped.get(topic.id, ()))
-            for part in history.parts:
-                assert isinstance(part, Segment | ActiveSegment)
-                firsts.add(part.first)
-                if found.store.check(topic.id, part).hot is CopyState.LONGER:
-                    trim(found.store, topic.id, part)
-            finish(drop_unreferenced(found.store, topic.id, firsts))
-        finish(repair_all(found.store, now_ms=now_ms))
-        clear_leftovers(
-            found.store,
-            found.catalog.by_id,
-            next_topic_id=found.catalog.next_topic_id,
-            bad_snapshots=found.bad_snapshots,
-            now_ms=now_ms,
-        )
-    except OSError as error:
-        raise RefusedToOpen(
-            "io_error",
-            message=f"{found.path} cannot be repaired: {error}; check the disk",
-            file=found.path,
-        ) from error
-
-
-def _dropped(found: Found) -> dict[int, list[int]]:
-    """By topic the segments nobody needs any more, whose files may still be there."""
-    if found.snapshot is None:
-        return {}
-    return {line.id: [first for first, _ in line.dropped] for line in found.snapshot.topics}
-
-
-# Identity and tiers
-
-
-def new_identity(clock: Clock) -> identity.StoreFormat:
-    return identity.new_format(os.urandom(16), created_ms=clock.now_ms())
-
-
-def _require_cold_dir(found: Found) -> None:
-    """Refuse without the cold directory that segments are in: an unmounted volume is no loss."""
-    cold_dir = found.store.cold_dir
-    if cold_dir is not None and found.fs.exists(f"{cold_dir}/{layout.COLD_MARKER}"):
-        check_cold_dir(found.fs, cold_dir, found.format.id_bytes)
-    elif _has_cold_segments(found.catalog):
-        if cold_dir is not None:
-            check_cold_dir(found.fs, cold_dir, found.format.id_bytes)
-        raise RefusedToOpen(
-            "cold_missing",
-            message="this store has segments in a cold directory; set cold_dir or TOPICS_COLD_DIR",
-            file=found.path,
-        )
-
-
-def _has_cold_segments(catalog: Catalog) -> bool:
-    return any(
-        isinstance(part, Segment) and part.tier == COLD
-        for topic in catalog
-        if isinstance(topic.history, SegmentHistory)
-        for part in topic.history.parts
-    )
-
-
-UNFINISHED_CLAIM = frozenset({layout.TOPICS, f"{layout.COLD_MARKER}{TMP_SUFFIX}"})
-"""What is in a cold directory when the program died while it was claiming it."""
-
-
-def prepare_cold_dir(fs: Fs, cold_dir: str | None, store_id: bytes) -> None:
-    """Make a cold directory that is not there; refuse one in use that nobody has marked."""
-    if cold_dir is None or fs.exists(f"{cold_dir}/{layout.COLD_MARKER}"):
-        return
-    topics = f"{cold_dir}/{layout.TOPICS}"
-    strangers = set(fs.listdir(cold_dir)) - UNFINISHED_CLAIM if fs.exists(cold_dir) else set()
-    if strangers or (fs.exists(topics) and fs.listdir(topics)):
-        check_cold_dir(fs, cold_dir, store_id)
-    for created in fs.mkdirs(topics):
-        fs.sync_dir(parent_of(created))
-
-
-def mark_cold_dir(fs: Fs, cold_dir: str | None, store_id: bytes) -> None:
-    """Make a prepared cold directory ours."""
-    if cold_dir is not None and not fs.exists(f"{cold_dir}/{layout.COLD_MARKER}"):
-        claim_cold_dir(fs, cold_dir, store_id)

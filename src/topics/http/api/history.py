@@ -30,7 +30,7 @@ SHOWN_TOPICS = 500
 TOPICS_BETWEEN_PAUSES = 1000
 
 
-class _Line:
+class _Series:
     """One number per step; not a number where nothing was measured."""
 
     __slots__ = ("moved", "points")
@@ -54,7 +54,7 @@ class _Lines:
     """Lines by name, at most `MAX_LINES`."""
 
     def __init__(self) -> None:
-        self.by_name: dict[tuple[str, ...], _Line] = {}
+        self.by_name: dict[tuple[str, ...], _Series] = {}
 
     def put(self, step: int, name: tuple[str, ...], value: float) -> None:
         line = self.by_name.get(name)
@@ -64,7 +64,7 @@ class _Lines:
             if len(self.by_name) >= MAX_LINES:
                 stillest = min(self.by_name, key=lambda known: self.by_name[known].moved)
                 del self.by_name[stillest]
-            line = self.by_name[name] = _Line()
+            line = self.by_name[name] = _Series()
         line.put(step, value)
 
     def blank(self, step: int) -> None:
@@ -73,13 +73,13 @@ class _Lines:
             line.points[step % STEPS] = math.nan
 
 
-class History:
+class Measurements:
     """The numbers of one server. `tick` comes about every second and says when to `sample`."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._times: deque[int] = deque(maxlen=STEPS)
-        self._server = {name: _Line() for name in ServerHistory.__struct_fields__}
+        self._server = {name: _Series() for name in ServerHistory.__struct_fields__}
         self._topics = _Lines()
         self._cursors = _Lines()
         self._step = -1

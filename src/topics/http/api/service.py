@@ -17,7 +17,7 @@ from topics.errors import NotReady, ShuttingDown, Throttled, TopicsError
 from topics.http.access_log import AccessLog
 from topics.http.api.auth import KeyId, Keyring
 from topics.http.api.errors import internal
-from topics.http.api.history import History
+from topics.http.api.history import Measurements
 from topics.http.api.long_bodies import LongBodies
 from topics.http.api.unknown_keys import UnknownKeys
 from topics.http.budget import Budget
@@ -84,7 +84,7 @@ class Service:
         )
         """What was made of long bodies and waits to be written; the bodies count elsewhere."""
         self.unknown_keys = UnknownKeys()
-        self.history = History(self.clock)
+        self.history = Measurements(self.clock)
 
     @property
     def ready_engine(self) -> Engine:

@@ -290,7 +290,7 @@ def _as_records(rows: pa.RecordBatch, shape: Shape) -> pa.RecordBatch:
 _NO_META: Final = msgspec.Raw(b"null")
 
 
-class _Line(msgspec.Struct):
+class _JsonLine(msgspec.Struct):
     data: msgspec.Raw
     meta: msgspec.Raw = _NO_META
     tag: str | None = None
@@ -299,7 +299,7 @@ class _Line(msgspec.Struct):
     node_: str | None = msgspec.field(default=None, name="$node")
 
 
-_decode_line = msgspec.json.Decoder(_Line).decode
+_decode_line = msgspec.json.Decoder(_JsonLine).decode
 
 
 def _lines(unit: Unit) -> Iterator[pa.RecordBatch]:

@@ -111,10 +111,10 @@ def load(path: str | Path, *, source_options: Sequence[str] = ()) -> Flow:
     file. Nothing is started.
     """
     file = Path(path).absolute()
-    return _Reader(file, source_options).flow(load_mapping(file))
+    return _FlowFile(file, source_options).flow(load_mapping(file))
 
 
-class _Reader:
+class _FlowFile:
     """Judges the parts of one file; every complaint names that file."""
 
     def __init__(self, file: Path, source_options: Sequence[str]) -> None:

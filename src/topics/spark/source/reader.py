@@ -81,7 +81,7 @@ def _checked(
     return asked, columns
 
 
-class _Reader:
+class _LogReader:
     """What both have in common: a log, opened where it is used, and pieces to read from it."""
 
     def __init__(self, options: ReadOptions, columns: Projection) -> None:
@@ -180,7 +180,7 @@ def _of(topic: str, edges: Start, default: str) -> int | str:
     return edges if isinstance(edges, str) else edges.get(topic, default)
 
 
-class TopicsReader(_Reader, DataSourceReader):
+class TopicsReader(_LogReader, DataSourceReader):
     """A fixed range of one or more topics."""
 
     def partitions(self) -> list[InputPartition]:
@@ -196,7 +196,7 @@ class TopicsReader(_Reader, DataSourceReader):
         return list(packed(pieces, self.options))
 
 
-class TopicsStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class TopicsStreamReader(_LogReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Topics as they grow."""
 
     def __init__(self, options: ReadOptions, columns: Projection) -> None:

@@ -1,21 +1,75 @@
-"""What earlier runs left lying about: cleared away, or kept aside for the operator.
+"""Step 8 of a recovery: files are put right, so that a new generation of log files may follow.
 
-Temporary files were never part of anything and go. Directories of dropped topics get the name
-under which a checkpoint removes them, in case the run that dropped them did not come to that. What
-nobody can explain is moved to the quarantine, never deleted.
+Torn tails are cut, damaged files kept aside, broken copies of segments replaced. Then what earlier
+runs left lying about is cleared away. Temporary files were never part of anything and go.
+Directories of dropped topics get the name under which a checkpoint removes them, in case the run
+that dropped them did not come to that. What nobody can explain is moved to the quarantine, never
+deleted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from topics.engine.clock import Clock
+from topics.engine.reads.history import segments_of
+from topics.engine.recovery.recover import Found
+from topics.engine.settings import EngineSettings
+from topics.errors import RefusedToOpen
 from topics.storage import layout
 from topics.storage.erasures import ErasureLedger
 from topics.storage.fs import TMP_SUFFIX, Fs, parent_of
-from topics.storage.segments.store import SegmentStore
+from topics.storage.segments.drop import drop_unreferenced
+from topics.storage.segments.repair import repair_all, trim
+from topics.storage.segments.segment import ActiveSegment, Segment
+from topics.storage.segments.store import CopyState, SegmentStore, finish
+from topics.storage.wal.repair import apply_repair, quarantine
 
 
-def clear_leftovers(
+def repair(found: Found, settings: EngineSettings, clock: Clock) -> None:
+    """Step 8: put files right so that a new generation may follow."""
+    now_ms = clock.now_ms()
+    aside = f"{found.path}/{layout.QUARANTINE}"
+    fs = found.fs
+    try:
+        for scan in found.scans:
+            quarantine(fs, scan.damaged, aside, now_ms=now_ms)
+            if scan.repair is not None:
+                apply_repair(fs, scan.repair)
+        dropped = _dropped(found)
+        for topic in found.catalog:
+            history = segments_of(topic)
+            firsts = set(dropped.get(topic.id, ()))
+            for part in history.parts:
+                assert isinstance(part, Segment | ActiveSegment)
+                firsts.add(part.first)
+                if found.store.check(topic.id, part).hot is CopyState.LONGER:
+                    trim(found.store, topic.id, part)
+            finish(drop_unreferenced(found.store, topic.id, firsts))
+        finish(repair_all(found.store, now_ms=now_ms))
+        _clear_leftovers(
+            found.store,
+            found.catalog.by_id,
+            next_topic_id=found.catalog.next_topic_id,
+            bad_snapshots=found.bad_snapshots,
+            now_ms=now_ms,
+        )
+    except OSError as error:
+        raise RefusedToOpen(
+            "io_error",
+            message=f"{found.path} cannot be repaired: {error}; check the disk",
+            file=found.path,
+        ) from error
+
+
+def _dropped(found: Found) -> dict[int, list[int]]:
+    """By topic the segments nobody needs any more, whose files may still be there."""
+    if found.snapshot is None:
+        return {}
+    return {line.id: [first for first, _ in line.dropped] for line in found.snapshot.topics}
+
+
+def _clear_leftovers(
     store: SegmentStore,
     live: Collection[int],
     *,
