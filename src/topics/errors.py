@@ -107,13 +107,13 @@ class InvalidRequest(TopicsError):
 
 
 class MisspeltField(InvalidRequest):
-    """A request object has a field that is almost a known one, and ignoring it could do harm."""
+    """A field or query parameter is almost a known one, and ignoring it could do harm."""
 
-    def __init__(self, field: str, *, did_you_mean: str) -> None:
+    def __init__(self, field: str, *, did_you_mean: str, thing: str = "field") -> None:
         field = shortened(field)
         super().__init__(
-            f"unknown field {field!r}; did you mean {did_you_mean!r}? "
-            "Nothing was done; correct the name, or begin it with x_ if you mean another field"
+            f"unknown {thing} {field!r}; did you mean {did_you_mean!r}? "
+            f"Nothing was done; correct the name, or begin it with x_ if you mean another {thing}"
         )
         self.detail = {"field": field, "did_you_mean": did_you_mean}
 

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import gzip
+import re
 import socket
 from collections.abc import Iterator
 
 import pytest
+from msgspec import inspect
 from tests.blackbox.api_client import Api, Refusal, good, plain, refused
 from tests.blackbox.conftest import PATIENCE_S, Connect, ServerFactory, ServerProcess
+
+from topics.wire.endpoints import ENDPOINTS as TABLE
+from topics.wire.endpoints.parts import Endpoint
+from topics.wire.near_misses import SHORTEST
+from topics.wire.shapes import shape_of
 
 LIMIT = 5000
 SERVER_ENV = {
@@ -38,6 +45,7 @@ BODIES = {
 }
 MAY_BE_EMPTY = {("PUT", "/v0/topics/t"), ("POST", "/v0/topics/t/diff")}
 ENDPOINTS = [*BODIES]
+Level = tuple[tuple[str | int, ...], list[str]]
 
 
 @pytest.fixture(scope="module", params=["HTTP/1.1", "HTTP/2"])
@@ -229,3 +237,47 @@ def test_a_refused_upload_need_not_be_sent(shared_server: ServerProcess) -> None
         ) as peer:
             peer.sendall(head % more)
             assert peer.recv(65536).split(b" ", 2)[1] == status
+
+
+# Misspelt fields
+
+
+def levels_of(kind: inspect.Type, path: tuple[str | int, ...] = ()) -> Iterator[Level]:
+    """The objects in a body: where each stands, and its fields."""
+    match kind:
+        case inspect.StructType():
+            yield path, [field.encode_name for field in kind.fields]
+            for field in kind.fields:
+                yield from levels_of(field.type, (*path, field.encode_name))
+        case inspect.UnionType():
+            for part in kind.types:
+                yield from levels_of(part, path)
+        case inspect.ListType() | inspect.VarTupleType():
+            yield from levels_of(kind.item_type, (*path, 0))
+        case inspect.DictType():
+            yield from levels_of(kind.value_type, (*path, "t"))
+
+
+def at(path: tuple[str | int, ...], found: object) -> object:
+    if not path:
+        return found
+    inner = at(path[1:], found)
+    return [inner] if path[0] == 0 else {path[0]: inner}
+
+
+@pytest.mark.parametrize("endpoint", [each for each in TABLE if each.body], ids=lambda e: e.name)
+def test_every_call_refuses_a_misspelling_of_each_of_its_fields(
+    api: Api, endpoint: Endpoint
+) -> None:
+    assert endpoint.body is not None
+    path = re.sub(r"\{(epoch|part|attempt)\}", "1", endpoint.path)
+    path = re.sub(r"\{\w+\}", "misspelt", path)
+    for place, names in levels_of(inspect.type_info(shape_of(endpoint.body))):
+        for name in (name for name in names if len(name) >= SHORTEST):
+            wrong = f"{name[0]}{name}"
+            body = at(place, {wrong: 1})
+            assert isinstance(body, dict)
+            answer = api.call(endpoint.method, path, body)
+            meant = {"field": wrong, "did_you_mean": name}
+            assert refused(answer) == Refusal(400, "invalid_request", meant), body
+    assert "misspelt" not in api.get("/v0/topics").text

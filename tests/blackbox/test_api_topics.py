@@ -38,6 +38,24 @@ def cursor_of(value: object) -> str:
 # Configuration
 
 
+@pytest.mark.parametrize("name", ["dry_rnu", "dryrun", "dry-run", "Dry_run"])
+def test_a_misspelt_dry_run_changes_nothing(api: Api, topic: str, name: str) -> None:
+    api.write(topic, 1, 2)
+    answer = api.put(f"/v0/topics/{topic}?{name}=true", {"cap_records": 1})
+    meant = {"field": name, "did_you_mean": "dry_run"}
+    assert refused(answer) == Refusal(400, "invalid_request", meant)
+    assert "query parameter" in answer.json()["error"]["message"]
+    assert api.state(topic)["count"] == 2
+
+
+def test_a_misspelt_condition_does_not_drop_a_topic(api: Api, topic: str) -> None:
+    api.write(topic, 1)
+    meant = {"field": "if_emtpy", "did_you_mean": "if_empty"}
+    answer = api.delete(f"/v0/topics/{topic}?if_emtpy=true")
+    assert refused(answer) == Refusal(400, "invalid_request", meant)
+    assert good(api.get(f"/v0/topics/{topic}?x_touch=1&other=2&limit=5"))["count"] == 1
+
+
 def test_a_new_topic_has_every_default(api: Api, topic: str) -> None:
     answer = api.put(f"/v0/topics/{topic}", {})
     assert answer.status_code == 201

@@ -332,6 +332,7 @@ def _of_live(state: TopicState, seq: int, record: Record | None) -> Story:
         tag = "" if record.tag is None else f", tag {record.tag}"
         what = f"It has {out.counted(len(record.raw), 'byte')} of data{tag}."
         story.add(1, what, since_ms=record.ts, word="written")
+        _tell_letter(story, record)
     if state.queue is not None:
         counts = state.queue
         waiting = "may be at work" if counts.in_flight else "waits: no worker holds any job"
@@ -343,6 +344,21 @@ def _of_live(state: TopicState, seq: int, record: Record | None) -> Story:
     else:
         story.add(0, "Readers get it.", command=f"topics read {topic} --after {seq - 1} --limit 1")
     return story
+
+
+def _tell_letter(story: Story, record: Record) -> None:
+    """What a dead letter says about its job."""
+    meta = record.meta
+    if not isinstance(meta, dict) or letters.FROM not in meta:
+        return
+    queue, seq = str(meta[letters.FROM]), str(meta.get(letters.SRC_SEQ, "?"))
+    cause = cause_of_death(record)
+    story.add(
+        5,
+        f"It is the dead letter of job {seq} of {queue}, which was handed out "
+        f"{_times(record)}{f'; its last error was {cause}' if cause else ''}.",
+        command=f"topics queue redrive {quote(queue)} --seqs {record.seq}",
+    )
 
 
 def _of_damaged(topic: str, seq: int) -> Story:

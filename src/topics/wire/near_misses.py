@@ -8,7 +8,8 @@ taken for a misspelling if
     it has at least 5 characters           shorter names resemble each other by chance
     it lies close to a field of the object Damerau-Levenshtein distance 1, or 2 from 7 characters on
 
-and does not begin with `x_` or `x-`, which clients may use for notes of their own.
+and does not begin with `x_` or `x-`, which clients may use for notes of their own. The names of
+query parameters are judged by the same rule: `PUT ?dry_rnu=true` would evict records.
 """
 
 from collections.abc import Collection, Iterable
@@ -23,14 +24,15 @@ _LONG = 7
 """From this length on two mistakes are allowed instead of one."""
 _PRIVATE = ("x_", "x-")
 MAX_LOOKED_AT = 100
-"""Unknown names that are compared per body. Whoever sends more of them made no typing mistake, and
-comparing them all would keep other clients waiting."""
+"""Unknown names that are compared per body. A body with more of them is no typing mistake, and
+comparing them all would delay other clients."""
 
 
 class NearMisses:
-    """Looks for misspelt fields in the objects of one body."""
+    """Looks for misspelt fields in the objects of one body, or for misspelt query parameters."""
 
-    def __init__(self) -> None:
+    def __init__(self, thing: str = "field") -> None:
+        self._thing = thing
         self._seen: set[str] = set()
 
     def refuse(self, names: Collection[str], known: frozenset[str]) -> None:
@@ -43,7 +45,12 @@ class NearMisses:
             self._seen.add(name)
             meant = _meant(name, known)
             if meant is not None:
-                raise MisspeltField(name, did_you_mean=meant)
+                raise MisspeltField(name, did_you_mean=meant, thing=self._thing)
+
+
+def refuse_misspelt_parameter(names: Collection[str], known: frozenset[str]) -> None:
+    """Raise if a name in a query string is a misspelling of a parameter of the endpoint."""
+    NearMisses("query parameter").refuse(names, known)
 
 
 def _meant(name: str, known: Iterable[str]) -> str | None:

@@ -1,10 +1,11 @@
-"""QueryString strings and numbers in paths.
+"""Query strings, and numbers in paths.
 
-A query never fails: a broken percent sequence stays as it is, a value that does not parse counts as
-not given, and so does everything in a query with absurdly many fields. A number in a path names
-something, so there it must parse.
+Parsing a query string never fails: a broken percent sequence stays as it is, a value that does not
+parse counts as not given, and a query with more than 1000 parameters counts as empty. A number in a
+path is the name of something, so a number that does not parse is an error.
 """
 
+from collections.abc import Collection
 from urllib.parse import parse_qsl
 
 from topics.errors import InvalidRequest
@@ -26,6 +27,10 @@ class QueryString:
 
     def __contains__(self, name: str) -> bool:
         return name in self._values
+
+    @property
+    def names(self) -> Collection[str]:
+        return self._values.keys()
 
     def text(self, name: str) -> str | None:
         return self._values[name][-1] if name in self._values else None

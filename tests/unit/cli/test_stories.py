@@ -216,6 +216,22 @@ def test_a_story_of_one_counts_one() -> None:
     assert "The head is 1 seq away; 1 of these seqs holds no record any more" in words
 
 
+def test_a_dead_letter_names_its_job_and_what_the_job_failed_with() -> None:
+    meta = (
+        b'{"$dead_letter_from":"mails","$dead_letter_deliveries":"3","$dead_letter_src_seq":"7",'
+        b'"$dead_letter_worker":"w-1","$dead_letter_failed_at":"5","$dead_letter_error_type":'
+        b'"ValueError","$dead_letter_error":"bad"}'
+    )
+    words, advised = told(PretendedLog(meta=meta), "mails.dead#9")
+    assert "It is the dead letter of job 7 of mails, which was handed out 3 times" in words
+    assert "its last error was ValueError: bad (worker w-1)" in words
+    assert advised == "topics queue redrive mails --seqs 9"
+    words, _ = told(PretendedLog(meta=DEAD_LETTER), "mails.dead#9")
+    assert "job ? of orders, which was handed out too often." in words
+    words, _ = told(PretendedLog(meta=b"[1]"), "mails.dead#9")
+    assert "dead letter" not in words
+
+
 @pytest.mark.parametrize(
     ("kind", "command"),
     [

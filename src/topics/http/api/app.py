@@ -33,6 +33,7 @@ from topics.http.api.routing import Resource, Route, Routes
 from topics.http.api.service import Service
 from topics.http.host_check import PREFLIGHT, is_preflight, refusal_of
 from topics.http.messages import Headers, Reply, Request, Response
+from topics.wire.near_misses import refuse_misspelt_parameter
 
 
 class _Standing:
@@ -258,6 +259,8 @@ class App:
         if endpoint is None:
             path = request.path.decode("latin-1")
             raise MethodNotAllowed(request.method, path=path, allowed=tuple(resource.methods))
+        if request.raw_query:
+            refuse_misspelt_parameter(request.query.names, endpoint.query)
         return endpoint
 
 

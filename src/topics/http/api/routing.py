@@ -40,6 +40,8 @@ class Route:
     max_body_bytes: int | None = LITTLE_BYTES
     """Of a body, where less is needed than the server takes; None is as much as that."""
     admit: Admit | None = None
+    query: frozenset[str] = frozenset()
+    """The names of the query parameters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,7 @@ def routes_of(
             own_auth=endpoint.own_auth,
             max_body_bytes=endpoint.max_body_bytes,
             admit=admits.get(endpoint.name),
+            query=frozenset(parameter.name for parameter in endpoint.query),
         )
         resources[path] = Resource(
             methods[path],
