@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from topics.client.keywords import (
         ClientSettings,
         ConsumerOptions,
+        Draft,
         ProducerOptions,
         WorkerOptions,
     )
@@ -91,6 +92,7 @@ __all__ = [
     "CursorState",
     "DeleteResult",
     "Delivery",
+    "Draft",
     "Dropped",
     "Eviction",
     "Extended",
@@ -137,6 +139,7 @@ _LATER = {
     "Consumer": "client.consumer",
     "ConsumerOptions": "client.keywords",
     "Delivery": "client.producer",
+    "Draft": "client.keywords",
     "Log": "embedded.log",
     "LogSettings": "embedded.opening",
     "Producer": "client.producer",

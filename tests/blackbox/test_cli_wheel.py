@@ -47,6 +47,7 @@ log.create("t", durability="fsnyc")  # arg-type
 log.create("t", ttl_ms="1h")  # arg-type
 log.configure("t", cap_record=5)  # call-arg
 log.append("t", {"data": 1}, config={"durabilty": "disk"})  # arg-type
+row: topics.Draft = {"data": 1, "tga": "x"}  # typeddict-unknown-key
 log.producer("t", linger=5)  # call-arg
 log.consumer("t", name="c", start="begin")  # arg-type
 log.worker("t", print, concurency=2)  # call-arg

@@ -14,6 +14,9 @@ def embedded(directory: Path) -> int:
         changed: topics.Configured = log.configure("orders", ttl_ms=5, dry_run=True)
         log.append("orders", {"data": 1}, config={"durability": "disk"})
         log.append("orders", [{"data": {"id": n}, "tag": f"user-{n}"} for n in range(3)])
+        rows: list[topics.Draft] = [{"data": 1, "tag": "user-7"}, {"data": None, "meta": {"v": 1}}]
+        log.append("orders", rows)
+        log.append("orders", rows[0])
         log.maintain()
         return changed.evicted.records + len(log.read("orders").records)
 

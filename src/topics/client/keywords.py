@@ -6,7 +6,7 @@ Nothing is imported here that a program does not load anyway.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Required, TypeAlias, TypedDict
 
 from topics.values import Job
 
@@ -24,6 +24,18 @@ PLAN_BYTES = 64 << 20
 """How much one range of a plan holds, about, unless told otherwise."""
 Jobs: TypeAlias = Iterable[Job | int]
 """Jobs as claimed, which are told by their lease; or seqs, by whatever lease the worker has."""
+
+
+class Draft(TypedDict, total=False):
+    """A record to append, for programs that let a type checker find a misspelt field.
+
+    `append` takes any mapping, so plain dicts pass; a dict declared as a `Draft` is checked.
+    """
+
+    data: Required[Any]
+    tag: str | None
+    node: str | None
+    meta: Any
 
 
 class ClientSettings(TypedDict, total=False):
