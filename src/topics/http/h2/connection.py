@@ -1,5 +1,13 @@
 """HTTP/2 connections, cleartext or under TLS.
 
+Each module of this package knows those above it in this list, and none below:
+
+    fields             blocks of header fields
+    engine             the library, with a short way for plain requests
+    exchange           one request and its answer
+    output, timeouts   what streams still have to send; peers that keep us waiting
+    connection         the streams of one connection
+
 Theory of operation. The `h2` library keeps the protocol's state; this file moves bytes and
 bounds what a peer can make us hold or do.
 

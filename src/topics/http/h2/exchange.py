@@ -1,20 +1,30 @@
 """One HTTP/2 stream: a request and its answer, sent as far as the peer's windows allow."""
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from topics.http.exchange import Exchange, close_stream, drain_stream
 from topics.http.h2.fields import Fields
+from topics.http.hub import Hub
 from topics.http.messages import Request, Response, Stream, Upgrade
-
-if TYPE_CHECKING:
-    from topics.http.h2.connection import H2Connection
 
 _BODILESS = frozenset((204, 304))
 _HEAD_ALONE = Response(200)
 """Nothing to send behind the headers."""
 _NOTHING: deque[memoryview] = deque(maxlen=0)
 """What most exchanges ever have pending: they are answered at once."""
+
+
+class AnswerStreams(Protocol):
+    """A connection, as its exchanges see it: each sends its answer on a stream of its own."""
+
+    hub: Hub
+
+    def send_answer(self, exchange: "H2Exchange", headers: Fields, response: Response) -> bool: ...
+    def send_head(self, exchange: "H2Exchange", headers: Fields, *, ends: bool) -> None: ...
+    def output_queued(self, exchange: "H2Exchange", size: int) -> None: ...
+    def push(self) -> None: ...
+    def abort(self) -> None: ...
 
 
 class H2Exchange(Exchange):
@@ -32,7 +42,7 @@ class H2Exchange(Exchange):
     since: float | None = None  # as in HTTP/1: the present wait, and progress then
     mark = 0
 
-    def __init__(self, connection: "H2Connection", request: Request, stream_id: int) -> None:
+    def __init__(self, connection: AnswerStreams, request: Request, stream_id: int) -> None:
         self._hub = connection.hub
         self.request = request
         self.connection = connection

@@ -4,17 +4,15 @@ Each round gives every stream a little, as far as its window, the connection's w
 transport allow; rounds go on until nothing moves. What cannot move waits here, counted.
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import Protocol
 
 from h2.exceptions import ProtocolError
 
 from topics.http.h2.engine import FRAME_BYTES, H2Engine
-from topics.http.h2.exchange import H2Exchange
+from topics.http.h2.exchange import AnswerStreams, H2Exchange
 from topics.http.h2.fields import Fields
 from topics.http.messages import Response
-
-if TYPE_CHECKING:
-    from topics.http.h2.connection import H2Connection
 
 _ROUND_BYTES = 64 * 1024
 """What one stream may send before the next stream sends."""
@@ -26,12 +24,23 @@ While so much waits no request is run, but many may have been waiting for the sa
 """
 
 
+class OutputTaker(AnswerStreams, Protocol):
+    """A connection, as its output sees it: it writes frames, and hears how streams end."""
+
+    @property
+    def blocked(self) -> bool: ...
+    def flush(self, behind: Sequence[bytes | memoryview] = ()) -> None: ...
+    def ended(self, exchange: H2Exchange) -> None: ...
+    def given_up(self, exchange: H2Exchange) -> None: ...
+    def cancel(self, exchange: H2Exchange) -> None: ...
+
+
 class Output:
     """The unsent bytes of a connection, by stream."""
 
     __slots__ = ("_connection", "_engine", "_sending", "_unread_bytes", "unflushed")
 
-    def __init__(self, connection: "H2Connection", engine: H2Engine) -> None:
+    def __init__(self, connection: OutputTaker, engine: H2Engine) -> None:
         self._connection = connection
         self._engine = engine
         self._sending: dict[int, H2Exchange] = {}

@@ -1,12 +1,19 @@
 """How long an HTTP/2 peer has kept us waiting: for a word, for a body, for room to send."""
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from topics.http import refusals
-from topics.http.h2.exchange import H2Exchange
+from topics.http.h2.exchange import AnswerStreams, H2Exchange
 
-if TYPE_CHECKING:
-    from topics.http.h2.connection import H2Connection
+
+class Pinged(AnswerStreams, Protocol):
+    """A connection, as its timeouts see it: it asks for a word, gives up or closes."""
+
+    @property
+    def blocked(self) -> bool: ...
+    def ping(self) -> None: ...
+    def cancel(self, exchange: H2Exchange) -> None: ...
+    def drain(self) -> None: ...
 
 
 class H2Timeouts:
@@ -14,7 +21,7 @@ class H2Timeouts:
 
     __slots__ = ("_connection", "_idle_since", "_pinged", "_since", "asked", "heard")
 
-    def __init__(self, connection: "H2Connection") -> None:
+    def __init__(self, connection: Pinged) -> None:
         self._connection = connection
         self._pinged = False
         self._since: float | None = None  # the present wait of the connection itself
