@@ -1,12 +1,18 @@
-"""Who holds what: the fence before every call about claimed jobs."""
+"""The check before every call about claimed jobs: what it names, and which its node holds."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import repeat
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from topics.core.leases import Lease, LeaseBook
+from topics.core.topic import Topic
+from topics.engine.upkeep.lease_log import queue_counts
+from topics.errors import BatchTooLarge, InvalidRequest, TopicsError
+from topics.values import Acked
+
+MAX_NODE_BYTES = 128
 
 
 class Named(NamedTuple):
@@ -38,3 +44,54 @@ def hold(leases: LeaseBook, named: Named, held: dict[int, Lease]) -> list[int]:
         else:
             held[seq] = lease
     return skipped
+
+
+def checked(named: Named, *, maximum: int) -> Named:
+    """Refuse a call that names too many jobs, or not a lease id for each."""
+    check_node(named.node)
+    seqs, lease_ids = named.seqs, named.lease_ids
+    if len(seqs) > maximum:
+        raise BatchTooLarge(seqs=len(seqs), maximum=maximum)
+    if lease_ids and len(lease_ids) != len(seqs):
+        raise InvalidRequest(
+            f"{len(lease_ids)} lease_ids for {len(seqs)} seqs: send one for each, or none"
+        )
+    return named
+
+
+def check_node(node: str) -> None:
+    """A worker needs a name, and not a long one."""
+    if 0 < len(node) <= MAX_NODE_BYTES // 4:
+        return  # no character has more than four bytes
+    if not node or len(node.encode(errors="surrogatepass")) > MAX_NODE_BYTES:
+        raise InvalidRequest(f"node must have 1 to {MAX_NODE_BYTES} bytes")
+
+
+Part: TypeAlias = tuple[int, int, list[int]]
+"""Of what several calls hold, from where to where it is one's; and what that one does not hold."""
+
+
+def acked_parts(
+    topic: Topic,
+    asked: Sequence[Named],
+    parts: Sequence[Part],
+    held: Sequence[int],
+    gone: Collection[int],
+) -> list[Acked | TopicsError]:
+    """What became of calls some of whose jobs went away before they were removed.
+
+    Those are skipped like any job that is not there, in the order they were sent.
+    """
+    counts = queue_counts(topic)
+    outcomes: list[Acked | TopicsError] = []
+    for named, (start, end, _) in zip(asked, parts, strict=True):
+        acked = set(held[start:end]).difference(gone)
+        left = acked.copy()
+        skipped = []
+        for seq in named.seqs:
+            if seq in left:
+                left.discard(seq)
+            else:
+                skipped.append(seq)
+        outcomes.append(Acked(topic.name, len(acked), skipped, *counts))
+    return outcomes

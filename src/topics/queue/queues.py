@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import TypeAlias
 
 from topics.core.config import MAX_LEASE_MS, MIN_LEASE_MS
 from topics.core.facts import LeaseChanged
@@ -28,11 +27,11 @@ from topics.engine.upkeep.lease_log import (
 )
 from topics.engine.writes.append import Timing
 from topics.engine.writes.deleting import DeleteSubmission, check_seqs, removed_by
-from topics.errors import BatchTooLarge, InvalidRequest, NotAQueue, TopicsError
+from topics.errors import NotAQueue, TopicsError
 from topics.queue.claiming import Claimer, claim_pass
 from topics.queue.dead_letters import RETRY_UNREADABLE_MS, DeadLetters, letters_of
 from topics.queue.fetching import Fetcher
-from topics.queue.holding import Named, hold
+from topics.queue.holding import Named, Part, acked_parts, check_node, checked, hold
 from topics.queue.jobs import NO_JOBS, ClaimedJobs
 from topics.queue.peeking import peek
 from topics.queue.read_ahead import Background
@@ -47,7 +46,6 @@ from topics.values import (
     Redriven,
 )
 
-MAX_NODE_BYTES = 128
 MAX_DELAY_MS = 86_400_000
 MAX_CLAIM = 1000
 MAX_PEEK = 1000
@@ -277,7 +275,7 @@ class Queues:
             yield from retain(self._kernel, topic)
         leases = self._swept(topic)
         held: dict[int, Lease] = {}
-        parts: list[_Part] = []
+        parts: list[Part] = []
         for named in asked:
             start = len(held)
             skipped = hold(leases, named, held)
@@ -302,7 +300,7 @@ class Queues:
                     log_leases(self._kernel, topic, LeaseChanged.ACKED, list(held.items()))
                 self.changed(topic)
         if gone:
-            return _short(topic, asked, parts, tuple(held), gone)
+            return acked_parts(topic, asked, parts, tuple(held), gone)
         ready, in_flight = queue_counts(topic)
         return [
             Acked(name, end - start, skipped, ready, in_flight)
@@ -481,52 +479,15 @@ class Queues:
         """Whether records are past their time to live and still there."""
         return may_have_expired(self._kernel, topic)
 
+    def named(self, node: str, seqs: Sequence[int], lease_ids: Sequence[int | None] = ()) -> Named:
+        """The jobs a call is about, which is checked."""
+        return checked(Named(node, seqs, lease_ids), maximum=self._max_claim)
+
     def _swept(self, topic: Topic) -> LeaseBook:
         """The leases of a queue that was there before a wait, as of now."""
         leases = live_leases(self._kernel, topic)
         sweep_leases(self._kernel, topic)
         return leases
-
-    def named(self, node: str, seqs: Sequence[int], lease_ids: Sequence[int | None] = ()) -> Named:
-        """The jobs a call is about, which is checked."""
-        check_node(node)
-        if len(seqs) > self._max_claim:
-            raise BatchTooLarge(seqs=len(seqs), maximum=self._max_claim)
-        if lease_ids and len(lease_ids) != len(seqs):
-            raise InvalidRequest(
-                f"{len(lease_ids)} lease_ids for {len(seqs)} seqs: send one for each, or none"
-            )
-        return Named(node, seqs, lease_ids)
-
-
-_Part: TypeAlias = tuple[int, int, list[int]]
-"""Of what several calls hold, from where to where it is one's; and what that one does not hold."""
-
-
-def _short(
-    topic: Topic,
-    asked: Sequence[Named],
-    parts: Sequence[_Part],
-    held: Sequence[int],
-    gone: Collection[int],
-) -> list[Acked | TopicsError]:
-    """What became of calls some of whose jobs went away before they were removed.
-
-    Those are skipped like any job that is not there, in the order they were sent.
-    """
-    counts = queue_counts(topic)
-    outcomes: list[Acked | TopicsError] = []
-    for named, (start, end, _) in zip(asked, parts, strict=True):
-        acked = set(held[start:end]).difference(gone)
-        left = acked.copy()
-        skipped = []
-        for seq in named.seqs:
-            if seq in left:
-                left.discard(seq)
-            else:
-                skipped.append(seq)
-        outcomes.append(Acked(topic.name, len(acked), skipped, *counts))
-    return outcomes
 
 
 _PRESENT = Presence()
@@ -535,14 +496,6 @@ _PRESENT = Presence()
 
 def _ignore(topic: Topic) -> None:
     """No stream waits for leases to change."""
-
-
-def check_node(node: str) -> None:
-    """A worker needs a name, and not a long one."""
-    if 0 < len(node) <= MAX_NODE_BYTES // 4:
-        return  # no character has more than four bytes
-    if not node or len(node.encode(errors="surrogatepass")) > MAX_NODE_BYTES:
-        raise InvalidRequest(f"node must have 1 to {MAX_NODE_BYTES} bytes")
 
 
 def _lease_ms(topic: Topic, sent: int | None) -> int:

@@ -14,7 +14,7 @@ from topics.engine.effects import Gate, Io, Op, run
 from topics.engine.engine import Engine
 from topics.engine.recovery.opening import Opening, open_engine
 from topics.engine.settings import EngineSettings
-from topics.engine.stages.commit import CHUNK_BYTES
+from topics.engine.stages.landing import CHUNK_BYTES
 from topics.engine.stages.rows import stage_rows_of
 from topics.errors import (
     Internal,

@@ -11,8 +11,7 @@ from topics.engine.effects import Op, Pause, fulfil, run
 from topics.engine.engine import Engine
 from topics.engine.recovery.opening import Opening, open_engine
 from topics.engine.settings import EngineSettings
-from topics.engine.stages import commit as landing
-from topics.engine.stages import staging
+from topics.engine.stages import commit, landing, staging
 from topics.engine.stages.commit import Stranded
 from topics.engine.stages.rows import stage_rows_of
 from topics.engine.writes import gates
@@ -25,6 +24,7 @@ TOPICS = [f"t{number}" for number in range(25)]
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
     for module, name in (
+        (commit, "STEP_TOPICS"),
         (landing, "STEP_TOPICS"),
         (landing, "SHOWN_AT_ONCE"),
         (gates, "STEP_TOPICS"),

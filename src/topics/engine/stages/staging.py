@@ -17,10 +17,8 @@ with anything else it fails and nothing is appended.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from functools import partial
-from itertools import pairwise
 from typing import NamedTuple
 
 import msgspec
@@ -30,7 +28,9 @@ from topics.core.catalog import StagingApp
 from topics.engine.effects import PAUSE, Gate, Io, Op
 from topics.engine.kernel import Kernel
 from topics.engine.stages.apps import ANYBODY, Apps, Caller, decode_result
-from topics.engine.stages.commit import Commit, Lander, Landing, Stranded
+from topics.engine.stages.commit import Commit, Lander, Stranded
+from topics.engine.stages.keys import name_of, stage_key, stage_keys
+from topics.engine.stages.landing import Landing
 from topics.engine.stages.room import Room, Taken
 from topics.engine.stages.rows import STEP_ROWS, StageRows, StageSize
 from topics.engine.stages.store import StageStore
@@ -38,11 +38,8 @@ from topics.engine.writes.admission import Admission
 from topics.engine.writes.lifecycle import Lifecycle
 from topics.errors import Forbidden, Internal, InvalidRequest, NotFound, StaleEpoch, TopicsError
 from topics.storage.stages import Stage, StageInfo, StageKey, by_topic, disk_bytes
-from topics.topic_settings import U64_MAX
 from topics.values import CommittedRange, StageCommit, Staged
 
-APP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}\Z")
-MAX_PARTS = 100_000
 MAX_EPOCH_STEP = 2**32
 """How far an epoch may lie beyond the last one: a wrong number must not use up all that follow."""
 APPS_BETWEEN_PAUSES = 1000
@@ -138,7 +135,7 @@ class Staging:
         caller: Caller = ANYBODY,
     ) -> Op[Staged]:
         """Keep records aside, durably, in place of any staged under the same names."""
-        key = _key(app, epoch, part, attempt)
+        key = stage_key(app, epoch, part, attempt)
         try:
             size = yield from self._measured(key, rows, caller)
             yield from self._prepare(app)
@@ -221,7 +218,7 @@ class Staging:
 
         The caller has to be allowed every topic before anything is appended or told.
         """
-        keys = _keys(app, epoch, parts)
+        keys = stage_keys(app, epoch, parts)
         self._apps.check(app, caller)
         yield from self._prepare(app)
         yield from self._locks.lock_both(app, epoch)
@@ -269,17 +266,17 @@ class Staging:
         for key in keys:
             info = self._room.get(key)
             if info is None or info.created_ms < oldest_ms or info.owner not in (b"", owner):
-                raise NotFound(_name(key))
+                raise NotFound(name_of(key))
             found.append(info)
         stages = []
         for info in found:
             try:
                 stage: Stage | None = yield Io(partial(self._store.read, info.key))
             except OSError as error:
-                raise Internal(f"{_name(info.key)} cannot be read: {error}") from error
+                raise Internal(f"{name_of(info.key)} cannot be read: {error}") from error
             if stage is None or stage.info != info:  # gone, damaged, or another one
                 self._forget(info.key)
-                raise NotFound(_name(info.key))
+                raise NotFound(name_of(info.key))
             stages.append(stage)
         return stages
 
@@ -439,33 +436,6 @@ class Staging:
             self._locks.unlock(app, epoch)
 
 
-# Names and numbers
-
-
-def _key(app: str, epoch: int, part: int, attempt: int) -> StageKey:
-    if not APP_NAME.match(app):
-        raise InvalidRequest(
-            f"{app!r} is not a valid app name: use 1 to 128 of A-Z a-z 0-9 . _ : - "
-            "and start with a letter or digit"
-        )
-    for what, number in (("epoch", epoch), ("part", part), ("attempt", attempt)):
-        if not _is_u64(number):
-            raise InvalidRequest(f"{what} must be an integer from 0 to {U64_MAX}, got {number!r}")
-    return StageKey(app, epoch, part, attempt)
-
-
-def _keys(app: str, epoch: int, parts: Sequence[tuple[int, int]]) -> list[StageKey]:
-    """The stages of a commit in order of their parts, each part once."""
-    _key(app, epoch, 0, 0)
-    if len(parts) > MAX_PARTS:
-        raise InvalidRequest(f"a commit names at most {MAX_PARTS} parts, got {len(parts)}")
-    keys = sorted(_key(app, epoch, part, attempt) for part, attempt in parts)
-    for one, other in pairwise(keys):
-        if one.part == other.part:
-            raise InvalidRequest(f"part {one.part} is named twice; one attempt of it counts")
-    return keys
-
-
 def _allow(app: str, topics: Iterable[str], caller: Caller) -> None:
     """The topics of a commit are not told: the key may not know them."""
     if not all(map(caller.allows, topics)):
@@ -500,11 +470,3 @@ def _let_go(batches: dict[str, RecordBatch], landing: Landing) -> None:
                 del column[-STEP_ROWS:]
     while landing.chunks:
         del landing.chunks[-STEP_ROWS:]
-
-
-def _is_u64(number: object) -> bool:
-    return isinstance(number, int) and not isinstance(number, bool) and 0 <= number <= U64_MAX
-
-
-def _name(key: StageKey) -> str:
-    return f"stage {key.part}/{key.attempt} of epoch {key.epoch} of app {key.app!r}"

@@ -7,7 +7,7 @@ from topics.http.api.call import Call
 from topics.http.api.queues import queues_of
 from topics.http.api.routing import Handler
 from topics.http.api.watch import EVENT_STREAM, STREAM_HEADERS, refuse_other_types
-from topics.queue.queues import check_node
+from topics.queue.holding import check_node
 
 
 def open_work(call: Call) -> None:

@@ -1,0 +1,217 @@
+"""What follows the point of a commit: its records go into the log, then all topics show them.
+
+Both may be tried again from where they stopped, since a chunk that is in the log says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from itertools import chain, groupby
+
+import msgspec
+
+from topics.batch import RecordBatch
+from topics.core.facts import Appended, StageCommitted
+from topics.core.topic import Topic
+from topics.engine.effects import PAUSE, Gate, Op
+from topics.engine.kernel import Kernel
+from topics.engine.writes.caps import due_to_caps, load_losses
+from topics.engine.writes.gates import Publishing
+from topics.errors import Internal
+from topics.storage.frames.append import encode_append
+from topics.storage.wal.submission import Submission
+
+CHUNK_BYTES = 4 << 20
+"""About how many bytes of records go into the log at once."""
+STEP_TOPICS = 250
+"""How many topics are looked at between two pauses."""
+SHOWN_AT_ONCE = 1000
+"""Up to so many chunks are published in one step, and nobody has to wait for that."""
+
+
+class CommitChunk(msgspec.Struct):
+    """Some records of one topic; `run` says where the log holds them, once it does."""
+
+    topic: Topic
+    first_seq: int
+    ts: int
+    batch: RecordBatch
+    run: Appended | None = None
+
+
+class Landing(msgspec.Struct):
+    """A commit from its point on."""
+
+    fact: StageCommitted
+    topics: list[Topic]
+    chunks: list[CommitChunk]
+    nbytes: int  # of all records; counted as on their way until they are shown
+    lfn: int = 0  # of the commit point
+    is_certain: bool = True  # False: only a restart can tell whether the point was reached
+
+    @property
+    def topic_ids(self) -> list[int]:
+        return [topic.id for topic in self.topics]
+
+
+class ChunkSubmission(Submission):
+    """A chunk on its way through the log."""
+
+    __slots__ = ("chunk", "run")
+
+    chunk: CommitChunk
+    run: Appended
+
+
+def chunks_of(batch: RecordBatch) -> Iterator[tuple[int, RecordBatch]]:
+    """A batch in parts of bounded size, each with the place of its first record."""
+    start = size = 0
+    for at, data in enumerate(batch.datas):
+        if size >= CHUNK_BYTES:
+            yield start, batch.part(start, at)
+            start, size = at, 0
+        size += len(data) + (len(batch.metas[at]) if batch.metas else 0)
+    yield start, batch.part(start, len(batch)) if start else batch
+
+
+def foresee(kernel: Kernel, landing: Landing) -> Op[object]:
+    """Have in memory what it takes to show the records."""
+    held: list[object] = []
+    by_topic = groupby(landing.chunks, lambda chunk: chunk.topic)
+    for number, (topic, chunks) in enumerate(by_topic, 1):
+        if number % STEP_TOPICS == 0:
+            yield PAUSE
+        if not topic.evicts:
+            continue
+        *_, last = found = list(chunks)
+        count = last.first_seq + len(last.batch) - 1 - topic.handed_out
+        nbytes = sum(chunk.batch.nbytes for chunk in found)
+        foreseeing = load_losses(kernel, topic, count=count, nbytes=nbytes)
+        held.append((yield from foreseeing))
+    return held
+
+
+def append(kernel: Kernel, landing: Landing) -> Op[Internal | None]:
+    """Log every chunk that is not yet; returns what stopped one of them.
+
+    The last chunk on each shard asks for the sync, which covers those before it. Behind one
+    that failed nothing more goes to its shard: seqs would be missing in between.
+    """
+    stopped = yield from _log_losses(kernel, landing)
+    waiting = [chunk for chunk in landing.chunks if chunk.run is None]
+    last: dict[int, CommitChunk] = {}
+    for count, chunk in enumerate(waiting, 1):
+        last[kernel.committer.shard_of(chunk.topic.id)] = chunk
+        if count % STEP_TOPICS == 0:
+            yield PAUSE
+    sent: list[ChunkSubmission] = []
+    for count, chunk in enumerate(waiting, 1):
+        if count % STEP_TOPICS == 0:
+            yield PAUSE
+        shard = kernel.committer.shard_of(chunk.topic.id)
+        if shard in stopped:
+            continue
+        submission = _submit(kernel, chunk, shard, durable=chunk is last[shard])
+        sent.append(submission)
+        is_long = count % SHOWN_AT_ONCE == 0  # what ends together is told of in one step
+        if not submission.done and (is_long or not kernel.committer.room(shard, CHUNK_BYTES)):
+            yield submission
+        if submission.error is not None:
+            stopped[shard] = submission.error
+    for submission in sent:
+        if not submission.done:
+            yield submission
+    failed = (s.error for s in sent if s.error is not None)
+    return next(chain(failed, stopped.values()), None)
+
+
+def _log_losses(kernel: Kernel, landing: Landing) -> Op[dict[int, Internal]]:
+    """Log what caps take for these records, as far as replay could not tell.
+
+    Returns the shards that refused, and why.
+    """
+    stopped: dict[int, Internal] = {}
+    by_topic = groupby(landing.chunks, lambda chunk: chunk.topic)
+    for number, (topic, chunks) in enumerate(by_topic, 1):
+        if number % STEP_TOPICS == 0:
+            yield PAUSE
+        if not topic.counts_volatile:
+            continue  # as good as always
+        batches = [chunk.batch for chunk in chunks]
+        count, nbytes = sum(map(len, batches)), sum(batch.nbytes for batch in batches)
+        due = partial(due_to_caps, kernel, topic, count=count, nbytes=nbytes)
+        try:
+            loss = yield from kernel.indexes.ask(topic, due)
+            if loss is None:
+                continue
+            held = yield from kernel.indexes.prepare_loss(topic, loss.cap_hi)
+        except Internal as unreadable:
+            stopped[kernel.committer.shard_of(topic.id)] = unreadable
+            continue
+        logged = kernel.submit([loss], topic_id=loss.topic_id, durable=False)
+        if not logged.done:
+            yield logged
+        del held
+        if logged.error is not None:
+            stopped[logged.shard] = logged.error
+    return stopped
+
+
+def _submit(kernel: Kernel, chunk: CommitChunk, shard: int, *, durable: bool) -> ChunkSubmission:
+    topic = chunk.topic
+    frames, run = encode_append(
+        topic.id,
+        chunk.first_seq,
+        chunk.ts,
+        chunk.batch,
+        durable=topic.durability.needs_sync,
+    )
+    submission = ChunkSubmission(
+        shard, frames, run.count, durable=durable, on_done=partial(_appended, kernel)
+    )
+    submission.chunk, submission.run = chunk, run
+    if kernel.in_memory:
+        kernel.arenas.take(submission, topic.id, frames, run.last_seq)
+        kernel.finish_unlogged(submission)
+    else:
+        kernel.committer.submit(submission)
+    return submission
+
+
+def _appended(kernel: Kernel, submission: Submission) -> None:
+    assert isinstance(submission, ChunkSubmission)
+    if submission.error is None:
+        kernel.applied[submission.shard] = submission.last_lfn
+        run = submission.run
+        run.base = (submission.source_id << 32) + submission.offset
+        submission.chunk.run = run
+
+
+def publish(kernel: Kernel, landing: Landing) -> Op[None]:
+    chunks = landing.chunks
+    publishing = None
+    if len(chunks) > SHOWN_AT_ONCE:
+        publishing = Publishing({topic.name for topic in landing.topics}, Gate())
+        kernel.publishing.append(publishing)
+    try:
+        for count, chunk in enumerate(chunks, 1):
+            assert chunk.run is not None
+            kernel.show(chunk.topic, partial(chunk.topic.apply_appended, chunk.run), wakes=False)
+            if publishing is not None and count % STEP_TOPICS == 0:
+                yield PAUSE
+        _finish(kernel, landing)
+    finally:
+        if publishing is not None:
+            kernel.publishing.remove(publishing)
+            publishing.over.open()
+    for count, topic in enumerate(landing.topics, 1):
+        kernel.host.changed(topic)
+        if count % STEP_TOPICS == 0:
+            yield PAUSE
+
+
+def _finish(kernel: Kernel, landing: Landing) -> None:
+    kernel.catalog.pending_bytes -= landing.nbytes
+    kernel.catalog.apply(landing.fact, generation=kernel.generation)
+    kernel.dirty_apps.add(landing.fact.app)
