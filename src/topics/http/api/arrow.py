@@ -8,7 +8,8 @@ write.
 A reader takes the end of a connection for the end of the stream, whether or not that was meant. A
 stream that cannot be completed therefore ends in bytes that no reader accepts.
 
-pyarrow is an extra: nothing here needs it until Arrow is asked for.
+pyarrow is an extra: nothing here needs it until Arrow is asked for. `arrow_import` imports this
+module, and all that it needs.
 """
 
 from __future__ import annotations
@@ -47,12 +48,6 @@ _BROKEN: Final = b"\xff\xff\xff\xff\xff\xff\xff\xff"
 
 _encode = msgspec.json.Encoder().encode
 _log = logging.getLogger("topics.http")
-
-
-def load() -> None:
-    """Import what Arrow needs. It takes most of a second: on the loop everybody would wait."""
-    if is_available():
-        import topics.storage.frames.arrow  # noqa: F401, PLC0415
 
 
 @cache

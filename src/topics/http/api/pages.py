@@ -19,6 +19,7 @@ from topics.engine.effects import Io, Op
 from topics.engine.reads.reading import DEFAULT_BUDGET, DEFAULT_LIMIT, MAX_BUDGET, Query
 from topics.engine.reads.versioned_pages import Unchanged, VersionedBulk, VersionedPage
 from topics.errors import InvalidRequest
+from topics.http.api import arrow_import
 from topics.http.api.call import Call
 from topics.http.api.reading import match_of
 from topics.http.api.routing import Handler
@@ -126,16 +127,10 @@ def _gzip(call: Call) -> bool:
 def _arrow(call: Call) -> None:
     def loaded() -> Op[None]:
         if not call.service.has_arrow:
-            yield Io(_load_arrow)
+            yield Io(arrow_import.load)
             call.service.has_arrow = True
 
     call.run(loaded(), lambda _none: _arrow_page(call))
-
-
-def _load_arrow() -> None:
-    from topics.http.api import arrow  # noqa: PLC0415 - brings in numpy
-
-    arrow.load()
 
 
 def _arrow_page(call: Call) -> None:

@@ -14,6 +14,7 @@ from topics.engine.effects import Io, Op
 from topics.engine.stages.apps import Caller
 from topics.engine.stages.rows import STEP_ROWS, StageRows
 from topics.errors import UnsupportedMediaType
+from topics.http.api import arrow_import
 from topics.http.api.auth import Principal
 from topics.http.api.call import Call
 from topics.http.api.pages import ARROW_STREAM
@@ -79,6 +80,7 @@ def stage(call: Call) -> None:
 
 
 def _arrow_bytes(body: bytes, *, max_bytes: int) -> int:
+    arrow_import.load()
     from topics.http.api import arrow  # noqa: PLC0415 - brings in numpy
 
     if not arrow.is_available():
