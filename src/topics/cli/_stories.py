@@ -362,7 +362,7 @@ def _tell_letter(story: Story, record: Record) -> None:
 
 
 def _of_damaged(topic: str, seq: int) -> Story:
-    """Nothing has removed it, and yet a read announces it as lost."""
+    """A seq that was not removed, but that a read announces as lost: its bytes are damaged."""
     story = Story(f"{topic}#{seq}", f"Seq {seq} of {topic} is damaged on disk.")
     story.add(
         2,

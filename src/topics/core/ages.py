@@ -16,7 +16,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 
 AHEAD_MS = 3_600_000
-"""Times so far ahead of the clock are those of a wrong clock; less passes by itself."""
+"""Times this far ahead of the clock come from a wrong clock; a smaller lead passes by itself."""
 SPACING_MS = 1000
 SHARE = 8
 
@@ -40,7 +40,7 @@ class Ages:
         return iter(zip(self._seqs, self._times, strict=True))
 
     def note(self, seq: int, at_ms: int) -> bool:
-        """The topic is at `seq` now; whether that is worth a mark."""
+        """Note that the topic is at `seq` now; returns whether a mark was added."""
         if self._seqs and (seq <= self._seqs[-1] or at_ms < self._times[-1] + SPACING_MS):
             return False
         self._seqs.append(seq)
@@ -49,7 +49,7 @@ class Ages:
         return True
 
     def through(self, at_ms: int) -> int:
-        """The highest seq known to have existed before a running time; 0 if none is."""
+        """The highest seq known to have existed before a running time; 0 if there is none."""
         at = bisect_right(self._times, at_ms - 1)
         return self._seqs[at - 1] if at else 0
 

@@ -40,7 +40,7 @@ from topics.topic_settings import TopicConfig
 class StagingApp(msgspec.Struct):
     """A staging app: the last epoch it committed, the answer it got, and the key it belongs to.
 
-    `owner` is a fingerprint; empty while nobody with a key has used the app.
+    `owner` is the fingerprint of a key; empty while no caller with a key has used the app.
     """
 
     epoch: int
@@ -71,7 +71,10 @@ class Catalog:
         return iter(self.by_id.values())
 
     def names(self, *, prefix: str = "", after: str | None = None) -> Iterator[str]:
-        """Names that begin so, behind another one, in byte order; with no changes in between."""
+        """Names that begin with `prefix` and sort after `after`, in byte order.
+
+        Topics must not be added or removed while the iterator is in use.
+        """
         if self._names is None:
             self._names = sorted(self.by_name)
         names = self._names
@@ -81,7 +84,7 @@ class Catalog:
         return takewhile(lambda name: name.startswith(prefix), islice(names, at, None))
 
     def expect(self, topic: Topic, nbytes: int) -> None:
-        """Bytes are on their way to a topic; or, negative, are no longer."""
+        """Count bytes of writes that are not applied yet; a negative number takes them off."""
         topic.pending_bytes += nbytes
         self.pending_bytes += nbytes
 

@@ -25,7 +25,7 @@ from topics.core.topic import Topic
 STEP_SEQS = 2048
 STEP_TAGS = 512
 ALL_TAGS = 1 << 20
-"""A step without a pause: in replay nobody waits for the tag index to be pruned."""
+"""A step without a pause: during replay no request waits for the tag index to be pruned."""
 
 
 class TagSelection:

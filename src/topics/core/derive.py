@@ -27,7 +27,7 @@ SATURATED_HOPS: Final = 15
 """Hops are kept in four bits; counting ends here."""
 
 MAX_META_MEMBERS: Final = 64
-"""An object with this many members takes no signature; it is moved aside as a whole."""
+"""Meta with this many members takes no signature: it becomes one member of a new object."""
 
 SIGNATURE: Final = "_topics_router"
 ORIGINAL_META: Final = "_topics_original_meta"
@@ -37,7 +37,7 @@ _QUOTED_SIGNATURE: Final = _encode(SIGNATURE)
 
 
 class JsonMembers(Protocol):
-    """Surgery on the members of a compact JSON object, all other bytes left as they are."""
+    """Adds and drops members of a compact JSON object; all other bytes stay as they are."""
 
     def member_count(self, raw: bytes, /) -> int | None:
         """Number of members; None for JSON that is no object."""

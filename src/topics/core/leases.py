@@ -133,7 +133,7 @@ class LeaseBook:
     def first_reclaimed(self, most: int, is_live: Callable[[int], bool]) -> list[int]:
         """The lowest seqs that wait to be handed out again; all of them stay.
 
-        Walks the heap from its root, and looks at a bounded number of entries that are no more.
+        Walks the heap from its root and looks at a bounded number of entries whose job is gone.
         """
         heap, found, steps = self.reclaim, list[int](), 4 * most
         ahead = [(seq, 0) for seq in heap[:1]]
@@ -148,7 +148,7 @@ class LeaseBook:
         return found
 
     def put_back(self, seqs: Iterable[int]) -> None:
-        """Jobs that were taken from their places, and are for somebody else after all."""
+        """Return jobs that were taken from their places but not leased."""
         for seq in seqs:
             heapq.heappush(self.reclaim, seq)
 
@@ -212,7 +212,7 @@ class LeaseBook:
         self.put_off(seq, ready_at)
 
     def put_off(self, seq: int, ready_at: int) -> None:
-        """A job that nobody holds can be handed out at a time."""
+        """Let a job that no worker holds be handed out from a time on."""
         self.delayed[seq] = ready_at
         self._ready_times.add(ready_at, (seq,))
         self.quiet_until_ms = min(self.quiet_until_ms, ready_at)
@@ -272,10 +272,10 @@ class LeaseBook:
         return expired
 
     def pull_in(self, now_ms: int, *, latest_ms: int, lease_ms: int) -> None:
-        """End leases and delays sooner that a wrong clock has put off beyond what can be asked for.
+        """Shorten leases and delays that end later than any call can ask for.
 
-        Nobody knows how long they were meant to be: such a lease gets the usual time from now, and
-        such a delay is over.
+        A wrong clock set them, so their intended length is unknown: such a lease gets the usual
+        time from now, and such a delay is over.
         """
         for seq, lease in self.leased.items():
             if lease.deadline_ms > latest_ms:

@@ -26,7 +26,7 @@ SEQ_BASE = 1
 NO_HISTORY: History = NoHistory()
 
 _NONE: dict[int, tuple[int, int]] = {}
-"""Shared by all topics that nobody weighs: there may be very many of them."""
+"""Shared by all topics that were never weighed: there may be very many of them."""
 
 
 class AnnouncedLoss(msgspec.Struct, frozen=True, gc=False):

@@ -1,6 +1,6 @@
-"""How urgent a topic is: set by hand, or by how recently somebody consumed it.
+"""How urgent a topic is: set by hand, or by how recently it was read.
 
-A topic that waits to be served gets more urgent with time, so that nothing waits for ever.
+A topic that waits to be served gets more urgent with time, so that no topic waits for ever.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class Routers:
         return iter(self.by_name.values())
 
     def add(self, router: Router) -> None:
-        """Take in a router, new or restored; one that had its name makes room."""
+        """Take in a router, new or restored; an earlier router of the same name is replaced."""
         self.remove(router.name)
         self.by_name[router.name] = router
         self._leaving.setdefault(router.source_id, {})[router.name] = router

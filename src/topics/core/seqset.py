@@ -61,7 +61,7 @@ class SeqSet(Runs):
         return len(self._order) + len(self._full)
 
     def copy(self) -> SeqSet:
-        """The same set, for nobody else to change."""
+        """The same set; later changes to this one do not reach the copy."""
         copy = SeqSet()
         copy._bits, copy._order = self._bits.copy(), self._order.copy()
         if len(self._full):

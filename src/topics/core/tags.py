@@ -4,8 +4,8 @@ It costs nothing until a tag is used. Records appended while the index is loaded
 come; older records are loaded from segments and the log at the first delete by tag (see
 `engine.reads.tagging`), and the index answers only once all of them are in. Seqs that died are left
 in place and filtered by the caller, who knows what is live; once too many are dead the index is
-thrown away and loaded again when next needed. Not while anybody holds it: a delete that is on its
-way through the log must find, when it comes back, what it has promised to remove.
+thrown away and loaded again when next needed. While a delete is on its way through the log it holds
+the index (`held`): when the log confirms the delete, the index must still have what it removes.
 
 Keys are kept in byte order (UTF-8 byte order is code point order), so that a prefix is one
 contiguous range of keys.
@@ -41,7 +41,7 @@ class TagIndex:
 
     def __init__(self) -> None:
         self._holders = 0
-        self._choosing: tuple[TagSelection, ...] = ()  # they are told what is written
+        self._choosing: tuple[TagSelection, ...] = ()  # they note every record that is written
         self.clear()
 
     def clear(self) -> None:
@@ -162,7 +162,8 @@ class TagOrder:
 
     def __init__(self) -> None:
         self._rows: list[list[str]] = [[]]
-        self._firsts = [""]  # no tag of a row, and none that is to come into it, sorts before it
+        # By row: no tag in the row sorts before its bound, and a tag that does goes to another row.
+        self._firsts = [""]
 
     def add(self, tag: str) -> None:
         """Add a tag that is not there."""

@@ -105,7 +105,7 @@ class Topic(LiveSeqs):
         self.last_ts = 0
         self.ages = Ages()  # while `last_ts` is far ahead of the clock
         self.ledger = Ledger()
-        self.exact_from = SEQ_BASE  # below it nobody knows what was deleted and what was lost
+        self.exact_from = SEQ_BASE  # below it, deleted and lost seqs cannot be told apart
         self.unflipped = SeqSet()  # deleted seqs whose delete byte is not on disk yet
         self.delete_version = 0
         self.cursors: dict[str, tuple[int, int]] = {}
@@ -186,7 +186,7 @@ class Topic(LiveSeqs):
             self.enforce_caps()
 
     def apply_skipped(self, fact: SeqSkipped) -> None:
-        """Holes `lo..hi` at the head: seqs nobody got, or records that are known to be lost."""
+        """Holes `lo..hi` at the head: seqs no record got, or records that are known to be lost."""
         lo = max(fact.lo, self.head + 1)
         if fact.hi < lo:
             return
@@ -350,7 +350,7 @@ class Topic(LiveSeqs):
         self.weights.clear()
         self.exact_from = head + 1
         self.floor_ts = max(self.floor_ts, self.last_ts)
-        # Also those of an earlier, logged life: a key must not answer for records that are gone.
+        # Also keys from when the topic was logged: a key must not answer for records that are gone.
         self.keys.clear()
         self.cursors.clear()
         self.tags.clear()

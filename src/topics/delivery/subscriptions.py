@@ -33,11 +33,12 @@ class Place:
             self.cursor = cursor
 
     def lower(self, cursor: int) -> None:
-        """Believe a reader who says how far it has come, but never beyond what it was sent."""
+        """Go back to the cursor that the reader reports, but never beyond what it was sent."""
         if cursor < self.cursor:
             self.cursor = cursor
         elif self.left is not None and self.cursor < cursor <= self.left[1]:
-            # It has not heard of the new instance: what it was sent of it got lost.
+            # The cursor is one of the topic's previous instance: all frames about the new one,
+            # which has the same name, got lost.
             self.epoch, self.cursor = self.left[0], cursor
 
 

@@ -75,7 +75,7 @@ def install_from_env(environ: Mapping[str, str]) -> None:
 
     `TOPICS_CRASHPOINT=name:n`: SIGKILL this process on the n-th pass of that point.
     `TOPICS_HOLDPOINT=name:path`: wait at that point until the path exists; `path.reached` says
-    that somebody waits.
+    that a thread waits there.
 
     Without `TOPICS_TEST_HOOKS=1` both are ignored, so that a stray setting cannot bring a
     production server down. A malformed value raises `ValueError`.

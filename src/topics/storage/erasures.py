@@ -37,7 +37,7 @@ class BadLedger(ValueError):
 
 
 class TagHash(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A tag, or the beginning of one, that only those can tell who know it already."""
+    """The salted hash of a tag or tag prefix: a reader who knows the tag can confirm it."""
 
     salt: str  # 32 hex digits
     sha256: str  # of the salt's bytes and the text

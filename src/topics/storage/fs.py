@@ -221,8 +221,8 @@ def parent_of(path: str) -> str:
 
 
 class RealFile:
-    """A descriptor and nothing more. It is closed with its last user, should an exception at an
-    unforeseen place have kept everybody from closing it."""
+    """A descriptor and nothing more. If an exception keeps its users from closing it, the garbage
+    collector does."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -270,9 +270,9 @@ class RealLock:
     take the lock away from its parent. A child closes it at once, or the lock would outlive the
     parent for as long as any child does.
 
-    A signal handler may raise between any two calls, and a descriptor that nobody knows of would
-    keep the directory locked until the process ends. So the descriptor has an owner from the
-    beginning, which is the list: `extend` and `map` run without a look at signals.
+    A signal handler may raise between any two bytecodes, and a descriptor that no variable holds
+    would keep the directory locked until the process ends. So the list owns the descriptor from the
+    start: the interpreter runs no signal handler inside `extend` and `map`.
     """
 
     def __init__(self) -> None:
@@ -301,7 +301,7 @@ class RealLock:
         os.pwrite(self._fd, data, 0)
 
     def close(self) -> None:
-        # As with `extend`: no look at signals between taking a descriptor out and closing it.
+        # As with `extend`: no signal handler runs between taking a descriptor out and closing it.
         deque(map(os.close, map(self._fds.pop, [0] * len(self._fds))), maxlen=0)
 
     def __del__(self) -> None:
@@ -311,7 +311,7 @@ class RealLock:
 _locks: WeakSet[RealLock] = WeakSet()
 
 
-def _close_locks() -> None:  # pragma: no cover - runs in forked children, which nobody measures
+def _close_locks() -> None:  # pragma: no cover - runs in forked children, which are not measured
     for lock in list(_locks):
         lock.close()
 

@@ -2,7 +2,7 @@
 
 Readers name a file by its path and get bytes; how many files stay open meanwhile is decided here,
 once for segments and old log files together. A handle in use is never closed under its reader, so
-a file may be unlinked while somebody still reads it.
+a file may be unlinked while a reader still uses it.
 """
 
 import errno
@@ -95,7 +95,7 @@ class Handles:
             self.forget(path)
 
     def evict_idle(self) -> None:
-        """Close every file that nobody reads at this moment."""
+        """Close every file that is not being read at this moment."""
         for file in self._take_idle(keep=0):
             file.close()
 

@@ -3,14 +3,14 @@
 Theory of operation. A signal handler runs in the main thread, between two instructions of whatever
 is executed there, and what it raises comes out of that place: Ctrl-C, a time-out. The engine's
 rules hold before and after a call, not between any two instructions, so after such an exception
-nobody knows what its memory is worth. The directory does: for the files it is as if the process
-had been killed at that place, which recovery is made for.
+its memory cannot be trusted. The directory can: for the files it is as if the process had been
+killed at that place, which recovery is made for.
 
 So an embedded log notes that a change has begun, before it begins, and takes the note back after
 its last step. That needs no code to run at the moment of the exception. A call that finds the note
 with no other call under way opens the directory again before it does anything.
-What the engine raises itself it raises at a place it has thought of: then the note is taken back.
-Only if an exception from outside was taken for a failure of the log does the note stay.
+Where the engine itself raises, memory and files agree, so the note is taken back. The note stays
+only if an exception from outside was mistaken for a failure of the log.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ _RAISING = ("topics.core.", "topics.storage.", "topics.engine.")
 
 
 def is_interrupt(error: BaseException) -> bool:
-    """Whether it may have come between any two steps, rather than from the engine or its files.
+    """Whether an exception may have come between any two steps, not from the engine or its files.
 
-    `TimeoutError` is what handlers of alarms raise; a disk's has a number and comes from our own
-    code. It may have been taken for the disk's already, and be the cause of another error. Other
-    errors with a number are those of files, which may be a test's own, from anywhere.
+    Handlers of alarms raise `TimeoutError` without an errno; a time-out of the disk has an errno
+    and comes from our own code. An alarm's exception may already have been mistaken for a disk
+    error and be the `__cause__` of another error. Other errors with an errno are errors of files,
+    and a test may raise them from anywhere.
     """
     if not isinstance(error, Exception):
         return True
@@ -44,17 +45,17 @@ def is_interrupt(error: BaseException) -> bool:
 
 
 def leaves_a_mess(error: BaseException) -> bool:
-    """The same, or what the interpreter itself raises wherever memory or its stack runs out."""
+    """Whether memory cannot be trusted after it: an interrupt, or no memory or stack left."""
     return isinstance(error, MemoryError | RecursionError) or is_interrupt(error)
 
 
 def _is_ours(kind: type[BaseException]) -> bool:
-    """Whether the engine raises it; `topics.torture` has exceptions that come from outside."""
+    """Whether the engine raises this class; `topics.torture` has exceptions from outside."""
     return issubclass(kind, TopicsError) or kind.__module__.startswith(_RAISING)
 
 
 def _came_through_others(error: BaseException) -> bool:
-    """Whether code that is not ours was running: all that we call in a change is."""
+    """Whether code outside `topics` was running, such as a library that a change calls."""
     trace = error.__traceback__
     while trace is not None:
         module = str(trace.tb_frame.f_globals.get("__name__", ""))

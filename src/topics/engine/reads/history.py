@@ -114,7 +114,7 @@ class SegmentHistory:
         return self._disk
 
     def _idx(self, part: AnySegment) -> Idx:
-        """The index of a part; raises `NotLoaded` if whoever asks would rather not wait for it."""
+        """The index of a part; `NotLoaded` if it is not in memory and must not be read here."""
         store = self._store
         found = store.known_idx(self._topic_id, part)
         if found is not None:

@@ -49,7 +49,7 @@ class _Cutter:
 
         Raises `NotLoaded` before anything is taken.
         """
-        held = indexes_of(topic, lo, hi)
+        held = indexes_of(topic, lo, hi)  # in memory until the block is taken
         records, nbytes = topic.weigh(lo, hi)
         if is_edge and self._bytes + nbytes > self._target:
             self.cut(lo - 1)

@@ -71,14 +71,18 @@ class TagLoader:
         at, head = topic.earliest, topic.head
         while self._is_there(topic):
             came, head = topic.head - head, topic.head
-            at = yield from self._turn(topic, at, max(SLICE_RECORDS, 2 * came))
+            at = yield from self._advance(topic, at, max(SLICE_RECORDS, 2 * came))
             if at > topic.head:
                 topic.tags.loaded = True
                 return
             yield PAUSE
 
-    def _turn(self, topic: Topic, at: int, most: int) -> Op[int]:
-        """Go on from `at` for about `most` seqs; returns where to go on."""
+    def _advance(self, topic: Topic, at: int, most: int) -> Op[int]:
+        """Go on from `at` for about `most` seqs; returns where to go on.
+
+        After each slice the topic is looked at again: it may have been dropped, or its first
+        records evicted.
+        """
         stop = at + most
         while self._is_there(topic):
             at = max(at, topic.earliest)

@@ -66,7 +66,7 @@ def view_slots(
     locations = tail.locations[a:b]
     start, last = locations[0], locations[-1]
     if len(locations) > 2 and (min(locations) < start or max(locations) > last):
-        return None  # those between come from elsewhere
+        return None  # the records between them lie elsewhere
     size = last + tail.lengths[b - 1] - start
     if not 0 < size <= SPAN_SLACK and not 0 < size <= min(
         room, sum(tail.lengths[a:b]) + SPAN_SLACK

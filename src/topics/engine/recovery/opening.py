@@ -63,7 +63,7 @@ def open_engine(fs: Fs, path: str, opening: Opening) -> Engine:
 
 
 def open_entered(fs: Fs, entered: directory.DataDirectory, opening: Opening) -> Engine:
-    """The same for a directory that is locked already; gives the lock back when it refuses."""
+    """Open an engine in a directory that is locked already; gives the lock back on an error."""
     if opening.settings.unsafe_no_dir_fsync:
         fs = directory.without_dir_sync(fs)
     try:

@@ -84,7 +84,7 @@ def sweep_leases(kernel: Kernel, topic: Topic) -> int:
     assert leases is not None
     now_ms = kernel.clock.now_ms()
     if leases.furthest_ms > now_ms + MAX_LEASE_MS:
-        # No call can ask for that: the clock was ahead, and is right again.
+        # No call can ask for a lease this long: the clock was ahead when the lease was granted.
         lease_ms = topic.config.lease_ms
         leases.pull_in(now_ms, latest_ms=now_ms + MAX_LEASE_MS, lease_ms=lease_ms)
     if now_ms >= leases.quiet_until_ms:

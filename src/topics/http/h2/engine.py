@@ -162,7 +162,7 @@ class H2Engine(H2Connection):
     # Frames come in
 
     def receive_data(self, data: "Buffer") -> list[Event]:
-        """What happened, in order; raises ProtocolError when the connection is beyond hope."""
+        """What happened, in order; raises ProtocolError when the connection cannot continue."""
         data = self._rest + bytes(data) if self._rest else bytes(data)
         events: list[Event] = []
         offset = 0 if self._is_greeted else self._greet(data)

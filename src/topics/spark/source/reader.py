@@ -163,7 +163,7 @@ class _LogReader:
         """The first seq not to read any more."""
         if self.options.ending_ms is not None:
             end = self.log.first_at(topic, self.options.ending_ms)
-            # Lost records may be older or newer than that time: they are told of.
+            # Lost records may be older or newer than that time, so they are reported.
             return self._floor(topic, head) if end == FIRST_SEQ else end
         found = _of(topic, self.options.ending or "latest", "latest")
         if found == "earliest":
@@ -221,8 +221,8 @@ class TopicsStreamReader(_LogReader, DataSourceStreamReader, SupportsTriggerAvai
                 for topic, head in heads.items()
             }
             if self._stop_at is not None:
-                # Spark asks for the end before the beginning: a topic that has grown since would
-                # lie behind its beginning, as only one that was made anew does.
+                # Spark asked for the end before the beginning. If the topic grew in between, its
+                # beginning would lie behind that end, which would look like a recreated topic.
                 self._stop_at = self.heads()
         return offsets.encode(self._first)
 

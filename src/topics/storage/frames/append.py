@@ -1,6 +1,6 @@
 """Append frames: a write as bytes, and bytes as records. `frames.header` has the format.
 
-The one codec that runs once per record, so its loops trade a little beauty for calls not made.
+This codec runs once per record, so its loops are written out to save function calls.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _COMMON = struct.Struct(f"<{_LEAD.size}sQ{_MIDDLE.size}sII")
 _pack_u32, _pack_u64 = U32.pack, U64.pack
 _MAX_PLAIN = MAX_FRAME - OVERHEAD - JSON_LEN_SIZE
 PLAIN_FRAME_LEN = MIN_FRAME_LEN + JSON_LEN_SIZE  # frame_len of a record without data
-_WHO = struct.Struct("<IBxQQ")  # of HEADER: frame_len, type, topic_id, seq
+_IDENTITY = struct.Struct("<IBxQQ")  # of HEADER: frame_len, type, topic_id, seq
 _BYTES = [bytes((value,)) for value in range(256)]
 _NO_OFFSET = array("I", (0,))
 NO_LEADS: Mapping[int, bytes] = {}
@@ -199,7 +199,7 @@ def _linked(parts: list[bytes], last: int, leads: Mapping[int, bytes]) -> bytes:
 
 
 def _insist_on_fit(size: int) -> None:
-    """A frame longer than readers accept would be lost data; the limits above keep it away."""
+    """Readers refuse a frame longer than this, so it would be lost data. Limits prevent it."""
     if size > _MAX_PLAIN:
         raise ValueError(f"a record of {size} bytes does not fit a frame")
 
@@ -317,7 +317,7 @@ def verify(
     """
     if length < OVERHEAD + JSON_LEN_SIZE or offset < 0 or offset + length > len(buf):
         return False
-    frame_len, kind, found_topic, found_seq = _WHO.unpack_from(buf, offset)
+    frame_len, kind, found_topic, found_seq = _IDENTITY.unpack_from(buf, offset)
     if frame_len + 4 != length or kind != APPEND:
         return False
     if (topic_id is not None and topic_id != found_topic) or (seq is not None and seq != found_seq):

@@ -6,7 +6,7 @@ when it was written and its checksum when it was read, so it is not decoded agai
 of buffers: `pa.array` would import pandas where it is installed, which takes the better part of a
 second.
 
-Needs pyarrow: import this module only where its absence has been seen to.
+Needs pyarrow: import this module only where a missing pyarrow is handled.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ types in `frames.payloads`.
 Reading has three outcomes before meaning comes in. Bytes that do not hold a whole frame with a good
 checksum are `Unreadable`: torn or rotten, which only the surroundings can tell. Zeros to the end
 are a `CleanEnd`. Anything else is a `Frame`; if its contents then make no sense, `ForeignFrame` is
-raised, because intact bytes that we cannot read were written by somebody who could: cutting them
-off would destroy data. Lengths are judged before anything is allocated for them.
+raised, because intact bytes that this version cannot read were written by a version that can:
+cutting them off would destroy data. Lengths are checked before memory is allocated for them.
 """
 
 from __future__ import annotations

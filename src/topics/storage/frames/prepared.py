@@ -1,9 +1,9 @@
 """The frames of a long write, laid out before their seqs are known.
 
-Making 64 MiB of frames takes longer than anybody should wait, and from the moment a write has its
-seqs nothing may come between it and the log. So the frames are made before, in steps, of no topic
-and with no seq. What is missing is filled in at the end, together with new checksums, where no byte
-has to be copied any more. `frames.header` has the format.
+Making 64 MiB of frames takes too long for one step of the event loop, and once a write has its
+seqs no other write may reach the log before it. So the frames are made earlier, in steps, without a
+topic and a seq. Both are filled in at the end, together with new checksums, in place: no byte of
+the data is copied again. `frames.header` has the format.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ STEP_BYTES = 1 << 18
 STEP_RECORDS = 512
 """What is laid out between two pauses, unless a single record is longer."""
 _HEADROOM = 4096
-"""Before the first frame; those that lead it are shorter, and then nothing has to move."""
+"""Room before the first frame for the frames that lead it, which are shorter than this."""
 _WHOSE = struct.Struct("<BQQQ")  # of HEADER: flags, topic_id, seq, ts
 _WHOSE_AT = 5
 
@@ -92,7 +92,7 @@ class PreparedAppend:
         )
 
     def _final_flags(self, durable: int) -> array[int]:
-        """How durable all are, and that each but the last is followed by more."""
+        """Flags with the durability of the write, and `cont` on every frame but the last."""
         names = FLAG_TAG | FLAG_NODE
         flags = array("B", [flag & names | durable | FLAG_CONT for flag in self._flags])
         flags[-1] &= ~FLAG_CONT

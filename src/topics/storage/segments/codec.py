@@ -70,6 +70,7 @@ _COLUMNS: Final = [
     ("name_len", "<u2"),
 ]
 _UNCOUNTED: Final = OVERHEAD + JSON_LEN_SIZE  # of a frame's length, beside the names
+_TOPIC_ID_AT: Final = 6  # in a frame; see `frames.header`
 
 assert ENTRY.size == ENTRY_SIZE
 
@@ -241,8 +242,8 @@ def rebuild_idx(data: bytes, *, topic_id: int, first_seq: int, count: int | None
     """The index of `.data`, from its frames alone.
 
     Seqs that are passed over become holes. A damaged range must not: its seqs get live entries
-    over the damaged bytes, which no reader will believe, so that each is reported as lost and not
-    taken for deleted. Without `count` the end of such a range may be unknown: `BadSegmentData`.
+    over the damaged bytes. Their checksums fail, so a reader reports each as lost and does not take
+    it for deleted. Without `count` the end of such a range may be unknown: `BadSegmentData`.
     """
     end_seq = None if count is None else first_seq + count
     parts: list[bytes] = []
@@ -275,16 +276,15 @@ def _record_from(
 ) -> tuple[Entry, int] | None:
     """Entry and seq of the first intact record at or behind `position` that may come next.
 
-    Behind damage it is found by the topic id in its header: the length that would lead there is
-    part of what is in doubt.
+    Behind damage a record is found by the topic id in its header, because the length field that
+    would lead to it may be damaged, too.
     """
     mark = topic_id.to_bytes(8, "little")
     while position >= 0:
         found = _record_at(data, position, topic_id=topic_id)
         if found is not None and found[1] >= seq and (end_seq is None or found[1] < end_seq):
             return found
-        at = data.find(mark, position + 7)
-        position = at - 6
+        position = data.find(mark, position + 1 + _TOPIC_ID_AT) - _TOPIC_ID_AT
     return None
 
 

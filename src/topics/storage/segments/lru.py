@@ -1,7 +1,7 @@
 """A cache bounded by bytes that forgets what was used longest ago.
 
-Readers on a pool and the maintenance lane share it with the owner of the state, so each step is
-done under a lock; values themselves are shared and must bear it.
+Readers on a pool and the maintenance thread share it with the owner of the state, so each step is
+done under a lock. The values are shared between these threads, too.
 """
 
 import threading

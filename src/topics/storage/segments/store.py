@@ -2,7 +2,7 @@
 
 The store knows nothing of liveness beyond the delete bytes, and nothing of topics beyond their
 ids. Its caller says which segments exist; the store finds the best copy of each and hands out
-index arrays, verified frames and tag tagfile.
+index arrays, verified frames and tag files.
 
 Two tiers. A segment has its files in the data directory (hot), in the cold directory, or for the
 length of a relocation in both. A copy is complete when `.data` and `.idx` both have their
@@ -44,7 +44,7 @@ Key: TypeAlias = tuple[int, int]
 """Topic id and first seq: what names a segment."""
 
 IdxKey: TypeAlias = tuple[int, int, int]
-"""The same and how many seqs it has: one that grows has another index then."""
+"""The same and the number of its seqs: a segment that grows gets a new index each time."""
 
 CACHE_BYTES = 64 << 20
 
@@ -117,12 +117,13 @@ class SegmentStore:
         self.cold_dir = cold_dir
         self._idx: ByteLru[Key, Idx] = ByteLru(cache_bytes)
         self._in_use: WeakValueDictionary[IdxKey, Idx] = WeakValueDictionary()
-        """Every index that somebody holds, the cache included."""
-        self._keeping = threading.Lock()  # guards the choice of the one that is in use
+        """Every index that the cache or a caller holds."""
+        self._keeping = threading.Lock()  # guards which of two equal indexes is kept
         self.refuses_to_wait = False
-        """While somebody asks who can load what is missing and ask again; see `core.loading`."""
+        """Whether a missing index raises `NotLoaded` instead of being read in place: set while the
+        caller can load it and ask again; see `core.loading`."""
         self.loaded_in_place = 0
-        """Indexes that the owner of the state had to read itself, everybody else waiting."""
+        """Indexes that the owner of the state had to read itself while all other calls waited."""
         self._tiers: dict[Key, int] = {}
         self.repairs: dict[Key, AnySegment] = {}
         """Segments whose `.idx` on disk is bad and was rebuilt in memory."""
@@ -242,7 +243,7 @@ class SegmentStore:
         return self.keep(topic_id, seg, found or self._load_idx(topic_id, seg))
 
     def known_idx(self, topic_id: int, seg: AnySegment) -> Idx | None:
-        """The same if it is in memory. It stays there as long as somebody holds on to it."""
+        """The same if it is in memory. It stays there as long as a caller keeps a reference."""
         known = self._idx.get((topic_id, seg.first))
         if known is not None and len(known) == seg.count:
             return known

@@ -7,7 +7,7 @@
 The three together are snapshot 104: of every topic the newest line counts. A part names the file
 it comes after by number and checksum, so it is never read on top of another one. A chain with a
 file that is missing or unsound is invalid as a whole; the other of the two newest snapshots serves
-then, and shares no file with it: checkpoints write to two chains in turn.
+then, and shares no file with it: checkpoints alternate between two chains.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ Integers are little-endian.
 The header is written last. A file that was not finished has none and is invalid, like one with a
 wrong length, checksum, line, count or store: as a whole, never in part.
 
-The checksum begins with the length, which nobody knows before the last line. A body larger than the
-write buffer is therefore read back to be summed, and must be what was written.
+The checksum begins with the length, which is unknown before the last line. A body larger than the
+write buffer is therefore read back for the checksum, and must be equal to what was written.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ class Committer(Protocol):
     """Takes submissions and answers each exactly once, in log order per shard.
 
     Everything but `sync` is called by the owner of the topics' state, from one thread at a time.
-    What has an answer here has that answer where nothing is ever queued.
+    Methods with a body here give the answer of a committer that never queues.
     """
 
     is_queued: bool = False
@@ -34,9 +34,10 @@ class Committer(Protocol):
         return True
 
     def refusal(self, shard: int) -> Internal | None:
-        """Why what is no relief should not be queued: the disk is full. None where it may be.
+        """Why a submission that frees no room must not be queued: the disk is full. Or None.
 
-        Behind a submission that fails all others fail too, also those that would make room.
+        When a submission fails, all submissions queued behind it fail, too, also those that would
+        free room.
         """
         del shard
         return None
@@ -131,11 +132,11 @@ class ShardCommitter(Committer):
 def stop(shard: Shard, submission: Submission, cause: BaseException, reason: str) -> LogFailed:
     """Stop a shard for good, because of one submission; returns the answer that it gets.
 
-    Either its write was interrupted, as by Ctrl-C, and nobody knows how far it came. Or it is in
-    the log and `on_done` could not publish it, although whatever that needs is loaded before. Then
-    the log has something that memory does not show, or shows in part, and nothing may build on
-    that. Without writes there is no checkpoint, so the log keeps everything for the next start,
-    which publishes it from there.
+    Either its write was interrupted, as by Ctrl-C, and how much of it is in the log is unknown. Or
+    it is in the log and `on_done` could not publish it, although everything publishing needs is
+    loaded before. Then the log has a change that memory shows in part or not at all, and no further
+    change may follow it. Without writes there is no checkpoint, so the log keeps everything, and
+    the next start publishes it from there.
     """
     reason = f"{reason}: {cause!r}"
     shard.abandon(reason)

@@ -180,9 +180,9 @@ class _ShardWriter:
         self.most_waiting = max(self.most_waiting, len(self._open))
 
     def release(self) -> list[Submission]:
-        """Answer whatever is settled and has nobody before it; returns what was answered.
+        """Answer the submissions that are settled, up to the first that is not; returns them.
 
-        Behind a failure everything fails, written or not: its seqs follow from what is missing.
+        Behind a failure every submission fails, written or not: its seqs follow the missing ones.
         """
         answered = []
         waiting = self._open
@@ -267,7 +267,7 @@ class _ShardWriter:
         try:
             while not self._cycle():
                 pass
-        except BaseException as error:  # whatever ended the thread, nobody may wait for it
+        except BaseException as error:  # whatever ended the thread, no submission may wait for it
             reason = f"writer stopped: {error!r}"
             self.shard.abandon(reason)
             _log.critical("log shard %d: %s", self.shard.writer.shard, reason)
@@ -293,7 +293,8 @@ class _ShardWriter:
     def _gather(self) -> _Batch:
         """Park until there is work or the clock asks; then take what is there."""
         batch = _Batch()
-        self._is_far = True  # before the look at the file: who makes it dirty afterwards sees this
+        # Set before the look at the file: a writer that makes the file dirty afterwards sees it.
+        self._is_far = True
         wait_ns = self.shard.wait_ns()
         self._is_far = self.shard.sleeps_too_long(wait_ns)
         try:
@@ -309,7 +310,7 @@ class _ShardWriter:
     def _add(self, batch: _Batch, item: _Item) -> None:
         batch.add(item)
         if item is _Signal.TICK:
-            self._ticked = False  # before the clock is looked at: what comes later ticks again
+            self._ticked = False  # before the clock is read: a later write ticks again
         elif isinstance(item, Submission) and not item.written:
             self.taken += 1
             self.taken_bytes += len(item.frames)
@@ -379,7 +380,10 @@ class _ShardWriter:
                 submission.error = error
 
     def _return(self, batch: _Batch) -> None:
-        """Barriers hold whatever became of the batch: they speak of what was written."""
+        """Answer the barriers and hand the batch back.
+
+        A barrier is answered even if the batch failed: it is about earlier writes.
+        """
         for barrier in batch.barriers:
             try:
                 barrier.position = self.shard.sync()
@@ -454,7 +458,7 @@ class GroupedCommitter(ShardCommitter):
         return self._writers[shard].has_room(size)
 
     def refusal(self, shard: int) -> Internal | None:
-        """The thread looks for room from time to time: nobody has to try."""
+        """Refuse while full: the thread looks for room from time to time, no write has to try."""
         found = self._writers[shard].shard
         return found.refusal() if found.state is ShardState.FULL else None
 

@@ -9,8 +9,8 @@ Theory of operation.
   as ever; growing or rotating the file sets the same room aside again.
 - states: OPEN takes writes. FULL refused a write for want of space and left no byte of it; it takes
   relief only, and reopens as soon as a spare file can be allocated. FAILED is for ever: after a
-  failed write or sync nobody knows what the disk holds, and asking again may get a "yes" for pages
-  already dropped.
+  failed write or sync the contents of the disk are unknown, and a second sync may succeed although
+  the kernel has dropped the pages.
 """
 
 import logging
@@ -37,7 +37,7 @@ _log = logging.getLogger("topics.storage")
 CLEAN = -1
 """Since when the file is dirty, if it is not."""
 _TELL_AGAIN_NS = 60_000_000_000
-"""A disk that fills up again so soon after it had room is the same trouble still."""
+"""A disk that is full again this soon after it had room is not logged a second time."""
 
 
 class ShardState(Enum):

@@ -1,9 +1,9 @@
 """Reading a log group back: which frames count, and whether any that should be there is not.
 
 Theory of operation. A crash may leave anything in the part of the newest file that was not synced:
-half a frame, sectors out of order, zeros. That is a *torn tail*; it was never promised to anybody
-and is cut off. Damage to bytes that were once durable is *rot*, and cutting there would throw away
-what follows, so the start is refused. What tells them apart is proof, left in the log on purpose:
+half a frame, sectors out of order, zeros. That is a *torn tail*; no write in it was acked as
+durable, and it is cut off. Damage to bytes that were once durable is *rot*, and cutting there would
+lose what follows, so the start is refused. Proof in the log tells them apart:
 
 - a beacon states a position below which everything was durable when it was written. It counts
   wherever it is found behind the bad spot, even if nothing else there can be read;
@@ -160,8 +160,8 @@ def scan_group(
         note = partial(_tell, progress, passed, total)
         reader.read(offset, lfn, note)
         if reader.lost and not is_newest:
-            # The file behind it tells how many frames there were. With too high a number the ones
-            # behind the damage would pass for later than those of that file.
+            # The next file's header tells how many frames there were. With a higher number, frames
+            # behind the damage would seem to be later than the frames of the next file.
             most_lost = found[number + 1].header.first_lfn - 1 - lfn - reader.frames
             reader = _FileReader(
                 fs, log_file, mark, is_newest=False, salvage=True, most_lost=most_lost

@@ -33,7 +33,7 @@ _EARLY_SHARE = 8
 
 LONG_BYTES = 4 << 20
 PIECE_BYTES = 1 << 20
-"""More than the first is written in pieces of the second."""
+"""A write of more than `LONG_BYTES` is done in pieces of `PIECE_BYTES`."""
 
 
 class Shard(RotatingFile):
@@ -63,12 +63,12 @@ class Shard(RotatingFile):
 
     @property
     def sync_is_due(self) -> bool:
-        """Whether the tail was too old or too long for comfort when it was last written."""
+        """Whether a sync of the tail was due, by its age or length, at the last write."""
         return self._wrote_at_ns - self._dirty_since_ns >= self._sync_limit_ns or self.is_tail_long
 
     @property
     def is_tail_long(self) -> bool:
-        """Whether more than enough waits for a sync, however short a time."""
+        """Whether more bytes wait for a sync than `max_unsynced`, however short a time."""
         return self._tail - self.synced[1] >= self._max_unsynced
 
     def takes_at_once(self, size: int) -> bool:

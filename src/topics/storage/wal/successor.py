@@ -85,7 +85,7 @@ class Successor:
             self._fs.unlink(self._spare_path)
 
     def newer_generation(self) -> int | None:
-        """The generation in CURRENT if it is above ours: somebody else owns the group now."""
+        """The generation in CURRENT if it is above ours: another process owns the group now."""
         try:
             text = self._handles.retrying(lambda: read_file(self._fs, self._current))
         except FileNotFoundError:
