@@ -259,7 +259,7 @@ def test_after_maintenance_the_customers_bytes_are_nowhere_in_the_table_nor_in_a
         big.server.start()
     done = cli.run(
         [
-            *("lake", "maintain", str(table), "--receipt", str(receipt)),
+            *("lake", "maintain", str(table), "--retain", "0h", "--receipt", str(receipt)),
             *("--needle-file", str(needles), "--url", big.server.url),
         ]
     )
@@ -351,7 +351,7 @@ def test_rows_that_only_the_table_still_has_are_deleted_by_their_tag(
     assert json.loads(capsys.readouterr().out)["deleted"] == 11
     assert cli.run(ask) == 0
     assert json.loads(capsys.readouterr().out)["deleted"] == 0
-    assert cli.run(["lake", "maintain", place.path, "--json"]) == 0
+    assert cli.run(["lake", "maintain", place.path, "--retain", "0h", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["seqs"] == [[n, n] for n in range(7, 111, 10)]
     Sync(log.task(place, reconcile=True)).run(spark)

@@ -92,7 +92,7 @@ def sync(
         trigger=trigger,
         checkpoint=checkpoint,
     )
-    task.require_topic()
+    task.require_ready()
 
     def show(epoch: SyncedEpoch) -> None:
         if as_json:
@@ -155,7 +155,7 @@ def delete(*, table: str, match: str, yes: bool, as_json: bool) -> int:
 @lake.command(short_help="Compact TABLE, and write an erasure receipt.")
 @_table
 @click.option(
-    "--retain", default="0h", show_default=True, help="Keep files the table let go this long."
+    "--retain", default="7d", show_default=True, help="Keep files the table let go this long."
 )
 @click.option("--receipt", metavar="FILE", help="Default: TABLE__receipts/<time>.json.")
 @click.option("--needle-file", metavar="FILE", help="Texts to search for as well, one a line.")
@@ -173,6 +173,9 @@ def maintain(
 
     Every file under TABLE is then searched, Parquet decoded, for rows that were erased and for the
     texts in the needle file. Exits with 1 when anything is found.
+
+    For a week a program that has opened TABLE can read on: what the table let go stays that long,
+    and erased rows are found in it. --retain 0h takes them away at once, and breaks such readers.
     """
     from topics.spark.lake import upkeep  # noqa: PLC0415 - help must not wait
     from topics.spark.lake.place import TablePath  # noqa: PLC0415
@@ -226,6 +229,12 @@ def _print_receipt(made: Receipt, path: str) -> None:
         f"{searched.decoded_rows:,} rows decoded"
     )
     print(f"{len(made.erased):,} rows erased so far, {made.found} found")
+    if made.retained:
+        held = sum(file.bytes for file in made.retained)
+        print(
+            f"{len(made.retained)} files of {size(held)} stay for readers until they were let go "
+            f"{made.retain_hours} h ago; --retain 0h removes them now"
+        )
     for kept in made.kept_elsewhere:
         print(safe(f"kept elsewhere: {kept.what}: {kept.where} ({kept.why})"))
     print(f"receipt: {path}")

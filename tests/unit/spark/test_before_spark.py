@@ -7,13 +7,17 @@ from pathlib import Path
 
 import pytest
 from tests.unit.cli.runner import Answer, clean_environment, topics
+from tests.unit.spark.lake_parts import FakeTopic
 
 import topics as library
 from topics.errors import TopicNotFound
 from topics.spark.bulk import inputs
+from topics.spark.errors import CannotStartSpark
 from topics.spark.flows import running
 from topics.spark.jobs import session as jobs
 from topics.spark.lake.origin import SourceTopic
+from topics.spark.lake.place import TablePath, syncing
+from topics.spark.lake.table import LakeTable
 
 
 @pytest.fixture(autouse=True)
@@ -171,6 +175,81 @@ def test_a_flow_into_a_topic_of_a_directory_is_told_before_spark_starts(
     answer = topics("flow", "run", file, "--dir", data)
     assert (answer.code, answer.out) == (2, "")
     assert "needs a server; name one with --url" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("def other(): ...", "has no function transform"),
+        ("def transform(orders:\n  ...", "made.py cannot be run: line 1: '(' was never closed"),
+    ],
+)
+def test_a_flow_whose_function_cannot_be_there_is_told_before_spark_starts(
+    data: Path, tmp_path: Path, code: str, said: str
+) -> None:
+    (tmp_path / "made.py").write_text(code)
+    file = tmp_path / "copy.yaml"
+    file.write_text("from: orders\npython: made.py\nto: {table: ./copy}\n")
+    answer = topics("flow", "run", file, "--dir", data)
+    assert (answer.code, answer.out) == (2, "")
+    assert said in answer.err
+
+
+def test_a_directory_that_a_flow_reads_and_that_has_gone_is_told_before_spark_starts(
+    tmp_path: Path,
+) -> None:
+    begun = tmp_path / ".topics" / "flows" / "copy" / "offsets" / "0"
+    begun.parent.mkdir(parents=True)
+    begun.touch()  # a flow that has read before waits for a topic, but for no directory
+    answer = topics("flow", "run", flow_to_a_table(tmp_path, "path: ./gone"))
+    assert (answer.code, answer.out) == (3, "")
+    assert answer.err == f"topics: the directory {tmp_path / 'gone'} does not exist\n"
+
+
+# How it ends: flow and sync agree
+
+
+@pytest.fixture
+def orders(monkeypatch: pytest.MonkeyPatch) -> str:
+    """A topic that is there, of a server that answers nothing else."""
+    monkeypatch.setattr(SourceTopic, "state", FakeTopic(10).state)
+    return "http://127.0.0.1:1"
+
+
+def test_what_runs_already_and_what_belongs_to_another_is_refused_before_spark_starts(
+    orders: str, tmp_path: Path
+) -> None:
+    place = TablePath.of(str(tmp_path / "table"))
+    sync = ("lake", "sync", "orders", place.path, "--url", orders)
+    with syncing(place):
+        answer = topics(*sync)
+    assert (answer.code, answer.out) == (4, "")
+    assert answer.err == f"topics: another `topics lake sync` is running on {place.path}\n"
+    LakeTable.of_topic(place, "others", origin=orders)
+    answer = topics(*sync)
+    assert (answer.code, answer.out) == (4, "")
+    assert "is the table of topic others, not of orders" in answer.err
+
+
+def test_a_spark_that_does_not_start_is_the_same_refusal_for_a_flow_and_a_sync(
+    orders: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*asked: object, **also: object) -> None:
+        raise CannotStartSpark("Spark did not start: no Java")
+
+    monkeypatch.setattr(jobs, "job_session", refuse)
+    monkeypatch.setattr(running, "job_session", refuse)
+    file = tmp_path / "copy.yaml"
+    file.write_text("from: orders\nsql: SELECT * FROM orders\nto: {table: ./copy}\n")
+    for command in (
+        ("flow", "run", file, "--dir", data),
+        ("lake", "sync", "orders", tmp_path / "table", "--url", orders),
+    ):
+        answer = topics(*command)
+        assert (answer.code, answer.out) == (4, "")
+        assert answer.err == "topics: Spark did not start: no Java\n"
+    found = topics("flow", "status", "copy")
+    assert (found.code, "no Java" in found.out) == (1, True)
 
 
 # Places and masters

@@ -12,9 +12,9 @@ from tests.unit.spark.lake_parts import TOPIC, FakeTopic, Query, lake, rows
 
 from topics import cli
 from topics.errors import Unreachable
-from topics.spark.errors import InvalidOption
+from topics.spark.errors import InvalidOption, SyncFailed
 from topics.spark.lake.sink import COLUMNS, LakeSink, LakeWriter, Message
-from topics.spark.lake.syncing import SyncTask, epoch_of, start_options
+from topics.spark.lake.syncing import Sync, SyncTask, epoch_of, start_options
 from topics.values import TopicState
 
 
@@ -77,6 +77,23 @@ def test_an_epoch_counts_only_seqs_that_hold_a_record_as_lag() -> None:
 def test_of_a_repeated_epoch_the_log_tells_the_lag_which_spark_does_not(latest: object) -> None:
     assert epoch_of(a_report(latest), FakeTopic(30)).lag == 20
     assert epoch_of(a_report(latest), OUT_OF_REACH).line().endswith("lag unknown")
+
+
+# How it ends
+
+
+def test_a_server_that_goes_away_under_a_sync_fails_it_as_its_query_would(
+    task: SyncTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = FakeTopic(10)
+
+    def away(run: Sync, *asked: object) -> None:
+        topic.state = OUT_OF_REACH.state  # type: ignore[method-assign]  # from now on
+
+    monkeypatch.setattr(SyncTask, "origin", lambda task: topic)
+    monkeypatch.setattr(Sync, "run_query", away)
+    with pytest.raises(SyncFailed, match="nobody there"):
+        Sync(task).run(None)  # type: ignore[arg-type]  # the query is not started
 
 
 # How long a commit waits for its topic

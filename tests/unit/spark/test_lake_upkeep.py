@@ -202,7 +202,7 @@ def test_the_search_finds_the_customer_before_maintenance_and_nothing_after(quer
     assert before.found > 0
     assert bytes_found(place, NEEDLE)
 
-    receipt = maintain(place, Maintenance(needles=[NEEDLE, CUSTOMER]), origin=query.topic)
+    receipt = maintain(place, Maintenance(0, needles=[NEEDLE, CUSTOMER]), origin=query.topic)
 
     assert receipt.found == 0, [str(hit) for hit in receipt.scanned.hits]
     assert bytes_found(place, NEEDLE) == []
@@ -215,13 +215,13 @@ def test_erased_rows_are_found_by_their_key_without_any_needle(query: Query) -> 
     query.topic.delete(11, 20)
     carry_deletes(query.place, query.topic)
     assert search(query.place).found == 10
-    assert maintain(query.place, Maintenance()).found == 0
+    assert maintain(query.place, Maintenance(0)).found == 0
 
 
 def test_a_receipt_has_exactly_the_promised_members(query: Query, tmp_path: Path) -> None:
     query.topic.delete(11, 20)
     carry_deletes(query.place, query.topic)
-    receipt = maintain(query.place, Maintenance(), origin=query.topic)
+    receipt = maintain(query.place, Maintenance(0), origin=query.topic)
     path = default_path(query.place, receipt.started)
     receipt.write(path)
     told = json.loads(Path(path).read_text())
@@ -235,6 +235,7 @@ def test_a_receipt_has_exactly_the_promised_members(query: Query, tmp_path: Path
         "files_removed",
         "scanned",
         "found",
+        "retained",
         "kept_elsewhere",
         "started",
         "finished",
@@ -271,7 +272,7 @@ def test_earlier_epochs_are_in_the_receipt_too(place: TablePath) -> None:
     query.epoch(1, [rows(range(1, 101), epoch=18)])
     query.topic.delete(50, 50)
     carry_deletes(place, query.topic)
-    told = maintain(place, Maintenance()).to_dict()
+    told = maintain(place, Maintenance(0)).to_dict()
     assert (told["epoch"], told["seqs"][-1]) == (18, [50, 50])
     assert told["earlier"] == [{"epoch": 17, "seqs": [[1, 5]]}]
 
@@ -280,7 +281,7 @@ def test_rows_noted_as_erased_but_kept_by_a_crash_go_with_the_next_maintenance(
     query: Query,
 ) -> None:
     note(query.place, KeySet({17: [(100, 199)]}), "match")
-    receipt = maintain(query.place, Maintenance())
+    receipt = maintain(query.place, Maintenance(0))
     assert receipt.found == 0
     assert seqs_in(query.place) == [*range(1, 100), *range(200, 5001)]
 
@@ -371,7 +372,7 @@ def test_maintenance_leaves_checkpoint_and_position_alone_and_keeps_no_history(
     Path(place.checkpoint, "offsets", "0").write_text("v1")
     query.topic.delete(1, 10)
     carry_deletes(place, query.topic)
-    maintain(place, Maintenance())
+    maintain(place, Maintenance(0))
     assert Path(place.checkpoint, "offsets", "0").read_text() == "v1"
     table = LakeTable.open(place)
     assert table.position(TOPIC, 17) == 5000
@@ -388,7 +389,7 @@ def test_statistics_name_nobody_after_compaction_and_erasure(query: Query) -> No
     place = query.place
     query.topic.delete(1, 10)
     carry_deletes(place, query.topic)
-    maintain(place, Maintenance())
+    maintain(place, Maintenance(0))
     listed = pa.table(LakeTable.open(place).delta.get_add_actions(flatten=True))
     told = {name for name in listed.schema.names if name.startswith(("min.", "max."))}
     assert told <= {"min.seq", "max.seq", "min.ts", "max.ts"}
@@ -406,7 +407,36 @@ def test_files_within_the_retained_time_stay_readable_as_of_then(query: Query) -
     assert receipt.found > 0  # and that is what the receipt says
     then = DeltaTable(place.path, version=version)
     assert pc.min(then.to_pyarrow_table().column("seq")).as_py() == 1
-    assert maintain(place, Maintenance()).found == 0
+    assert maintain(place, Maintenance(0)).found == 0
+
+
+def test_maintenance_as_it_comes_takes_nothing_from_a_reader_that_has_opened_the_table(
+    query: Query,
+) -> None:
+    place = query.place
+    reader = DeltaTable(place.path)
+    query.topic.delete(1, 10)
+    carry_deletes(place, query.topic)
+    receipt = maintain(place, Maintenance())
+    assert reader.to_pyarrow_table().num_rows == 5000
+    assert DeltaTable(place.path, version=reader.version()).to_pyarrow_table().num_rows == 5000
+    assert receipt.files_removed == []
+    retained = {file.path for file in receipt.retained}
+    assert {os.path.basename(hit.path) for hit in receipt.scanned.hits} <= retained
+    told = receipt.to_dict()
+    assert told["retained"]["files"] == len(retained)
+    assert told["retained"]["hours"] == 168
+    now = maintain(place, Maintenance(0))
+    assert (now.found, now.to_dict()["retained"]) == (0, {"hours": 0, "files": 0, "bytes": 0})
+    assert {file.path for file in now.files_removed} >= retained
+
+
+def test_another_program_that_cleans_up_keeps_a_week_of_a_new_table(query: Query) -> None:
+    DeltaTable(query.place.path).optimize.compact()
+    assert DeltaTable(query.place.path).vacuum(dry_run=True) == []
+    settings = LakeTable.open(query.place).settings
+    assert settings["delta.deletedFileRetentionDuration"] == "interval 168 hours"
+    assert settings["delta.logRetentionDuration"] == "interval 168 hours"
 
 
 def test_files_of_a_running_sync_are_no_leftovers_until_their_epoch_is_over(query: Query) -> None:
@@ -429,7 +459,7 @@ def test_the_loss_table_is_maintained_with_the_table(place: TablePath) -> None:
     for epoch in range(3):
         first = epoch * 10 + 1
         query.epoch(epoch, [gap(first, first + 4), rows(range(first + 5, first + 10))])
-    maintain(place, Maintenance())
+    maintain(place, Maintenance(0))
     assert len(LakeTable.open(place.loss).files()) == 1
     assert LakeTable.open(place.loss).delta.count() == 3
 
@@ -452,7 +482,7 @@ def test_a_change_does_not_wait_for_ever_for_its_turn(place: TablePath) -> None:
 
 def test_there_must_be_a_table_to_maintain(place: TablePath) -> None:
     with pytest.raises(NoSuchTable, match="lake sync"):
-        maintain(place, Maintenance())
+        maintain(place, Maintenance(0))
     assert not os.path.exists(place.path)
 
 

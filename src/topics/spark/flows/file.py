@@ -21,6 +21,7 @@ than the one that was meant, and nobody would be told.
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import json
 import re
@@ -177,11 +178,15 @@ class _FlowFile:
             schema=self._text(given.get("schema"), f"from.{name}.schema"),
             on_bad_data=self._bad_data(given.get("onBadData", "fail"), name),
             options={
-                key: _as_option(name, key, value)
+                key: self._local(key, _as_option(name, key, value), f"from.{name}")
                 for key, value in given.items()
                 if key not in SOURCE_KEYS
             },
         )
+
+    def _local(self, key: str, text: str, where: str) -> str:
+        """Options that name something on this machine name it as seen from the file."""
+        return str(self._path(text, f"{where}.{key}")) if key in ("path", "caFile") else text
 
     def _not_set_by_hand(self, given: Mapping[str, Any]) -> None:
         for key in SET_BY_THE_FLOW:
@@ -226,6 +231,8 @@ class _FlowFile:
         function = Function(self._path(path, "python"), name)
         if not function.path.exists():
             raise self._wrong(f"there is no file {function.path}", "correct `python`")
+        if not may_define(function):
+            raise InvalidFlow(f"{function.path} has no function {function.name}")
         return function
 
     def _target(self, given: object) -> ToTopic | ToTable:
@@ -297,6 +304,39 @@ class Function:
 
     path: Path
     name: str = FUNCTION
+
+
+def may_define(function: Function) -> bool:
+    """Whether its file has something of that name; asks the text, and runs nothing.
+
+    A file may use what only a running Spark has, so it is run after Spark has started. A flow that
+    could not begin for want of the function is refused before that.
+    """
+    try:
+        body = ast.parse(function.path.read_bytes()).body
+    except (SyntaxError, ValueError) as error:
+        where = f"line {error.lineno}: {error.msg}" if isinstance(error, SyntaxError) else error
+        raise InvalidFlow(f"{function.path} cannot be run: {where}") from error
+    made = [_names(statement) for statement in body]
+    return None in made or any(function.name in names for names in made if names)
+
+
+def _names(statement: ast.stmt) -> list[str] | None:
+    """The names that a statement makes; None if its text does not tell."""
+    match statement:
+        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+            return [statement.name]
+        case ast.Import() | ast.ImportFrom():
+            names = [each.asname or each.name.partition(".")[0] for each in statement.names]
+            return None if "*" in names else names
+        case ast.Assign(targets=targets):
+            named = [each.id for each in targets if isinstance(each, ast.Name)]
+            return named if len(named) == len(targets) else None
+        case ast.AnnAssign(target=ast.Name(id=name)):
+            return [name]
+        case ast.Expr() | ast.Pass():
+            return []
+    return None
 
 
 def load_mapping(file: Path) -> dict[str, Any]:

@@ -20,8 +20,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from topics.client.targets import Target
-from topics.errors import InvalidRequest, TopicNotFound, TopicsError
-from topics.spark.errors import FlowFailed
+from topics.errors import InvalidRequest, NotFound, TopicNotFound, TopicsError
+from topics.spark.errors import CannotStartSpark, FlowFailed
 from topics.spark.flows import progress, state
 from topics.spark.flows.file import Flow, FlowSource, Function, ToTable, load_module
 from topics.spark.flows.progress import BatchProgress, Count, FindHead, nobody_knows
@@ -63,9 +63,9 @@ def run(
 ) -> Outcome:
     """Run a flow to its end, or until SIGTERM or SIGINT; raises `FlowFailed`.
 
-    What is wrong before Spark starts, a topic that is not there above all, is told as the log
-    tells it. `report` gets every batch, `notice` a word on what is going on before the first one.
-    A Spark session that is there already is used and left as it was.
+    What is wrong before Spark runs, a topic that is not there above all, is told as the log or
+    Spark tells it. `report` gets every batch, `notice` a word on what is going on before the first
+    one. A Spark session that is there already is used and left as it was.
     """
     options = server_options(flow, target)
     require_topics(flow, options)
@@ -100,6 +100,9 @@ def run(
         except (KeyboardInterrupt, Stopped):
             holder.update(status="stopped", ended=time.time())
             raise
+        except CannotStartSpark as error:
+            holder.update(status="failed", ended=time.time(), error=str(error))
+            raise
         except Exception as error:
             said = str(error) if isinstance(error, FlowFailed) else explain(error)
             holder.update(status="failed", ended=time.time(), error=said)
@@ -121,8 +124,13 @@ def server_options(flow: Flow, target: Target) -> dict[str, str]:
 def require_topics(flow: Flow, options: Mapping[str, str]) -> None:
     """Raise `TopicNotFound` for a topic that the flow could not begin with.
 
-    A flow that has read before goes on without it, and waits until it is there again.
+    A flow that has read before goes on without it, and waits until it is there again. A data
+    directory has to be there in any case.
     """
+    for source in flow.sources:
+        directory = source.options.get("path")
+        if directory is not None and not os.path.isdir(directory):
+            raise NotFound(f"the directory {directory}")
     if has_read(flow.checkpoint):
         return
     for source in flow.sources:

@@ -8,6 +8,7 @@ are looked for between epochs as well.
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -60,10 +61,18 @@ class SyncTask:
     def origin(self) -> SourceTopic:
         return SourceTopic(self.target, self.topic)
 
-    def require_topic(self) -> None:
-        """Raise `TopicNotFound` if there is nothing to sync: to ask that needs no Spark."""
+    def require_ready(self) -> None:
+        """Raise what a sync would be refused for, which to find out needs no Spark.
+
+        The topic is not there, or the table is another topic's, or another sync is running on it.
+        """
         with self.origin() as origin:
             origin.state()
+        if LakeTable.exists(self.place):
+            LakeTable.open(self.place).require_topic(self.topic)
+        if os.path.exists(self.place.path):
+            with syncing(self.place):
+                pass
 
 
 @dataclass(frozen=True)
@@ -134,13 +143,18 @@ class Sync(QueryFollower):
                 self._prepare()
                 if task.reconcile and not task.once:
                     self._reconcile(everything=True)
-                failed = self.run_query(
-                    lambda: self._start(spark, state.epoch), stopping, self._notice
-                )
-                if failed is not None:
-                    raise SyncFailed(explain(failed)) from failed
-                self._reconcile(everything=task.reconcile)
-                report_position(place, origin, place.cursor)
+                try:
+                    failed = self.run_query(
+                        lambda: self._start(spark, state.epoch), stopping, self._notice
+                    )
+                    if failed is not None:
+                        raise SyncFailed(explain(failed)) from failed
+                    self._reconcile(everything=task.reconcile)
+                    report_position(place, origin, place.cursor)
+                except SyncFailed:
+                    raise
+                except TopicsError as error:  # the server went away
+                    raise SyncFailed(str(error)) from error
         table = LakeTable.open(place)
         return Synced(
             epochs=self._epochs,

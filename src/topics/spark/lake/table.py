@@ -40,11 +40,13 @@ T = TypeVar("T")
 TOPIC: Final = "topics.topic"
 ORIGIN: Final = "topics.origin"
 CHECKPOINT: Final = "topics.checkpoint"
+RETAIN_HOURS: Final = 7 * 24
+"""How long a file that the table let go stays for those who read it, as Delta advises."""
 _SETTINGS: Final = {
     "delta.dataSkippingStatsColumns": "seq,ts",
     "delta.enableDeletionVectors": "false",
-    "delta.logRetentionDuration": "interval 0 hours",
-    "delta.deletedFileRetentionDuration": "interval 0 hours",
+    "delta.logRetentionDuration": f"interval {RETAIN_HOURS} hours",
+    "delta.deletedFileRetentionDuration": f"interval {RETAIN_HOURS} hours",
     "delta.enableExpiredLogCleanup": "false",  # only maintenance takes anything away
     "delta.checkpointInterval": "20",
 }
@@ -119,10 +121,7 @@ class LakeTable:
     def of_topic(place: TablePath, topic: str, *, origin: str) -> LakeTable:
         """The table of a topic, made if need be; refuses that of another topic."""
         table = LakeTable.create(place, ROWS, {TOPIC: topic, ORIGIN: origin})
-        if table.topic != topic:
-            raise ForeignTable(
-                f"{place.path} is the table of topic {table.topic}, not of {topic}; choose another"
-            )
+        table.require_topic(topic)
         return table
 
     # What it says of itself
@@ -143,6 +142,13 @@ class LakeTable:
         if found is None:
             raise ForeignTable(f"{self.place.path} is a Delta table, but not made by a lake sync")
         return found
+
+    def require_topic(self, topic: str) -> None:
+        if self.topic != topic:
+            raise ForeignTable(
+                f"{self.place.path} is the table of topic {self.topic}, not of {topic}; choose "
+                "another"
+            )
 
     def transaction(self, app: str) -> int | None:
         return self.delta.transaction_version(app)

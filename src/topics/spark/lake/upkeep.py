@@ -14,12 +14,14 @@ The erasure receipt:
     {"version": 1, "table": ..., "table_version": ..., "topic": ..., "epoch": ...,
      "seqs": [[from, to], ...], "files_removed": [{"path": ..., "bytes": ...}, ...],
      "scanned": {"files": ..., "bytes": ..., "decoded_rows": ...}, "found": 0,
+     "retained": {"hours": 0, "files": 0, "bytes": 0},
      "kept_elsewhere": [{"what": ..., "where": ..., "why": ...}, ...],
      "started": ..., "finished": ...}
 
 `epoch` and `seqs` are those of the topic as it is; rows of topics of the same name that were
-dropped before it are under `earlier`, which is there only then. A receipt says in numbers what was
-taken out and never repeats a value of it.
+dropped before it are under `earlier`, which is there only then. `retained` are files that were let
+go and stay for readers that have opened the table before: erased rows count as found in them. A
+receipt says in numbers what was taken out and never repeats a value of it.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ from topics.spark.lake.parquet import write_json
 from topics.spark.lake.place import TablePath, committing, unless_syncing
 from topics.spark.lake.scan import Scanned, scan
 from topics.spark.lake.seqs import KeySet
-from topics.spark.lake.table import CHECKPOINT, ORIGIN, LakeTable
+from topics.spark.lake.table import CHECKPOINT, ORIGIN, RETAIN_HOURS, LakeTable
 
 _SPAN: Final = re.compile(r"(\d+)\s*(h|hours?|d|days?)")
 Say = Callable[[str], None]
@@ -47,9 +49,12 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Maintenance:
-    """What to do: how long files that the table let go stay, and what to search for."""
+    """What to do: how long files that the table let go stay, and what to search for.
 
-    retain_hours: int = 0
+    Files stay for programs that opened the table before they were let go and read them still.
+    """
+
+    retain_hours: int = RETAIN_HOURS
     needles: Sequence[str] = ()
 
 
@@ -91,6 +96,7 @@ def maintain(
             with committing(place.loss):
                 removed += _tidy(place.loss, task.retain_hours, say)
         scanned = _search(place, task.needles, say)
+        retained = _retained(place, task.retain_hours)
     table = LakeTable.open(place)
     where = table.settings.get(ORIGIN, "an unknown server")
     checkpoint = table.settings.get(CHECKPOINT, place.checkpoint)
@@ -101,6 +107,8 @@ def maintain(
         erased=erased,
         files_removed=removed,
         scanned=scanned,
+        retain_hours=task.retain_hours,
+        retained=retained,
         kept_elsewhere=kept_elsewhere(
             place, topic, origin=origin, where=where, checkpoint=checkpoint
         ),
@@ -120,7 +128,7 @@ def _search(place: TablePath, needles: Sequence[str], say: Say) -> Scanned:
     return scan([place.path, place.loss.path], noted(place), needles)
 
 
-def _tidy(place: TablePath, retain_hours: int, say: Say) -> list[RemovedFile]:
+def _tidy(place: TablePath, retain_hours: int, say: Say) -> list[TableFile]:
     say(f"compacting {place.name}")
     LakeTable.open(place).delta.optimize.compact()
     say(f"removing files that {place.name} has let go for {retain_hours} h or longer")
@@ -132,7 +140,7 @@ def _tidy(place: TablePath, retain_hours: int, say: Say) -> list[RemovedFile]:
     return removed
 
 
-def _vacuum(place: TablePath, retain_hours: int) -> list[RemovedFile]:
+def _vacuum(place: TablePath, retain_hours: int) -> list[TableFile]:
     """Remove files that the log says were let go; those of other programs are not touched."""
     doomed = _let_go(place, retain_hours)
     sizes = {name: os.path.getsize(place.inside(name)) for name in doomed}
@@ -140,7 +148,7 @@ def _vacuum(place: TablePath, retain_hours: int) -> list[RemovedFile]:
         retain_hours, dry_run=False, enforce_retention_duration=False
     )
     gone = [name for name in sizes if not os.path.exists(place.inside(name))]
-    return [RemovedFile(name, sizes[name]) for name in sorted(gone)]
+    return [TableFile(name, sizes[name]) for name in sorted(gone)]
 
 
 def _let_go(place: TablePath, retain_hours: int) -> list[str]:
@@ -154,6 +162,13 @@ def _let_go(place: TablePath, retain_hours: int) -> list[str]:
 def _still_retained(place: TablePath, retain_hours: int) -> list[str]:
     """Files that were let go, but not long enough ago: they are no leftovers."""
     return _let_go(place, 0) if retain_hours else []
+
+
+def _retained(place: TablePath, retain_hours: int) -> list[TableFile]:
+    """What was let go and stays for readers, of the table and of its loss table."""
+    places = [each for each in (place, place.loss) if LakeTable.exists(each)]
+    found = [each.inside(name) for each in places for name in _still_retained(each, retain_hours)]
+    return [TableFile(os.path.relpath(path, place.path), os.path.getsize(path)) for path in found]
 
 
 def _clean_log(place: TablePath, retain_hours: int) -> None:
@@ -173,8 +188,8 @@ _SUFFIX: Final = ".parquet"
 
 
 @dataclass(frozen=True)
-class RemovedFile:
-    """A file that is gone, with its size."""
+class TableFile:
+    """A file that is gone, or was let go, with its size."""
 
     path: str
     bytes: int
@@ -182,20 +197,20 @@ class RemovedFile:
 
 def remove_leftovers(
     place: TablePath, *, keep: frozenset[str] = frozenset(), older_than_s: float = 0.0
-) -> list[RemovedFile]:
+) -> list[TableFile]:
     """Remove what no log names; hold the lock. `keep` are names that must stay all the same."""
     with unless_syncing(place) as nobody_writes:
         return _remove(place, keep, older_than_s, nobody_writes=nobody_writes)
 
 
-def remove_before_sync(place: TablePath) -> list[RemovedFile]:
+def remove_before_sync(place: TablePath) -> list[TableFile]:
     """The same for a sync that is about to begin: it knows that no other one runs."""
     return _remove(place, frozenset(), 0.0, nobody_writes=True)
 
 
 def _remove(
     place: TablePath, keep: frozenset[str], older_than_s: float, *, nobody_writes: bool
-) -> list[RemovedFile]:
+) -> list[TableFile]:
     table = LakeTable.open(place)
     named = {file.name for file in table.files()} | keep
     before = time.time() - older_than_s
@@ -209,11 +224,11 @@ def _remove(
     return [_unlink(place, name) for name in sorted(found)]
 
 
-def _unlink(place: TablePath, name: str) -> RemovedFile:
+def _unlink(place: TablePath, name: str) -> TableFile:
     path = place.inside(name)
     size = os.path.getsize(path)
     os.unlink(path)
-    return RemovedFile(name, size)
+    return TableFile(name, size)
 
 
 def _parquet_files(place: TablePath) -> Iterator[str]:
@@ -252,8 +267,11 @@ class Receipt:
     table_version: int
     topic: str
     erased: KeySet
-    files_removed: Sequence[RemovedFile]
+    files_removed: Sequence[TableFile]
     scanned: Scanned
+    retain_hours: int
+    retained: Sequence[TableFile]
+    """Files that the table has let go and that readers may still need."""
     kept_elsewhere: Sequence[KeptCopy]
     started: dt.datetime
     finished: dt.datetime
@@ -279,6 +297,11 @@ class Receipt:
                 "decoded_rows": self.scanned.decoded_rows,
             },
             "found": self.found,
+            "retained": {
+                "hours": self.retain_hours,
+                "files": len(self.retained),
+                "bytes": sum(file.bytes for file in self.retained),
+            },
             "kept_elsewhere": [asdict(kept) for kept in self.kept_elsewhere],
             "started": _iso(self.started),
             "finished": _iso(self.finished),
