@@ -16,6 +16,7 @@
         Untrusted       TLS failed; trying again does not help
       RefusedToOpen     the directory cannot be opened safely; nothing was changed
         DirectoryLocked another process has it open
+      ObjectStoreFailed a backup's destination could not be used
       InvalidSetting    a server setting makes no sense; nothing was started
       Closed  ForkedChild  ReadOnly
       Interrupted       a signal handler raised in a call, and memory holds half of it
@@ -630,6 +631,29 @@ class Untrusted(Unreachable):
 # Opening and holding a data directory
 
 
+class ObjectStoreFailed(TopicsError):
+    """A destination of objects, a directory or an object store, could not be used.
+
+    `retryable` says whether the same call may work later; `denied` that access was refused.
+    """
+
+    code = "object_store"
+
+    def __init__(
+        self, url: str, *, doing: str, reason: str, retryable: bool, denied: bool = False
+    ) -> None:
+        if denied:
+            remedy = "check the credentials and what they allow"
+        elif retryable:
+            remedy = "try again"
+        else:
+            remedy = "check the address and its settings"
+        super().__init__(f"{url}: cannot {doing}: {reason}; {remedy}")
+        self.url = url
+        self.retryable = retryable
+        self.denied = denied
+
+
 class RefusedToOpen(TopicsError):
     """The directory cannot be opened without risk to data; nothing in it was changed."""
 
@@ -783,6 +807,7 @@ _BY_CODE: Mapping[str, type[TopicsError]] = {
         Unreachable,
         RefusedToOpen,
         DirectoryLocked,
+        ObjectStoreFailed,
         InvalidSetting,
         Closed,
         ForkedChild,

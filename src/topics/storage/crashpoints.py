@@ -34,6 +34,7 @@ _POINTS_BY_AREA = {
     "topic": "frame renamed",
     "fwd": "logged",
     "stage": "file barrier committed appended published",
+    "object": "written synced renamed",
     "rec": "snapshot scan mid_replay truncate newgen skip",
 }
 
