@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ import pytest
 from tests.programs import debian_program
 
 from topics.bench import queues, routers, server, stalls
+from topics.bench.compare import command as compare
+from topics.bench.compare.peers import PEERS
 
 TINY = ["--scale", "0.00001", "--quick", "--json"]
 
@@ -61,3 +64,27 @@ def test_the_wait_of_a_neighbour_is_measured_beside_large_requests(
     waits = [result for result in found if result["goal"]]
     assert {result["goal"]["value"] for result in waits} == {50}
     assert all(result["value"] > 0 for result in waits)
+
+
+def test_the_same_work_is_done_on_other_servers(capsys: pytest.CaptureFixture[str]) -> None:
+    debian_program("redis-server", package="redis-server")
+    peers = [name for name in ("redis", "nats", "postgresql") if not PEERS[name].missing()]
+    assert peers[:2] == ["redis", "nats"]
+    rows = "write1,syncbatch16,read,watch1,queue,restart"
+    chosen = ["--peers", ",".join(peers), "--rows", rows, "--rounds", "1", "--scale", "0.01"]
+    with tempfile.TemporaryDirectory() as scratch:
+        Path(scratch).chmod(0o755)  # PostgreSQL does not run as root, so another user runs it
+        assert compare.main([*chosen, "--json", "--dir", scratch]) == 0
+        assert not list(Path(scratch).iterdir()), "nothing is left behind"
+    found = json.loads(capsys.readouterr().out)
+    assert {row["row"] for row in found["rows"]} == set(rows.split(","))
+    for row in found["rows"]:
+        assert set(row["values"]) == {"topics", *peers}, row["row"]
+        assert all(value > 0 for values in row["values"].values() for value in values)
+
+
+def test_a_row_or_a_server_that_is_not_known_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert compare.main(["--rows", "wriet1"]) == 2
+    assert "no row 'wriet1'; rows: write1," in capsys.readouterr().err
+    assert compare.main(["--peers", "radis"]) == 2
+    assert "no peer 'radis'; peers: topics, redis," in capsys.readouterr().err

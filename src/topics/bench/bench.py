@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,7 +54,7 @@ Row = Callable[[Bench], Iterator[Result]]
 
 def run(name: str, about: str, rows: Mapping[str, Row], argv: Sequence[str] | None = None) -> int:
     """Measure the chosen rows and print them."""
-    chosen = _parser(name, about, rows).parse_args(argv)
+    chosen = parser(name, about, rows).parse_args(argv)
     unknown = [row for row in chosen.rows if row not in rows]
     if unknown:
         print(f"no row {unknown[0]!r}; rows: {', '.join(rows)}", file=sys.stderr)
@@ -72,26 +72,27 @@ def run(name: str, about: str, rows: Mapping[str, Row], argv: Sequence[str] | No
     return 0
 
 
-def _parser(name: str, about: str, rows: Mapping[str, Row]) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=f"topics bench {name}", description=about)
-    parser.add_argument(
+def parser(name: str, about: str, rows: Iterable[str]) -> argparse.ArgumentParser:
+    """The options that every benchmark has."""
+    made = argparse.ArgumentParser(prog=f"topics bench {name}", description=about)
+    made.add_argument(
         "--rows",
         type=lambda text: [row for row in text.split(",") if row],
         default=[],
         help=f"only these, separated by commas: {', '.join(rows)}",
     )
-    parser.add_argument("--quick", action="store_true", help="small counts: a look in seconds")
-    parser.add_argument(
+    made.add_argument("--quick", action="store_true", help="small counts: a look in seconds")
+    made.add_argument(
         "--scale", type=float, default=0.0, help="multiply every count (1 is the goals' size)"
     )
-    parser.add_argument("--json", action="store_true", help="for programs")
-    parser.add_argument(
+    made.add_argument("--json", action="store_true", help="for programs")
+    made.add_argument(
         "--dir",
         type=Path,
         default=Path(tempfile.gettempdir()),
         help="directory on the disk to measure (default: the temporary directory)",
     )
-    return parser
+    return made
 
 
 def payload(number: int = 1) -> dict[str, Any]:

@@ -33,9 +33,7 @@ def progress() -> Iterator[Callable[[str], None]]:
 
 
 def print_table(results: Sequence[Result]) -> None:
-    load, cores = os.getloadavg()[0], os.cpu_count() or 1
-    busy = f"load average {load:.1f} on {cores} cores: above {cores}, compare ratios only"
-    table = Table(caption=f"{busy}\n{described()}", pad_edge=False)
+    table = Table(caption=machine(), pad_edge=False)
     table.add_column("row")
     table.add_column("what", overflow="fold", ratio=1)
     for heading in ("measured", "best", "goal", "raw", "ratio"):
@@ -99,6 +97,13 @@ def is_profile_guided(record: Mapping[str, object] | None = None) -> bool | None
     if _OPTION in options or any(flag in flags for flag in _PROFILE_FLAGS):
         return True
     return False if options and known.get("PGO_PROF_USE_FLAG") else None
+
+
+def machine() -> str:
+    """Two lines for people: how busy the machine is, and the interpreter."""
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    busy = f"load average {load:.1f} on {cores} cores: above {cores}, compare ratios only"
+    return f"{busy}\n{described()}"
 
 
 def described() -> str:

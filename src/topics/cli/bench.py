@@ -10,6 +10,7 @@ import click
 from topics.cli._groups import CommandGroup
 
 BENCHES = {
+    "compare": ("topics.bench.compare.command", "The same work on Redis, NATS and PostgreSQL."),
     "engine": ("topics.bench.engine", "The log inside this process."),
     "queues": ("topics.bench.queues", "Claiming and acking jobs, over HTTP and embedded."),
     "routers": ("topics.bench.routers", "Forwarding from topic to topic."),
@@ -43,3 +44,4 @@ def _command(name: str, module: str, line: str) -> click.Command:
 
 for _name, (_module, _line) in BENCHES.items():
     bench.add_command(_command(_name, _module, _line))
+bench.add_command(_command("all", "topics.bench.all", "Every benchmark, one after the other."))
