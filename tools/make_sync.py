@@ -8,8 +8,9 @@ A blocking log may also be one in this process. What all of them have in common 
 into a base class: every documented call with its help text, and the calls that are made of other
 calls (`SHARED`). What is left to the client is how to carry the calls out.
 
-`_routes.py` holds the part of the table of endpoints that the client needs at run time: to import
-the whole table would take about ten milliseconds of a program's first call.
+`_routes.py` holds the part of the table of endpoints that the client needs at run time: where each
+call goes, and the type that decodes its answer. To import the table and its shapes would take about
+thirty milliseconds of a program's first call.
 """
 
 import argparse
@@ -20,6 +21,14 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import UnsetType
+
+if TYPE_CHECKING:
+    from topics.wire.endpoints.parts import Endpoint
 
 CLIENT = Path(__file__).resolve().parent.parent / "src" / "topics" / "client"
 
@@ -171,15 +180,98 @@ def made() -> Iterator[tuple[str, str]]:
 
 
 def routes() -> str:
-    """Methods and paths of the table of endpoints, which takes long to import."""
+    """The calls of the table that the client makes, with the types of their answers."""
     from topics.wire.endpoints import ENDPOINTS  # noqa: PLC0415 - only this part needs the package
 
-    entries = "".join(f'"{each.name}": ("{each.method}", "{each.path}"),' for each in ENDPOINTS)
+    sources = "".join(path.read_text() for path in CLIENT.glob("*.py"))
+    asked = set(re.findall(r"\broutes\.([A-Z_]+)\b", sources))
+    parsed = set(re.findall(r"\broutes\.([A-Z_]+)\.(?:parse|call)\b", sources))
+    answers = _Answers()
+    constants = []
+    for endpoint in ENDPOINTS:
+        name = re.sub(r"(?=[A-Z])", "_", endpoint.name).upper()
+        if name in asked:
+            kind = answers.of(endpoint) if name in parsed else "Raw"
+            call = f'Route("{endpoint.method}", "{endpoint.path}", {kind})'
+            constants.append(f"{name} = {call}")
+            asked.remove(name)
+    assert not asked, f"the table has no endpoints {asked}"
     header = (
-        '"""Method and path of every call of the API, by its name in the table of endpoints."""'
+        '"""The calls of the table of endpoints that the client makes, and what answers them.\n\n'
+        "An answer is read into the result of the Python API that has its fields (`READ_AS` of\n"
+        '`wire.shapes`), or else into a type made of its shape. Payloads stay text.\n"""'
     )
-    text = f"{header}\n\nROUTES: dict[str, tuple[str, str]] = {{{entries}}}\n"
+    text = (
+        f"{header}\n\nfrom typing import Literal\n\n"
+        f"from msgspec import UNSET, Raw, Struct, UnsetType\n\n"
+        f"from topics.client._call import Route\nfrom topics.values import "
+        f"{', '.join(sorted(answers.values))}\n\n"
+        + "\n\n".join([*answers.made.values(), "\n".join(constants)])
+    )
     return _finished(text, header, "../wire/endpoints")
+
+
+class _Answers:
+    """Types for answers, made of the shapes that the table names."""
+
+    def __init__(self) -> None:
+        self.values: set[str] = set()
+        self.made: dict[str, str] = {}
+
+    def of(self, endpoint: "Endpoint") -> str:
+        from topics.wire.shapes import shape_of  # noqa: PLC0415
+
+        success = endpoint.replies[min(endpoint.replies)]
+        assert success.shape is not None, f"the answer of {endpoint.name} is no JSON"
+        return self._named(shape_of(success.shape), with_performance=success.performance)
+
+    def _named(self, shape: type[Any], *, with_performance: bool = False) -> str:
+        from topics import values  # noqa: PLC0415
+        from topics.wire import shapes  # noqa: PLC0415
+
+        name = shapes.READ_AS.get(shape.__name__, shape.__name__)
+        if hasattr(values, name):
+            self.values.add(name)
+            return name
+        name = f"Parsed{name.removesuffix('Shape')}"
+        if name not in self.made:
+            fields = self._fields(shape)
+            if with_performance:
+                kind = self._named(shapes.Performance)
+                fields.append(f"performance: {kind} | None = None")
+            sent = zip(shape.__struct_fields__, shape.__struct_encode_fields__, strict=True)
+            renamed = {field: key for field, key in sent if field != key}
+            options = f", rename={renamed}" if renamed else ""
+            self.made[name] = f"class {name}(Struct{options}, kw_only=True):\n    " + "\n    ".join(
+                fields
+            )
+        return name
+
+    def _fields(self, shape: type[Any]) -> list[str]:
+        """What may be absent is None; a payload is unset, because null may be one."""
+        hints = get_type_hints(shape)
+        fields = []
+        for field in msgspec.structs.fields(shape):
+            kind = self._kind(hints[field.name])
+            if not field.required:
+                kind += " | UnsetType = UNSET" if kind == "Raw" else " | None = None"
+            fields.append(f"{field.name}: {kind}")
+        return fields
+
+    def _kind(self, hint: Any) -> str:  # noqa: ANN401 - a type
+        if hint is Any:
+            return "Raw"
+        if hint is type(None):
+            return "None"
+        origin, parts = get_origin(hint), get_args(hint)
+        if origin is Literal:
+            return f"Literal{list(parts)}"
+        if origin in {Union, UnionType}:
+            return " | ".join(self._kind(part) for part in parts if part is not UnsetType)
+        if origin is not None:
+            inner = ", ".join(self._kind(part) for part in parts)
+            return f"{origin.__name__}[{inner}]"
+        return self._named(hint) if issubclass(hint, msgspec.Struct) else str(hint.__name__)
 
 
 def _without_waits(twin: Twin) -> str:

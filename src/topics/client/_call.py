@@ -12,7 +12,6 @@ from urllib.parse import quote
 
 import msgspec
 
-from topics.client._routes import ROUTES
 from topics.errors import InvalidRequest, TopicNotFound, Unreachable
 
 T = TypeVar("T")
@@ -45,10 +44,6 @@ class ApiCall(NamedTuple, Generic[T]):
             raise Unreachable(url, reason=reason, sent=True) from error
 
 
-def reader(kind: type[V]) -> Callable[[bytes], V]:
-    return msgspec.json.Decoder(kind).decode
-
-
 # Paths and keys
 
 
@@ -57,14 +52,47 @@ def quoted(name: str) -> str:
     return quote(name, safe="", errors="backslashreplace")
 
 
-def at(call: str, **names: str | int) -> tuple[str, str]:
-    """Method and path of a call of the API, by its name in the table of endpoints."""
-    method, path = ROUTES[call]
-    for part, name in names.items():
-        if name == "":
-            raise TopicNotFound("") if part == "topic" else InvalidRequest(f"a {part} needs a name")
-        path = path.replace(f"{{{part}}}", quoted(str(name)))
-    return method, path
+class Route(Generic[T]):
+    """An endpoint: where it is called, and the type of its answer. `_routes` has all of them."""
+
+    __slots__ = ("_decode", "_kind", "method", "path")
+
+    def __init__(self, method: str, path: str, kind: type[T]) -> None:
+        self.method = method
+        self.path = path
+        self._kind = kind
+        self._decode: Callable[[bytes], T] | None = None
+
+    def at(self, **names: str | int) -> tuple[str, str]:
+        """Method and path, with these names in it."""
+        path = self.path
+        for part, name in names.items():
+            if name == "":
+                if part == "topic":
+                    raise TopicNotFound("")
+                raise InvalidRequest(f"a {part} needs a name")
+            path = path.replace(f"{{{part}}}", quoted(str(name)))
+        return self.method, path
+
+    def call(
+        self,
+        body: bytes | None = None,
+        *,
+        query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        idempotent: bool | None = None,
+        within: float = math.inf,
+        **names: str | int,
+    ) -> ApiCall[T]:
+        """A request whose answer is read as it is; `names` stand in the path."""
+        method, path = self.at(**names)
+        return ApiCall(method, path, self.parse, body, query, headers, idempotent, within=within)
+
+    def parse(self, body: bytes) -> T:
+        """The answer. Its decoder is made at the first one: a program makes few of the calls."""
+        if self._decode is None:
+            self._decode = msgspec.json.Decoder(self._kind).decode
+        return self._decode(body)
 
 
 class _Keys:

@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
-from msgspec import UNSET, Raw, Struct, UnsetType
-from msgspec.structs import asdict
+from msgspec import UNSET
 
 from topics.batch import RecordBatch
-from topics.client._call import ApiCall, Listed, at, new_key, page_query, reader
+from topics.client import _routes as routes
+from topics.client._call import ApiCall, Listed, new_key, page_query
+from topics.client._routes import ParsedRecord
 from topics.errors import InvalidRequest
 from topics.topic_settings import known_settings
 from topics.values import (
@@ -25,13 +26,11 @@ from topics.values import (
     DeleteResult,
     Dropped,
     Hole,
-    HoleKind,
     Holes,
     Page,
     PlannedRange,
     ReadPlan,
     Record,
-    Tombstone,
     TopicState,
     TopicSummary,
 )
@@ -52,124 +51,59 @@ repeat must arrive well before its key is forgotten."""
 # Topics
 
 
-class _Topics(Struct):
-    topics: list[TopicSummary]
-    next_cursor: str | None = None
-
-
-# Lists of runs and ranges come as bare arrays; objects of the Python API have names.
-
-
-class _Holes(Struct):
-    topic: str
-    epoch: int
-    delete_version: int
-    runs: list[tuple[int, int, HoleKind]]
-    next_from_seq: int
-    exact_from: int
-
-
-class _Plan(Struct):
-    topic: str
-    epoch: int
-    delete_version: int
-    head_seq: int
-    evict_floor: int
-    ranges: list[tuple[int, int, int, int]]
-    next_from_seq: int
-
-
-_created, _state, _dropped = reader(Created), reader(TopicState), reader(Dropped)
-_topics, _holes, _plan = reader(_Topics), reader(_Holes), reader(_Plan)
-_audit = reader(Audit)
-
-
 def put(topic: str, config: Mapping[str, Any], *, dry_run: bool = False) -> ApiCall[Created]:
     """Create a topic, or replace the whole configuration of one that exists."""
     if not topic:
         raise InvalidRequest("a topic needs a name")
 
     query = {"dry_run": "true"} if dry_run else None
-    return ApiCall(*at("configureTopic", topic=topic), _created, encode(config), query=query)
+    return routes.CONFIGURE_TOPIC.call(encode(config), query=query, topic=topic)
 
 
 def drop(topic: str, *, if_empty: bool) -> ApiCall[Dropped]:
     query = {"if_empty": "true"} if if_empty else None
-    return ApiCall(*at("dropTopic", topic=topic), _dropped, query=query)
+    return routes.DROP_TOPIC.call(query=query, topic=topic)
 
 
 def state(topic: str, *, touch: bool) -> ApiCall[TopicState]:
-    return ApiCall(
-        *at("getTopic", topic=topic), _state, query=None if touch else {"touch": "false"}
-    )
+    return routes.GET_TOPIC.call(query=None if touch else {"touch": "false"}, topic=topic)
 
 
 def topics(prefix: str, cursor: str | None) -> ApiCall[Listed[TopicSummary]]:
     def parse(body: bytes) -> Listed[TopicSummary]:
-        page = _topics(body)
+        page = routes.LIST_TOPICS.parse(body)
         return page.topics, page.next_cursor
 
-    return ApiCall(*at("listTopics"), parse, query=page_query(cursor, prefix=prefix))
+    return ApiCall(*routes.LIST_TOPICS.at(), parse, query=page_query(cursor, prefix=prefix))
 
 
 def audit(topic: str) -> ApiCall[Audit]:
-    return ApiCall(*at("auditTopic", topic=topic), _audit)
+    return routes.AUDIT_TOPIC.call(topic=topic)
 
 
 def holes(topic: str, *, from_seq: int, to_seq: int) -> ApiCall[Holes]:
     def parse(body: bytes) -> Holes:
-        page = asdict(_holes(body))
-        return Holes(**page | {"runs": [Hole(*run) for run in page["runs"]]})
+        page = routes.LIST_HOLES.parse(body)
+        runs = [Hole(*run) for run in page.runs]
+        known = page.topic, page.epoch, page.delete_version
+        return Holes(*known, runs, page.next_from_seq, page.exact_from)
 
     body = encode({"from_seq": from_seq, "to_seq": to_seq})
-    return ApiCall(*at("listHoles", topic=topic), parse, body, idempotent=True)
+    return ApiCall(*routes.LIST_HOLES.at(topic=topic), parse, body, idempotent=True)
 
 
 def plan(topic: str, *, from_seq: int, to_seq: int, target_bytes: int) -> ApiCall[ReadPlan]:
     def parse(body: bytes) -> ReadPlan:
-        page = asdict(_plan(body))
-        return ReadPlan(**page | {"ranges": [PlannedRange(*cut) for cut in page["ranges"]]})
+        page = routes.PLAN_RANGES.parse(body)
+        ranges = [PlannedRange(*cut) for cut in page.ranges]
+        known = page.topic, page.epoch, page.delete_version, page.head_seq, page.evict_floor
+        return ReadPlan(*known, ranges, page.next_from_seq)
 
     body = encode({"from_seq": from_seq, "to_seq": to_seq, "target_bytes": target_bytes})
-    return ApiCall(*at("planRanges", topic=topic), parse, body, idempotent=True)
+    return ApiCall(*routes.PLAN_RANGES.at(topic=topic), parse, body, idempotent=True)
 
 
 # Records
-
-
-class WireRecord(Struct, rename={"seq": "$seq", "ts": "$ts", "node": "$node", "tag": "$tag"}):
-    """A record in an answer or a stream; its payload stays text."""
-
-    seq: int
-    ts: int
-    node: str | None = None
-    tag: str | None = None
-    data: Raw = Raw(b"null")
-    meta: Raw | UnsetType = UNSET
-
-    def value(self) -> Record:
-        meta = None if self.meta is UNSET else bytes(self.meta)
-        return Record(self.seq, self.ts, self.node, self.tag, bytes(self.data), meta)
-
-
-class _Scanned(Struct):
-    records_scanned: int = 0
-    cold_segments_read: int = 0
-
-
-class _DiffPage(Struct):
-    topic: str
-    records: list[WireRecord]
-    next_from_seq: int
-    head_seq: int
-    earliest_seq: int
-    caught_up: bool
-    tombstone: Tombstone | None
-    lag: int
-    performance: _Scanned
-
-
-_ack, _page, _deleted = reader(Ack), reader(_DiffPage), reader(DeleteResult)
 
 
 def append(
@@ -195,13 +129,12 @@ def append(
         members.append(b'"config":%b' % encode(known_settings(config)))
     if not topic:
         raise InvalidRequest("a topic needs a name")
-    return ApiCall(
-        *at("appendRecords", topic=topic),
-        _ack,
+    return routes.APPEND_RECORDS.call(
         b"{%b}" % b",".join(members),
         query={"return_seqs": "false"},
         idempotent=True,
         within=REPEAT_WRITES_S,
+        topic=topic,
     )
 
 
@@ -248,7 +181,7 @@ def read(
         asked["wait_ms"] = int(held * 1000)
     asked |= filters(node, match)
     return ApiCall(
-        *at("readAfterCursor", topic=topic),
+        *routes.READ_AFTER_CURSOR.at(topic=topic),
         _parse_page,
         encode(asked),
         idempotent=True,
@@ -258,7 +191,7 @@ def read(
 
 def read_arrow(topic: str, query: Sequence[tuple[str, str]]) -> ApiCall[bytes]:
     """A page of records as an Arrow stream; its metadata says which seqs it covers."""
-    method, path = at("readRecords", topic=topic)
+    method, path = routes.READ_RECORDS.at(topic=topic)
     path += f"?{urlencode(query, quote_via=quote)}"
     return ApiCall(method, path, lambda body: body, headers={"Accept": ARROW_STREAM})
 
@@ -273,19 +206,27 @@ def filters(node: str | Sequence[str], match: str | Sequence[str] | None) -> dic
 
 
 def _parse_page(body: bytes) -> Page:
-    page = _page(body)
+    page = routes.READ_AFTER_CURSOR.parse(body)
+    scanned = page.performance
     return Page(
         page.topic,
-        [record.value() for record in page.records],
+        list(map(record_of, page.records)),
         page.next_from_seq,
         page.head_seq,
         page.earliest_seq,
         page.caught_up,
         page.tombstone,
         page.lag,
-        page.performance.records_scanned,
-        page.performance.cold_segments_read,
+        (scanned and scanned.records_scanned) or 0,
+        (scanned and scanned.cold_segments_read) or 0,
     )
+
+
+def record_of(sent: ParsedRecord) -> Record:
+    """A record of an answer or a stream; its payload stays text."""
+    data = b"null" if sent.data is UNSET else bytes(sent.data)
+    meta = None if sent.meta is UNSET else bytes(sent.meta)
+    return Record(sent.seq, sent.ts, sent.node, sent.tag, data, meta)
 
 
 def is_empty(page: Page) -> bool:
@@ -306,9 +247,8 @@ def delete(
     if seqs is not None:
         asked["seqs"] = list(seqs)
     # Without an upper end, a repeat could reach records that came after the first try.
-    return ApiCall(
-        *at("deleteRecords", topic=topic),
-        _deleted,
+    return routes.DELETE_RECORDS.call(
         encode(asked | filters((), match)),
         idempotent=before_seq is not None or seqs is not None,
+        topic=topic,
     )

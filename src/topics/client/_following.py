@@ -17,8 +17,10 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from topics.client._call import ApiCall, at
-from topics.client._calls import WireRecord, filters
+from topics.client import _routes as routes
+from topics.client._call import ApiCall
+from topics.client._calls import filters, record_of
+from topics.client._routes import ParsedRecord, ParsedStreamStart
 from topics.errors import InvalidRequest, TopicNotFound, from_wire
 from topics.events import Arrived, CaughtUp, Event, Lost, TopicDropped
 from topics.values import Tombstone, TombstoneReason
@@ -37,7 +39,7 @@ class StreamFrame(Struct):
 
     op: str = ""
     topic: str = ""
-    records: list[WireRecord] = []
+    records: list[ParsedRecord] = []
     to_seq: int = 0
     head_seq: int = 0
     reason: str = ""
@@ -54,13 +56,7 @@ class _Begun(Struct):
     from_seq: int
 
 
-class _Session(Struct):
-    stream_url: str
-    topics: dict[str, _Begun]
-
-
 _decode = msgspec.json.Decoder(StreamFrame).decode
-_session = msgspec.json.Decoder(_Session).decode
 
 
 def decode_message(text: str | bytes) -> StreamFrame:
@@ -145,12 +141,12 @@ class Following:
         }
 
         def parse(answer: bytes) -> str:
-            session = _session(answer)
+            session = routes.CREATE_WATCH.parse(answer)
             self._begin(session.topics)
             return session.stream_url
 
         query = {"lenient": "true"} if self._was_open else None
-        return ApiCall(*at("createWatch"), parse, encode(body), query=query, idempotent=True)
+        return ApiCall(*routes.CREATE_WATCH.at(), parse, encode(body), query=query, idempotent=True)
 
     def subscription(self) -> bytes:
         """The same for a WebSocket; `StreamFrame.op` "subscribed" answers it."""
@@ -174,7 +170,7 @@ class Following:
             for topic, after in self.positions.items()
         }
 
-    def _begin(self, begun: Mapping[str, _Begun]) -> None:
+    def _begin(self, begun: Mapping[str, ParsedStreamStart | _Begun]) -> None:
         for topic, start in begun.items():
             if self.positions.get(topic, 0) is None:
                 self.positions[topic] = start.from_seq
@@ -231,7 +227,7 @@ class Following:
     def _records(self, frame: StreamFrame) -> Iterator[Event]:
         for record in frame.records:
             if record.seq > (self.positions[frame.topic] or 0):
-                yield Arrived(frame.topic, record.value())
+                yield Arrived(frame.topic, record_of(record))
                 # Moved one by one: who stops in the middle goes on there.
                 self.positions[frame.topic] = record.seq
         self.positions[frame.topic] = max(self.positions[frame.topic] or 0, frame.to_seq)

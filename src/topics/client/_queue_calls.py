@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from msgspec import UNSET, Raw, Struct, UnsetType, field
+from msgspec import UNSET
 
-from topics.client._call import ApiCall, at, reader
+from topics.client import _routes as routes
+from topics.client._call import ApiCall
 from topics.client._calls import state
+from topics.client._routes import ParsedJob, ParsedPeekedJob
 from topics.client.keywords import Jobs
 from topics.errors import InvalidRequest, NotAQueue
 from topics.values import (
@@ -28,44 +30,6 @@ from topics.wire.letters import error_of
 from topics.wire.tokens import lease_token, parse_lease
 
 
-class _Job(Struct, rename={"seq": "$seq", "ts": "$ts", "tag": "$tag"}):
-    seq: int
-    lease_id: str
-    deadline: int
-    ts: int
-    deliveries: int
-    data: Raw
-    tag: str | None = None
-    meta: Raw | UnsetType = UNSET
-
-    def value(self) -> Job:
-        return Job(
-            self.seq,
-            parse_lease(self.lease_id) or 0,
-            self.deadline,
-            self.ts,
-            self.deliveries,
-            bytes(self.data),
-            self.tag,
-            None if self.meta is UNSET else bytes(self.meta),
-        )
-
-
-class _Claimed(Struct):
-    claimed: list[_Job]
-
-
-class _Redriven(Struct):
-    topic: str
-    source: str = field(name="from")
-    moved: int = 0
-    more: bool = False
-
-
-_claimed, _acked, _nacked = reader(_Claimed), reader(Acked), reader(Nacked)
-_extended, _redriven = reader(Extended), reader(_Redriven)
-
-
 def claim(queue: str, node: str, *, most: int, lease_ms: int | None) -> ApiCall[Sequence[Job]]:
     """Not repeated once sent: the first try may have leased jobs that nobody would work on."""
     _check(most=most, lease_ms=lease_ms)
@@ -73,8 +37,8 @@ def claim(queue: str, node: str, *, most: int, lease_ms: int | None) -> ApiCall[
     if lease_ms is not None:
         asked["lease_ms"] = lease_ms
     return ApiCall(
-        *at("claimJobs", topic=queue),
-        lambda body: [job.value() for job in _claimed(body).claimed],
+        *routes.CLAIM_JOBS.at(topic=queue),
+        lambda body: list(map(_job_of, routes.CLAIM_JOBS.parse(body).claimed)),
         encode(asked),
         longer=5.0,  # the longest `claim_jitter_ms`
     )
@@ -83,7 +47,7 @@ def claim(queue: str, node: str, *, most: int, lease_ms: int | None) -> ApiCall[
 def ack(queue: str, node: str, jobs: Jobs) -> ApiCall[Acked]:
     """Repeated when the answer was lost; a job that the first try finished is then `skipped`."""
     body = encode(_named(node, jobs))
-    return ApiCall(*at("ackJobs", topic=queue), _acked, body, idempotent=True)
+    return routes.ACK_JOBS.call(body, idempotent=True, topic=queue)
 
 
 def nack(
@@ -92,13 +56,13 @@ def nack(
     _check(delay_ms=delay_ms)
     told = {} if error is None else {"error": error_of(error)}
     body = encode(_named(node, jobs) | {"delay_ms": delay_ms} | told)
-    return ApiCall(*at("nackJobs", topic=queue), _nacked, body, idempotent=True)
+    return routes.NACK_JOBS.call(body, idempotent=True, topic=queue)
 
 
 def extend(queue: str, node: str, jobs: Jobs, *, lease_ms: int) -> ApiCall[Extended]:
     _check(lease_ms=lease_ms)
     body = encode(_named(node, jobs) | {"lease_ms": lease_ms})
-    return ApiCall(*at("extendJobs", topic=queue), _extended, body, idempotent=True)
+    return routes.EXTEND_JOBS.call(body, idempotent=True, topic=queue)
 
 
 def redrive(
@@ -107,68 +71,24 @@ def redrive(
     _check(most=most)
 
     def parse(body: bytes) -> Redriven:
-        done = _redriven(body)
+        done = routes.REDRIVE_JOBS.parse(body)
         return Redriven(done.topic, done.source, done.moved, done.more)
 
     asked: dict[str, Any] = {"max": most} if source is None else {"max": most, "from": source}
     if seqs is not None:
         asked["seqs"] = list(seqs)
-    return ApiCall(*at("redriveJobs", topic=queue), parse, encode(asked))
-
-
-class _Failure(Struct):
-    type: str
-    message: str
-    node: str
-    ts: int
-
-
-class _Peeked(Struct):
-    seq: int
-    state: JobState
-    deliveries: int
-    data: Raw
-    node: str | None = None
-    claimed_ts: int | None = None
-    deadline_ts: int | None = None
-    ready_ts: int | None = None
-    last_error: _Failure | None = None
-    tag: str | None = None
-
-    def value(self) -> PeekedJob:
-        said = self.last_error
-        return PeekedJob(
-            self.seq,
-            self.state,
-            self.deliveries,
-            self.node,
-            self.claimed_ts,
-            self.deadline_ts,
-            self.ready_ts,
-            None if said is None else Failure(said.node, said.ts, said.type, said.message),
-            self.tag,
-            bytes(self.data),
-        )
-
-
-class _PeekedPage(Struct):
-    topic: str
-    jobs: list[_Peeked]
-    more: bool
-
-
-_peeked = reader(_PeekedPage)
+    return ApiCall(*routes.REDRIVE_JOBS.at(topic=queue), parse, encode(asked))
 
 
 def peek(queue: str, *, most: int, state: JobState | None) -> ApiCall[PeekedJobs]:
     _check(most=most)
 
     def parse(body: bytes) -> PeekedJobs:
-        page = _peeked(body)
-        return PeekedJobs(page.topic, [job.value() for job in page.jobs], page.more)
+        page = routes.LIST_JOBS.parse(body)
+        return PeekedJobs(page.topic, list(map(_peeked_of, page.jobs)), page.more)
 
     query = {"limit": str(most)} | ({} if state is None else {"state": state})
-    return ApiCall(*at("listJobs", topic=queue), parse, query=query)
+    return ApiCall(*routes.LIST_JOBS.at(topic=queue), parse, query=query)
 
 
 def stats(queue: str) -> ApiCall[QueueCounts]:
@@ -181,6 +101,35 @@ def stats(queue: str) -> ApiCall[QueueCounts]:
         return counts
 
     return ApiCall(asked.method, asked.path, parse, query=asked.query)
+
+
+def _job_of(sent: ParsedJob) -> Job:
+    return Job(
+        sent.seq,
+        parse_lease(sent.lease_id) or 0,
+        sent.deadline,
+        sent.ts,
+        sent.deliveries,
+        bytes(sent.data),
+        sent.tag,
+        None if sent.meta is UNSET else bytes(sent.meta),
+    )
+
+
+def _peeked_of(sent: ParsedPeekedJob) -> PeekedJob:
+    said = sent.last_error
+    return PeekedJob(
+        sent.seq,
+        sent.state,
+        sent.deliveries,
+        sent.node,
+        sent.claimed_ts,
+        sent.deadline_ts,
+        sent.ready_ts,
+        None if said is None else Failure(said.node, said.ts, said.type, said.message),
+        sent.tag,
+        bytes(sent.data),
+    )
 
 
 def _named(node: str, jobs: Jobs) -> dict[str, Any]:

@@ -1,46 +1,223 @@
-"""Method and path of every call of the API, by its name in the table of endpoints."""
+"""The calls of the table of endpoints that the client makes, and what answers them.
+
+An answer is read into the result of the Python API that has its fields (`READ_AS` of
+`wire.shapes`), or else into a type made of its shape. Payloads stay text.
+"""
 
 # Made from `../wire/endpoints` by tools/make_sync.py: change that, then `make fmt`.
 
-ROUTES: dict[str, tuple[str, str]] = {
-    "listTopics": ("GET", "/v0/topics"),
-    "configureTopic": ("PUT", "/v0/topics/{topic}"),
-    "getTopic": ("GET", "/v0/topics/{topic}"),
-    "dropTopic": ("DELETE", "/v0/topics/{topic}"),
-    "appendRecords": ("POST", "/v0/topics/{topic}"),
-    "readAfterCursor": ("POST", "/v0/topics/{topic}/diff"),
-    "readRecords": ("GET", "/v0/topics/{topic}/records"),
-    "deleteRecords": ("POST", "/v0/topics/{topic}/delete"),
-    "auditTopic": ("GET", "/v0/topics/{topic}/audit"),
-    "listHoles": ("POST", "/v0/topics/{topic}/holes"),
-    "planRanges": ("POST", "/v0/topics/{topic}/plan"),
-    "listCursors": ("GET", "/v0/topics/{topic}/cursors"),
-    "setCursor": ("PUT", "/v0/topics/{topic}/cursors/{cursor}"),
-    "getCursor": ("GET", "/v0/topics/{topic}/cursors/{cursor}"),
-    "dropCursor": ("DELETE", "/v0/topics/{topic}/cursors/{cursor}"),
-    "listRouters": ("GET", "/v0/routers"),
-    "putRouter": ("PUT", "/v0/routers/{router}"),
-    "getRouter": ("GET", "/v0/routers/{router}"),
-    "dropRouter": ("DELETE", "/v0/routers/{router}"),
-    "createWatch": ("POST", "/v0/watch"),
-    "openWatch": ("GET", "/v0/watch/{wid}"),
-    "openWebSocket": ("GET", "/v0/ws"),
-    "claimJobs": ("POST", "/v0/topics/{topic}/claim"),
-    "ackJobs": ("POST", "/v0/topics/{topic}/ack"),
-    "nackJobs": ("POST", "/v0/topics/{topic}/nack"),
-    "extendJobs": ("POST", "/v0/topics/{topic}/extend"),
-    "listJobs": ("GET", "/v0/topics/{topic}/jobs"),
-    "streamJobs": ("GET", "/v0/topics/{topic}/work"),
-    "redriveJobs": ("POST", "/v0/topics/{topic}/redrive"),
-    "stageRecords": ("POST", "/v0/stages/{app}/{epoch}/{part}/{attempt}"),
-    "getLastCommit": ("GET", "/v0/stages/{app}"),
-    "commitStages": ("POST", "/v0/stages/{app}/{epoch}/commit"),
-    "health": ("GET", "/v0/health"),
-    "healthz": ("GET", "/healthz"),
-    "ready": ("GET", "/v0/ready"),
-    "readyz": ("GET", "/readyz"),
-    "metrics": ("GET", "/v0/metrics"),
-    "history": ("GET", "/v0/history"),
-    "keyRights": ("GET", "/v0/key"),
-    "openapi": ("GET", "/v0/openapi.json"),
-}
+from typing import Literal
+
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from topics.client._call import Route
+from topics.values import (
+    Ack,
+    Acked,
+    Audit,
+    Created,
+    CursorState,
+    DeleteResult,
+    Dropped,
+    Extended,
+    Nacked,
+    RouterState,
+    StageCommit,
+    Staged,
+    Tombstone,
+    TopicState,
+    TopicSummary,
+)
+
+
+class ParsedPerformance(Struct, kw_only=True):
+    server_total_ms: float
+    wal_append_ms: float | None = None
+    fsync_ms: float | None = None
+    throttle_wait_ms: float | None = None
+    records_scanned: int | None = None
+    cold_segments_read: int | None = None
+
+
+class ParsedTopicList(Struct, kw_only=True):
+    topics: list[TopicSummary]
+    next_cursor: str | None = None
+    performance: ParsedPerformance | None = None
+
+
+class ParsedRecord(
+    Struct, rename={"seq": "$seq", "ts": "$ts", "node": "$node", "tag": "$tag"}, kw_only=True
+):
+    seq: int
+    ts: int
+    node: str | None = None
+    tag: str | None = None
+    data: Raw | UnsetType = UNSET
+    meta: Raw | UnsetType = UNSET
+
+
+class ParsedDiffPage(Struct, kw_only=True):
+    topic: str
+    records: list[ParsedRecord]
+    next_from_seq: int
+    head_seq: int
+    earliest_seq: int
+    caught_up: bool
+    tombstone: Tombstone | None
+    lag: int
+    performance: ParsedPerformance | None = None
+
+
+class ParsedHolesPage(Struct, kw_only=True):
+    topic: str
+    epoch: int
+    delete_version: int
+    runs: list[tuple[int, int, Literal["deleted", "cap", "ttl", "crash", "skipped", "source_trim"]]]
+    next_from_seq: int
+    exact_from: int
+    performance: ParsedPerformance | None = None
+
+
+class ParsedPlan(Struct, kw_only=True):
+    topic: str
+    epoch: int
+    delete_version: int
+    head_seq: int
+    evict_floor: int
+    ranges: list[tuple[int, int, int, int]]
+    next_from_seq: int
+    performance: ParsedPerformance | None = None
+
+
+class ParsedCursorList(Struct, kw_only=True):
+    topic: str
+    cursors: list[CursorState]
+    next_cursor: str | None = None
+    performance: ParsedPerformance | None = None
+
+
+class ParsedCursorDropped(Struct, kw_only=True):
+    topic: str
+    cursor: str
+    deleted: bool
+    performance: ParsedPerformance | None = None
+
+
+class ParsedRouterSummary(Struct, kw_only=True):
+    router: str
+    source: str
+    dest: str
+    guarantee: Literal["at_least_once", "exactly_once"]
+    forwarded_total: int
+    lag: int | None = None
+
+
+class ParsedRouterList(Struct, kw_only=True):
+    routers: list[ParsedRouterSummary]
+    next_cursor: str | None = None
+    performance: ParsedPerformance | None = None
+
+
+class ParsedRouterDropped(Struct, kw_only=True):
+    router: str
+    deleted: bool
+    performance: ParsedPerformance | None = None
+
+
+class ParsedStreamStart(Struct, kw_only=True):
+    from_seq: int
+    head_seq: int
+    earliest_seq: int
+
+
+class ParsedWatchOpened(Struct, kw_only=True):
+    wid: str
+    stream_url: str
+    session_ttl_ms: int
+    topics: dict[str, ParsedStreamStart]
+    performance: ParsedPerformance | None = None
+
+
+class ParsedJob(Struct, rename={"seq": "$seq", "ts": "$ts", "tag": "$tag"}, kw_only=True):
+    seq: int
+    lease_id: str
+    deadline: int
+    ts: int
+    tag: str | None = None
+    deliveries: int
+    data: Raw
+    meta: Raw | UnsetType = UNSET
+
+
+class ParsedClaimed(Struct, kw_only=True):
+    topic: str
+    claimed: list[ParsedJob]
+    count: int
+    ready: int
+    performance: ParsedPerformance | None = None
+
+
+class ParsedJobFailure(Struct, kw_only=True):
+    type: str
+    message: str
+    node: str
+    ts: int
+
+
+class ParsedPeekedJob(Struct, kw_only=True):
+    seq: int
+    state: Literal["leased", "delayed", "ready"]
+    deliveries: int
+    node: str | None = None
+    claimed_ts: int | None = None
+    deadline_ts: int | None = None
+    ready_ts: int | None = None
+    last_error: ParsedJobFailure | None = None
+    tag: str | None = None
+    data: Raw
+
+
+class ParsedPeekedJobsPage(Struct, kw_only=True):
+    topic: str
+    jobs: list[ParsedPeekedJob]
+    more: bool
+    performance: ParsedPerformance | None = None
+
+
+class ParsedRedriven(Struct, rename={"source": "from"}, kw_only=True):
+    topic: str
+    source: str
+    moved: int
+    more: bool
+    performance: ParsedPerformance | None = None
+
+
+LIST_TOPICS = Route("GET", "/v0/topics", ParsedTopicList)
+CONFIGURE_TOPIC = Route("PUT", "/v0/topics/{topic}", Created)
+GET_TOPIC = Route("GET", "/v0/topics/{topic}", TopicState)
+DROP_TOPIC = Route("DELETE", "/v0/topics/{topic}", Dropped)
+APPEND_RECORDS = Route("POST", "/v0/topics/{topic}", Ack)
+READ_AFTER_CURSOR = Route("POST", "/v0/topics/{topic}/diff", ParsedDiffPage)
+READ_RECORDS = Route("GET", "/v0/topics/{topic}/records", Raw)
+DELETE_RECORDS = Route("POST", "/v0/topics/{topic}/delete", DeleteResult)
+AUDIT_TOPIC = Route("GET", "/v0/topics/{topic}/audit", Audit)
+LIST_HOLES = Route("POST", "/v0/topics/{topic}/holes", ParsedHolesPage)
+PLAN_RANGES = Route("POST", "/v0/topics/{topic}/plan", ParsedPlan)
+LIST_CURSORS = Route("GET", "/v0/topics/{topic}/cursors", ParsedCursorList)
+SET_CURSOR = Route("PUT", "/v0/topics/{topic}/cursors/{cursor}", CursorState)
+GET_CURSOR = Route("GET", "/v0/topics/{topic}/cursors/{cursor}", CursorState)
+DROP_CURSOR = Route("DELETE", "/v0/topics/{topic}/cursors/{cursor}", ParsedCursorDropped)
+LIST_ROUTERS = Route("GET", "/v0/routers", ParsedRouterList)
+PUT_ROUTER = Route("PUT", "/v0/routers/{router}", Raw)
+GET_ROUTER = Route("GET", "/v0/routers/{router}", RouterState)
+DROP_ROUTER = Route("DELETE", "/v0/routers/{router}", ParsedRouterDropped)
+CREATE_WATCH = Route("POST", "/v0/watch", ParsedWatchOpened)
+CLAIM_JOBS = Route("POST", "/v0/topics/{topic}/claim", ParsedClaimed)
+ACK_JOBS = Route("POST", "/v0/topics/{topic}/ack", Acked)
+NACK_JOBS = Route("POST", "/v0/topics/{topic}/nack", Nacked)
+EXTEND_JOBS = Route("POST", "/v0/topics/{topic}/extend", Extended)
+LIST_JOBS = Route("GET", "/v0/topics/{topic}/jobs", ParsedPeekedJobsPage)
+REDRIVE_JOBS = Route("POST", "/v0/topics/{topic}/redrive", ParsedRedriven)
+STAGE_RECORDS = Route("POST", "/v0/stages/{app}/{epoch}/{part}/{attempt}", Staged)
+GET_LAST_COMMIT = Route("GET", "/v0/stages/{app}", StageCommit)
+COMMIT_STAGES = Route("POST", "/v0/stages/{app}/{epoch}/commit", StageCommit)

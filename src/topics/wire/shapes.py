@@ -513,6 +513,23 @@ class HistoryBody(Struct):
     cursors: dict[str, Points]
 
 
+READ_AS = {
+    "AckedShape": "Acked",
+    "Committed": "StageCommit",
+    "CommittedRun": "CommittedRange",
+    "ExtendedShape": "Extended",
+    "NackedShape": "Nacked",
+    "RouterShape": "RouterState",
+    "StagedShape": "Staged",
+    "TombstoneShape": "Tombstone",
+    "TopicConfigured": "Created",
+    "TopicEntry": "TopicSummary",
+    "TopicStateBody": "TopicState",
+    "WriteAck": "Ack",
+}
+"""Shapes that the client reads as results of the Python API, because these have their fields."""
+
+
 def shape_of(name: str) -> type[Struct]:
     """The body or answer that the table of endpoints names."""
     from topics.wire import requests  # noqa: PLC0415 - its decoders are made while it is imported

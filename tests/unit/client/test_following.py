@@ -1,5 +1,6 @@
 from typing import Any
 
+import msgspec
 import pytest
 
 from topics.client._following import (
@@ -13,7 +14,7 @@ from topics.client._following import (
 from topics.errors import InvalidRequest, TopicNotFound, TopicsError
 from topics.events import Arrived, CaughtUp, Event, Lost, TopicDropped
 from topics.values import Tombstone
-from topics.wire import sse
+from topics.wire import shapes, sse
 from topics.wire.cursors import stream_id
 
 
@@ -124,19 +125,23 @@ def test_advice_is_not_an_end_but_a_shutdown_is() -> None:
         list(read.take(decode_message(b'{"op":"error","code":"forbidden","message":"no"}')))
 
 
+def session_answer(**starts: int) -> bytes:
+    topics = {name: shapes.StreamStart(seq, 9, 1) for name, seq in starts.items()}
+    return msgspec.json.encode(shapes.WatchOpened("w", "/s", 60_000, topics))
+
+
 def test_the_first_session_insists_on_its_topics_and_later_ones_learn_of_losses() -> None:
     read = following(a=3, b=None)
     first = read.session_call()
     assert first.query is None
     assert b'"a":{"from_seq":3}' in (first.body or b"")
     assert b'"b":{"tail":true}' in (first.body or b"")
-    answer = b'{"stream_url":"/s","topics":{"a":{"from_seq":3},"b":{"from_seq":8}}}'
-    assert first.parse(answer) == "/s"
+    assert first.parse(session_answer(a=3, b=8)) == "/s"
     assert read.places() == {"a": 3, "b": 8}
     again = read.session_call()
     assert again.query == {"lenient": "true"}
     assert b'"b":{"from_seq":8}' in (again.body or b"")
-    again.parse(b'{"stream_url":"/s","topics":{"b":{"from_seq":8}}}')
+    again.parse(session_answer(b=8))
     assert list(read.departed()) == [TopicDropped("a")]
     assert list(read.departed()) == []
     assert read.places() == {"b": 8}

@@ -1,7 +1,8 @@
 """The table of the API: every endpoint, declared once, with its example.
 
 The server's routes and what they ask of a key, the OpenAPI document, the paths that the client
-calls, the HTTP reference and the tests that every call is covered are all made from this table.
+calls, the types of its answers, the HTTP reference and the tests that every call is covered are all
+made from this table.
 """
 
 from topics.wire.endpoints import queues, records, server, stages, streams, topics
