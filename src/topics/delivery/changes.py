@@ -1,8 +1,8 @@
-"""Which waiters wait for which topic, and how they are woken.
+"""The readers that wait for news of a topic (waiters), and how they are woken.
 
 Writers only signal: a publish notes the topic's name, and the waiters are woken later in the tick
 or in the next one, once, however many publishes came together. Waiters are kept by the name and
-not by the topic, so that a topic dropped and made again has the same waiters.
+not by the topic, so that a topic that is dropped and created again has the same waiters.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Changes:
         self.unlisten(poll.name, poll)
 
     def close(self) -> None:
-        """Let every poll go, and those to come: the server stops."""
+        """End every poll, and each later one at once: the server stops."""
         self._closed = True
         for poll in tuple(self._polls):
             poll.give_up()

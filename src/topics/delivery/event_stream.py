@@ -96,7 +96,7 @@ class StreamSink:
 
     @property
     def is_behind(self) -> bool:
-        """Whether the peer has yet to take what it was sent."""
+        """Whether frames wait that the peer has not taken."""
         return self._behind
 
     @property
@@ -308,7 +308,7 @@ class EventStream:
         self._heartbeat = self._live.timers.call_later(delay_ms, self._beat)
 
     def _beat(self) -> None:
-        """Speak after a silence; while the peer is behind there is no silence."""
+        """Send a heartbeat after a silence; while the peer is behind, there is no silence."""
         every_ms = self._session.heartbeat_ms
         silent_ms = round((self._live.monotonic() - self._sink.last_output) * 1000)
         if silent_ms < every_ms:

@@ -52,7 +52,7 @@ class Member:
 
 
 class SubscriberGroup:
-    """The feeds of one topic that want the same of it in the same shape, as they came."""
+    """The feeds of one topic that want the same of it in the same shape, in order of arrival."""
 
     def __init__(self, groups: SubscriberGroups, name: str, options: Options) -> None:
         self.members: dict[Member, None] = {}
@@ -116,8 +116,8 @@ class SubscriberGroup:
     def _share(self, topic: Topic, member: Member) -> tuple[int, PageFrames | None]:
         """What every idle member at this place is sent, and the cursor behind it.
 
-        No frames when there is more to do than to send the newest records: then each feed looks
-        for itself.
+        No frames when more is due than the newest records, such as a tombstone: then each feed
+        reads for itself.
         """
         options, place, groups = self._options, member.place, self._groups
         if options.strong or place.epoch != topic.epoch or groups.changes.withheld(topic):

@@ -20,7 +20,7 @@ from topics.engine.kernel import Host
 
 class LiveConnection(Protocol):
     def shut_down(self) -> None:
-        """Say goodbye and end."""
+        """Send the shutdown frame and end."""
 
 
 class LiveDelivery:

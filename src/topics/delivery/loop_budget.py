@@ -129,7 +129,7 @@ class LoopBudget:
         for _ in range(len(queue)):
             try:
                 queue.popleft()()
-            except Exception:  # the bug of one stream or request must not hold up the others
+            except Exception:  # a bug in one stream or request must not stop the others
                 log_failure()
             if not queue or not self.has_time():
                 break
@@ -204,5 +204,5 @@ class PacedRead:
 
 
 def log_failure() -> None:
-    """Tell of the exception being handled."""
+    """Log the exception being handled."""
     _log.exception("work within the loop budget failed")

@@ -123,7 +123,7 @@ class Rendered:
         """The cursor behind the tombstone, before any record."""
         lost = self.tombstone
         assert lost is not None
-        # After a recreation the gap ends at the new head, which nobody has read yet.
+        # After a recreation the gap ends at the new head, but no record up to it was read.
         return lost.earliest_seq - 1 if lost.reason == "recreated" else lost.gap_to
 
 

@@ -66,7 +66,7 @@ class Session:
         return tuple((topic, place.cursor) for topic, place in self.places.items() if topic != name)
 
     def resume(self, positions: Mapping[str, int]) -> None:
-        """A client is back and says how far it has come: older streams end, places only fall."""
+        """A client resumes and reports its cursors: older streams end, places only move back."""
         for stream in tuple(self.streams):
             stream.supersede()
         for name, cursor in positions.items():

@@ -91,7 +91,7 @@ class SocketSink:
         return True
 
     def advise(self, reason: ThrottleReason, topic: str | None) -> None:
-        """Sockets have no such message: the peer sees for itself that it is slow."""
+        """Nothing: WebSockets have no message for a slow reader."""
 
     def _drain(self) -> None:
         self.on_drained()

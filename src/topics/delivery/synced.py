@@ -1,4 +1,4 @@
-"""How far each topic is known to be on disk, for streams that deliver nothing less.
+"""How far each topic is known to be on disk, for streams that deliver only durable records.
 
 A topic's synced head is the last seq whose frame a sync of the log has covered. Publishes are
 noted as pairs of a log position and the head reached with it; a sync that passes the position
@@ -23,7 +23,7 @@ MAX_WAITING = 1024
 
 
 class _Followed:
-    """One topic somebody follows."""
+    """One topic that at least one stream follows."""
 
     __slots__ = ("epoch", "head", "waiters", "waiting")
 

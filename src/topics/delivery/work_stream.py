@@ -5,8 +5,8 @@ whenever it may have grown: a job arrived, a lease changed hands, a deadline pas
 a second went by. It claims like any worker, windows included. A peer that does not take what it
 was sent gets no more jobs until it has.
 
-The leases belong to the connection. When that ends, however it ends, they are given back at once,
-those whose job was never sent too; a claim under way gives back by itself what it gets then.
+The leases belong to the connection. When it ends, for whatever reason, they are given back at once,
+also those of jobs that were not sent yet. A claim under way then gives back what it gets.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from topics.wire import sse
 REFILL_MS = 250
 HEARTBEAT_MS = 15_000
 CLAIM_AT_ONCE = 64
-"""Jobs per claim of a stream; with what a claim has of bytes, it is what a slow peer may leave."""
+"""Jobs per claim of a stream. With the bound on the bytes of a claim, this bounds what waits for a
+slow peer."""
 
 
 class Handed(Protocol):
@@ -38,7 +39,7 @@ class Handed(Protocol):
 
 
 class Desk(Protocol):
-    """Where jobs are had: the queues of the engine."""
+    """Where jobs are claimed: the queues of the engine."""
 
     changed: Callable[[Topic], None]
 
@@ -97,7 +98,7 @@ class Floor:
         return self._topics.get(topic.id) is topic
 
     def _leases_changed(self, topic: Topic) -> None:
-        """Somebody acked, gave back or prolonged: streams may have room, or jobs, again."""
+        """A worker acked, gave back or extended jobs: streams may have room, or jobs, again."""
         for stream in tuple(self._streams.get(topic.id, ())):
             stream.wake(topic.name)
 

@@ -1,9 +1,9 @@
 """Memory for records that no file holds, or none yet.
 
-Ephemeral topics, everything in memory mode, and router copies until a checkpoint has put them into
-a segment. A topic gets chunks of its own, so that a chunk whose records are all gone, or all in
-segments, can be given back whole. Not while a checkpoint runs that has captured them: records may
-die, and topics be dropped, before it comes to write them.
+These are the records of ephemeral topics, all records of a log in memory, and router copies until a
+checkpoint has put them into a segment. A topic gets chunks of its own, so that a chunk whose
+records are all gone, or all in segments, can be given back whole. While a checkpoint runs, chunks
+that it has captured are kept: records may die, and topics be dropped, before it writes them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Arenas:
         self._chunks: dict[int, list[_Chunk]] = {}
         self._newest = 0  # source id of the chunk that was made last
         self._held_through = 0  # chunks up to this one are wanted by a checkpoint
-        self._held: list[int] = []  # those of them that nobody else wants any more
+        self._held: list[int] = []  # those of them that only the checkpoint needs
 
     def keep(self, topic_id: int, frames: bytes | memoryview, last_seq: int) -> tuple[int, int]:
         """Hold frames whose last record has `last_seq`; returns source id and offset."""
@@ -65,7 +65,7 @@ class Arenas:
             self._give_back(chunk)
 
     def hold(self) -> None:
-        """Keep what is here now until `let_go`, whoever gives it back."""
+        """Keep all chunks that exist now until `let_go`, also if they are released before."""
         self._held_through = self._newest
 
     def let_go(self) -> None:

@@ -1,4 +1,4 @@
-"""Time as an argument. Tests bring `topics.testing.ManualClock`; production brings this."""
+"""Time as an argument. Tests pass `topics.testing.ManualClock`, production passes `SystemClock`."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 """What an operation may wait for, and the driver that waits on the spot.
 
 An operation is a generator. It decides, submits to the log, and when it has to wait it yields what
-it waits for: a `Submission` that is not done yet, or an `Io`, blocking file work to be run
-wherever the driver likes. Long work also yields `PAUSE` where it may be left for later. It is
-resumed with the result (for `Io`) or with nothing, and its return value is the answer. So the same
-code serves a program that blocks and a server that must not: only the driver differs.
+it waits for: a `Submission` that is not done yet, or an `Io`, blocking file work that the driver
+runs on a thread of its choice. Long work also yields `PAUSE` where other work may run first. The
+operation is resumed with the result (for `Io`) or with nothing, and its return value is the answer.
+So the same code serves a program that blocks and a server that must not: only the driver differs.
 
-`run` is the blocking driver. With the inline committer every submission is done before it is seen.
+`run` is the blocking driver. With the inline committer a submission is done when `submit` returns.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class Sleep:
 
 
 class Gate:
-    """Closed until another operation opens it; whoever yields it goes on after that.
+    """Closed until another operation opens it; an operation that yields a gate goes on after that.
 
-    The blocking driver never meets a closed one: there the operation that closed it has ended.
+    The blocking driver never meets a closed gate: the operation that closed it has ended.
     """
 
     __slots__ = ("_waiting", "is_open")
@@ -64,7 +64,7 @@ class Gate:
 
 
 class Pause:
-    """A good moment to stop for now: what follows can wait."""
+    """A place where the driver may run other work before it goes on."""
 
     __slots__ = ()
 
@@ -85,7 +85,7 @@ def run(op: Op[T]) -> T:
         answer: T = finished.value
         return answer
     except BaseException:
-        op.close()  # it may have been interrupted in a wait, with others to wait for its end
+        op.close()  # after an interrupt in a wait: other operations may wait for its `finally`
         raise
 
 

@@ -52,11 +52,11 @@ class Home(Protocol):
         ...
 
     def reopen(self) -> Engine:
-        """Another engine, with what a recovery finds here; the abandoned one is of no more use."""
+        """A new engine with what a recovery finds here; the abandoned one must not be used."""
         ...
 
     def leave(self) -> None:
-        """Let others have the directory; a second call does nothing."""
+        """Unlock the directory; a second call does nothing."""
         ...
 
 
@@ -163,7 +163,7 @@ class Engine:
             self._home.leave()
 
     def abandon(self) -> None:
-        """Close every file and write nothing more, but keep others out of the directory."""
+        """Close every file and write nothing more, but keep the directory locked."""
         if self._home is not None:
             self._home.abandon()
         self.kernel.sources.close()
@@ -176,9 +176,10 @@ class Engine:
         return self._home is not None and self._home.is_spoiled
 
     def reopened(self) -> Engine:
-        """Another engine with what the directory holds, as after the end of this process.
+        """A new engine with what the directory holds, as after the end of this process.
 
-        For one whose memory cannot be trusted any more. `Interrupted` if it has no directory.
+        Used when the memory of this engine cannot be trusted any more. `Interrupted` if it has no
+        directory.
         """
         if self._home is None:
             raise Interrupted.in_memory()

@@ -38,7 +38,7 @@ class Indexes:
         Raises `Internal` when one of them cannot be read, `TopicNotFound` when the topic was
         dropped meanwhile.
         """
-        held: list[object] = []  # indexes stay in memory while somebody has them
+        held: list[object] = []  # an index stays in memory as long as it is referenced
         while True:
             try:
                 return self.ask_memory(question)
@@ -58,7 +58,7 @@ class Indexes:
             store.refuses_to_wait = was
 
     def load(self, topic: Topic, load: Callable[[], object]) -> Op[object]:
-        """Load what `NotLoaded` told of; raises as `ask` does. It is for the caller to hold."""
+        """Load what `NotLoaded` named; raises as `ask` does. The caller keeps the result."""
         try:
             return (yield Io(load))
         except OSError as error:
@@ -67,9 +67,9 @@ class Indexes:
             raise Internal(message) from error
 
     def prepare_loss(self, topic: Topic, through: int) -> Op[object]:
-        """Have in memory what it takes to let everything go up to a seq, in small steps.
+        """Load what it takes to evict everything up to a seq, in small steps.
 
-        What is returned has to be held until that is applied.
+        The caller keeps the result until the eviction is applied.
         """
         held: list[object] = []
         while True:
@@ -83,7 +83,7 @@ class Indexes:
             held.append((yield from self.load(topic, load)))
 
     def _weigh_some(self, topic: Topic, through: int) -> bool:
-        """Weigh a few chunks; False when all that can be weighed beforehand is."""
+        """Weigh a few chunks; False when every chunk that can be weighed now is weighed."""
         some = islice(topic.weigh_front(through), CHUNKS_AT_ONCE)
         return len(self.ask_memory(list, some)) == CHUNKS_AT_ONCE
 

@@ -1,4 +1,4 @@
-"""What every operation stands on: the state, the log, the clock, and the way facts get in.
+"""What every operation uses: the state, the log, the clock, and the way facts get in.
 
 `commit` is the one road from a decided fact to published state: encode, hand to the log as one
 submission, and when the log says so apply in log order. `on_done` runs on the thread that owns the
@@ -81,7 +81,7 @@ class TopicChange(Submission):
     counted: int
     """Bytes that caps and quota count while the change is on its way."""
     held: object
-    """Indexes that `apply` needs: they stay in memory as long as somebody has them."""
+    """Indexes that `apply` needs: a reference keeps them in memory."""
     gives_seqs = True
     """Whether it holds seqs above the head, to be given out again if the log refuses it."""
     wakes = True
@@ -189,7 +189,7 @@ class Kernel:
         return Throttled.backlog(pressure=1.0, retry_after_ms=self.host.retry_after_ms())
 
     def full_disk(self, topic: Topic) -> Internal | None:
-        """Why a write to a topic that is logged makes no sense now; None while there is space."""
+        """Why the log would refuse a write to a logged topic; None while there is space."""
         if not self.is_logged(topic):
             return None
         return self.committer.refusal(self.committer.shard_of(topic.id))
@@ -224,9 +224,9 @@ class Kernel:
         return self.segments is not None and topic.durability.is_logged
 
     def give_memory_back(self, topic: Topic) -> None:
-        """Let go of what memory holds of records that are gone.
+        """Free the memory of records that are gone.
 
-        Copies at a logged topic stay until a checkpoint has seen to them: it may be reading them.
+        Router copies in a logged topic stay until the next checkpoint: one may be reading them.
         """
         if not self.is_logged(topic) or topic.volatile_from or len(topic.volatile):
             self.arenas.release(topic.id, topic.earliest)
@@ -313,8 +313,8 @@ class Kernel:
     def submit_unapplied(self, facts: Sequence[Fact], *, topic_id: int) -> FactSubmission:
         """Log facts whose effect is already in the state: what recovery found out.
 
-        Their frames say that they are durable, though it is the caller who syncs, once for all:
-        no later recovery may then overwrite them in place.
+        Their frames say that they are durable, although only the caller syncs, once for all of
+        them: a later recovery then does not overwrite them in place.
         """
         frames = b"".join([encode(fact, durable=True) for fact in facts])
         submission = FactSubmission(
@@ -329,7 +329,7 @@ class Kernel:
         return submission
 
     def leave_trace(self, facts: Sequence[LeaseChanged], *, topic_id: int) -> None:
-        """Log events that are already in the state and that nobody would miss."""
+        """Log events that are already in the state and whose loss does no harm."""
         submission = FactSubmission(
             shard=self.committer.shard_of(topic_id),
             frames=encode_leases(facts),
@@ -412,4 +412,4 @@ def is_relief(facts: Sequence[Fact]) -> bool:
 
 
 def _note_nothing(submission: Submission) -> None:
-    """Nobody waits for this submission."""
+    """For a submission that no operation waits for."""

@@ -1,4 +1,4 @@
-"""Records past their time to live, and keys outside their window: which they are, how they go.
+"""Records past their time to live, and keys outside their window: finding and removing them.
 
 Time passes without a write, so every read and write of a topic with a time to live asks first. A
 write with a key drops a few expired keys of its topic; upkeep drops the rest.
@@ -79,7 +79,7 @@ def due_eviction(kernel: Kernel, topic: Topic) -> Evicted | None:
 
 
 def aged_through(kernel: Kernel, topic: Topic, age_ms: int, *, now_ms: int) -> int:
-    """The last seq known to be older than that though the times of the topic do not say so."""
+    """The last seq known to be older than `age_ms` although its time does not say so."""
     if not topic.is_ahead_of(now_ms):
         return 0
     running_ms = kernel.running_ms()
@@ -90,7 +90,7 @@ def aged_through(kernel: Kernel, topic: Topic, age_ms: int, *, now_ms: int) -> i
 
 
 def forget_ages(kernel: Kernel, topic: Topic) -> None:
-    """Once the clock has come to the times of a topic, they tell how old its records are."""
+    """Drop the marks once the clock has reached the times of a topic, which then tell the age."""
     if len(topic.ages) and not topic.is_ahead_of(kernel.clock.now_ms()):
         topic.ages = Ages()
         kernel.ahead.discard(topic.id)
@@ -106,8 +106,8 @@ def lose_expired(kernel: Kernel, topic: Topic, fact: Evicted) -> None:
 def load_for_write(kernel: Kernel, topic: Topic, load: Callable[[], object]) -> Op[object]:
     """Load what `NotLoaded` told a write of.
 
-    If an index cannot be read, nothing expires for a while, because a write need not wait for what
-    TTL takes. Whether the write needs the index for its caps shows when it asks again.
+    If an index cannot be read, nothing expires for a while, because a write need not wait for
+    expiry. If the write needs the index for its caps, it is refused when it asks again.
     """
     try:
         return (yield from kernel.indexes.load(topic, load))
@@ -128,7 +128,7 @@ def _note_unreadable(kernel: Kernel, topic: Topic) -> None:
 
 
 def expire_keys(kernel: Kernel) -> Op[None]:
-    """Drop idempotency keys outside their window, in steps, also of topics nobody writes to."""
+    """Drop idempotency keys outside their window, in steps, also of topics without new writes."""
     catalog = kernel.catalog
     for count, topic_id in enumerate(tuple(catalog.keyed), 1):
         while topic_id in catalog.by_id and _expire_keys(kernel, catalog.by_id[topic_id]):

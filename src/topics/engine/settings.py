@@ -1,7 +1,7 @@
 """Settings of the engine, each with its default and its range.
 
-A value that makes no sense stops the start with its name, the value and what is allowed; it is
-never replaced by a guess.
+A value outside its range stops the start with its name, the value and what is allowed; it is never
+replaced by a guess.
 """
 
 from __future__ import annotations

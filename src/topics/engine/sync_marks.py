@@ -36,7 +36,7 @@ class SyncMarks:
     def note_copies(self, dest: Topic, marks: Mapping[int, int]) -> None:
         """Copies that rest on these frames are about to come to a topic.
 
-        That is noted with the copies, because routers may be gone before anybody asks.
+        This is noted with the copies, because the routers may be dropped before `of` is called.
         """
         rests = self._rests.setdefault(dest.id, {})
         for shard, lfn in marks.items():

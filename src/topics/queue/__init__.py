@@ -1,4 +1,4 @@
-"""Lease queues: a topic plus a projection of who works on what. A feature on top of the log."""
+"""Lease queues: a topic plus a projection of its leases. A feature on top of the log."""
 
 from topics.queue.claiming import Claimer
 from topics.queue.holding import Named

@@ -1,16 +1,16 @@
-"""The claim pass: which jobs go to whom.
+"""The claim pass: which claimer gets which jobs.
 
-Jobs handed back come first, lowest seq first, then fresh ones; since whatever is handed back lies
-below every fresh job, they come in ascending order. A cohort of claimers is served one job each in
-turn, so that shares differ by at most one among those who still want more. Claims that form no
-cohort are served one after the other. A job that was delivered as often as it may be is not handed
-out but set aside as a dead letter.
+Jobs that were given back come first, lowest seq first, then fresh jobs. Every job that was given
+back lies below every fresh job, so jobs are handed out in ascending order. The claimers of a cohort
+get one job each, again and again, so that the shares of claimers that want more differ by at most
+one. Claims that form no cohort are served one after the other. A job that was delivered as often as
+it may be is not handed out but set aside as a dead letter.
 
-A pass takes the seqs of all claimers first and makes all leases then: work that is done per pass
-or per claim instead of per job is what keeps a claim cheap.
+A pass first takes the seqs for all claimers and then makes all leases. Work that is done once per
+pass or per claim, and not per job, keeps a claim cheap.
 
-What one claim gets is bounded in bytes, too: a thousand jobs of a megabyte in one answer would take
-gigabytes of memory where it is made and where it is read.
+The bytes of one claim are bounded, too: a thousand jobs of a megabyte in one answer would take
+gigabytes of memory in the server and in the worker.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CLAIM_BYTES = 8 << 20
 _FEW = 8
 """So many jobs are not worth weighing."""
 _DENSE = 4
-"""Up to so many seqs for each job, a stretch is weighed as a whole."""
+"""Up to so many seqs for each job, a range is weighed as a whole."""
 
 
 class Claimer:
@@ -65,7 +65,7 @@ def claim_pass(
     now_ms: int,
     lease_ids: Callable[[int], range],
 ) -> None:
-    """Serve claimers in order of arrival. Who has gone meanwhile gets nothing.
+    """Serve claimers in order of arrival. A claimer that has disconnected gets nothing.
 
     `lease_ids` gives as many ids as it is asked for, none of them ever before. Raises `NotLoaded`,
     with nothing done, when jobs have to be weighed and their index is not in memory.
@@ -121,7 +121,7 @@ def take_claimable(topic: Topic, leases: LeaseBook, most: int, limit: int) -> li
 
 
 def _take_fresh(topic: Topic, leases: LeaseBook, most: int, seqs: list[int]) -> None:
-    """Fill up with jobs that were never handed out, a stretch at a time."""
+    """Fill up with jobs that were never handed out, a range at a time."""
     first, wanted = leases.claim_cursor, most - len(seqs)
     if topic.is_all_live(first, first + wanted - 1):
         leases.claim_cursor = end = first + wanted
@@ -137,7 +137,7 @@ def _take_fresh(topic: Topic, leases: LeaseBook, most: int, seqs: list[int]) -> 
 
 
 def _cut(seqs: list[int], most: Sequence[int]) -> list[list[int]]:
-    """Seqs for one after the other, to each as many as it wants while there are any."""
+    """Seqs for the claimers one after the other, as many as each wants while there are any."""
     ends = list(accumulate(most, initial=0))
     return [seqs[start:end] for start, end in pairwise(ends)]
 
@@ -173,7 +173,7 @@ def _fitting(topic: Topic, seqs: list[int]) -> int:
 
 
 def _dealt(seqs: list[int], most: Sequence[int]) -> list[list[int]]:
-    """Seqs dealt one each in turn, to nobody more than it wants."""
+    """Seqs dealt to the claimers one by one in rounds, to none more than it wants."""
     shares: list[list[int]] = [[] for _ in most]
     line = list(zip(shares, most, strict=True))
     turn = 0

@@ -1,4 +1,4 @@
-"""From granted jobs to their payloads: out of memory at once, or read from files."""
+"""From granted jobs to their payloads: from memory at once, or read from files."""
 
 from __future__ import annotations
 

@@ -26,7 +26,8 @@ class Named(NamedTuple):
 def hold(leases: LeaseBook, named: Named, held: dict[int, Lease]) -> list[int]:
     """Add to `held` those of the jobs that the node holds, by the lease it names.
 
-    Returns the rest, in order. What is in `held` already is another's, or was named before.
+    Returns the rest, in order. A job that is in `held` already belongs to another call of the
+    group, or was named twice.
     """
     skipped: list[int] = []
     leased, finishing = leases.leased, leases.finishing
@@ -68,7 +69,8 @@ def check_node(node: str) -> None:
 
 
 Part: TypeAlias = tuple[int, int, list[int]]
-"""Of what several calls hold, from where to where it is one's; and what that one does not hold."""
+"""One call among several: begin and end of its part in the held jobs, and the seqs that it named
+and does not hold."""
 
 
 def acked_parts(
@@ -78,7 +80,7 @@ def acked_parts(
     held: Sequence[int],
     gone: Collection[int],
 ) -> list[Acked | TopicsError]:
-    """What became of calls some of whose jobs went away before they were removed.
+    """The answers of calls some of whose jobs were gone before the delete.
 
     Those are skipped like any job that is not there, in the order they were sent.
     """

@@ -2,7 +2,7 @@
 
 An ack is a delete of the log, waited for as the topic's class asks. The job stays leased until the
 delete is applied, and goes back to be handed out if it could not be logged. Everything else changes
-memory at once; queues with durable leases leave a trace that nobody waits for.
+memory at once; queues with durable leases log an event, without waiting for it.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Queues:
 
     With `has_windows` claims within a queue's `claim_jitter_ms` wait for each other and are served
     together; a caller that cannot wait is a cohort of its own. `in_background` runs an operation
-    that nobody waits for, such as reading ahead.
+    without a caller, such as reading ahead.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Queues:
         self._fetcher = Fetcher(engine, in_background)
         self._letters = DeadLetters(engine)
         self.changed: Callable[[Topic], None] = _ignore
-        """Told of a queue whose leases have changed: one may have room, or jobs, again."""
+        """Called with a queue whose leases have changed: it may have jobs to claim again."""
 
     # Claiming
 
@@ -126,7 +126,7 @@ class Queues:
         lease_ms: int | None = None,
         presence: Presence | None = None,
     ) -> Claimer:
-        """A claim that is checked and has got nothing yet."""
+        """A checked claim that was not served yet."""
         check_node(node)
         return Claimer(node, self.clamped(most), _lease_ms(topic, lease_ms), presence or _PRESENT)
 
@@ -153,8 +153,8 @@ class Queues:
     def _join_cohort(self, topic: Topic, claimer: Claimer, jitter_ms: int) -> Op[None]:
         """The first claim opens a window; all that arrive in it are served at its end.
 
-        The window belongs to the queue: the operation that opened it goes on when its caller has
-        left, and serves those who stayed.
+        The window belongs to the queue: the operation that opened it goes on if its caller
+        disconnects, and serves the other claims.
         """
         cohort = self._cohorts.get(topic.id)
         if cohort is not None:
@@ -176,7 +176,7 @@ class Queues:
             cohort.served.open()
 
     def _is_behind(self, topic: Topic) -> bool:
-        """Whether there is something to see to before the queue's records are as of now."""
+        """Whether expiry or routers have to run before the queue's records are up to date."""
         return bool(self._kernel.catalog.routers.by_name) or self._has_expired(topic)
 
     def _serve(self, topic: Topic, claimers: Sequence[Claimer], *, is_cohort: bool) -> Op[None]:
@@ -230,7 +230,7 @@ class Queues:
     def _collected(
         self, topic: Topic, claimers: Sequence[Claimer]
     ) -> Op[list[ClaimedJobs | TopicsError]]:
-        """What each claimer gets of what it was granted; who has gone gives it back."""
+        """The jobs of each claimer; the jobs of a claimer that has disconnected are given back."""
         try:
             jobs, unreadable = yield from self._fetcher.fetch(topic, claimers)
         except TopicsError as error:
@@ -238,7 +238,7 @@ class Queues:
                 self.release(topic, claimers[0].held)
                 return [error]
             outcomes: list[ClaimedJobs | TopicsError] = []
-            for claimer in claimers:  # what one of them needs must not keep the others from theirs
+            for claimer in claimers:  # one by one: a failure for one must not fail the others
                 outcomes += yield from self._collected(topic, [claimer])
             return outcomes
         if unreadable:
@@ -266,9 +266,9 @@ class Queues:
     ) -> Op[list[Acked | TopicsError]]:
         """Remove the finished jobs of several calls with one delete; what became of each, in order.
 
-        It is as if the calls came one after the other: a job that two of them name is the first's.
-        A call whose jobs could not be removed has given them back. `timing` gets what the delete
-        waited for.
+        The result is as if the calls came one after the other: a job that two calls name counts
+        for the first. A call whose jobs could not be removed has given them back. `timing` gets
+        what the delete waited for.
         """
         topic, _ = self._queue(name)
         if self._has_expired(topic):

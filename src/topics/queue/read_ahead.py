@@ -53,7 +53,7 @@ class _Stretch:
 class ReadAhead:
     """The next jobs of queues whose backlog has left memory.
 
-    `in_background` runs an operation that nobody waits for.
+    `in_background` runs an operation without a caller.
     """
 
     __slots__ = ("_engine", "_in_background", "_reading", "_stretches")
@@ -92,7 +92,7 @@ class ReadAhead:
         if len(found) < len(seqs):
             missing = [seq for seq in seqs if seq not in found]
             _, last = next(queue.extents(missing[0], missing[0] + STRETCH_JOBS - 1))
-            with suppress(Internal):  # what fails may be no job of these: they are tried below
+            with suppress(Internal):  # the failed record may be another job; see below
                 stretch = yield from self._read(queue, missing[0], last)
             known = {} if stretch is None else stretch.frames
             found |= {seq: known[seq] for seq in missing if seq in known}

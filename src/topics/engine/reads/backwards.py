@@ -47,7 +47,7 @@ class BackReader:
             used += sum(len(record.raw) for record in taken)
             examined += top - low
             top = (taken[-1].seq if len(taken) < len(records) else low) - 1
-            yield PAUSE  # what lies below is looked at anew: it may have been deleted meanwhile
+            yield PAUSE  # records below may be deleted meanwhile: the next window looks again
         is_more = top >= topic.earliest
         if not is_more and topic.evict_floor > SEQ_BASE:
             lost += yield from self._lost_at_the_beginning(name)

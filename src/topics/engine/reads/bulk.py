@@ -152,8 +152,8 @@ class BulkReader:
     ) -> Op[T]:
         """Apply `work`, on a pool thread, to the verified frames of the first of `seqs`.
 
-        How many those are the result has to tell: as many as lie together and make a slice, which
-        a reader that holds up nobody may want larger.
+        The result tells how many that were: as many as lie together and make a slice. A reader
+        that runs beside the event loop may ask for larger slices.
         """
         for attempt in range(1, _TRIES + 1):
             try:

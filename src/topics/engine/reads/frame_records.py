@@ -1,4 +1,4 @@
-"""Records of a page as they lie in their frames, decoded only when somebody looks."""
+"""Records of a page as they lie in their frames, decoded when they are first used."""
 
 from __future__ import annotations
 

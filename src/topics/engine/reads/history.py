@@ -126,7 +126,7 @@ class SegmentHistory:
         return load()
 
     def indexes(self, lo: int, hi: int) -> list[Idx]:
-        """The indexes of all parts in `lo..hi`; they stay in memory while somebody has them."""
+        """The indexes of all parts in `lo..hi`; a reference keeps them in memory."""
         return [
             self._idx(part) for part, _, _ in self._ranges(lo, hi) if not isinstance(part, Resident)
         ]
@@ -279,7 +279,7 @@ def indexes_of(topic: Topic, lo: int, hi: int) -> list[Idx]:
 def _read(
     store: SegmentStore, topic_id: int, part: AnySegment, idx: Idx, between: tuple[int, int]
 ) -> tuple[list[bytes | None], int | None]:
-    """The frames of a stretch, and the segment if it was read from the cold directory."""
+    """The frames of a range, and the segment if it was read from the cold directory."""
     frames = store.frames_at(topic_id, part, idx, *between)
     return frames, part.first if store.tier_of(topic_id, part) == COLD else None
 

@@ -2,8 +2,8 @@
 
 A read is a plan over seqs (what is live, what is announced loss, what is silently gone) that
 fetches bytes as it goes: from memory when they are there, else through an `Io`. Bytes that come
-from a file are verified before anybody sees them; a record whose bytes are rotten in every copy
-is announced as a gap of exactly its seqs, and heals when the file does.
+from a file are verified before they are used; a record whose bytes are rotten in every copy is
+announced as a gap of exactly its seqs, and can be read again when the file is repaired.
 """
 
 from __future__ import annotations
@@ -119,10 +119,10 @@ class Reader:
         return start
 
     def newest(self, topic: Topic, query: Query) -> Page | None:
-        """What `read` gives, if that is simply all that came after the cursor, and in memory.
+        """The page that `read` gives, if it is just the records after the cursor, all in memory.
 
-        So it is for whoever follows a topic, and then there is nothing to plan or to wait for.
-        None when there is more to it.
+        That is the usual case for a reader that follows a topic: nothing to plan, nothing to wait
+        for. None in every other case.
         """
         kernel, head, after = self._kernel, topic.head, query.after
         count = head - after
@@ -214,7 +214,7 @@ class Reader:
         )
 
     def page(self, topic: Topic, after: int, limit: int) -> Op[Page]:
-        """One page of a topic, for the engine's own use: nobody's read is noted."""
+        """One page of a topic, for the engine's own use: it does not count as a read."""
         progress = begin(topic, after)
         begun = progress.cursor
         yield from self.scan(topic, Query(after=after, limit=limit), progress)
@@ -245,7 +245,7 @@ class Reader:
             except Internal:
                 if topic.is_live(live_range.lo):
                     raise
-                continue  # removed while we waited, and a checkpoint let its bytes go
+                continue  # removed during the wait, and a checkpoint let its bytes go
             if fetched.cold is not None:
                 progress.cold.add(fetched.cold)
             _take(progress, fetched, accepts, limit=limit, budget=budget)
@@ -254,7 +254,7 @@ class Reader:
             fetches += 1
             is_long = accepts is not None or fetches % FETCHES_BETWEEN_PAUSES == 0
             if is_long and progress.cursor < progress.stop:
-                yield PAUSE  # there may be millions to pass over, and none of them to wait for
+                yield PAUSE  # millions of records may have to be passed over
 
     def _fetch(self, topic: Topic, live_range: LiveRange, room: int) -> Op[Fetched]:
         """Bytes of the records of a range, at least one, not many more than `room` bytes."""
@@ -264,7 +264,7 @@ class Reader:
                 return (yield from self._fetch_once(topic, live_range, room))
             except (OSError, KeyError) as error:
                 if self._kernel.catalog.by_id.get(topic.id) is not topic:
-                    raise TopicNotFound(topic.name) from error  # dropped while we waited
+                    raise TopicNotFound(topic.name) from error  # dropped during the wait
                 # A checkpoint may have moved the records and let their log file go meanwhile.
                 if attempt == TRIES or not topic.earliest <= lo <= topic.head:
                     message = f"records of topic {topic.name!r} could not be read: {error}"

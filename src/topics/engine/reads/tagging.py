@@ -1,15 +1,15 @@
 """Loading the tag index of a topic, while the topic goes on changing.
 
 A topic of millions of records takes seconds to look through, so it is done in slices, from the
-oldest record to the newest, and everybody else has a turn in between. What has been passed is in
-the index. What is written meanwhile gets a higher seq than anything so far, so the walk comes to it
-in the end; the index counts as loaded in the very step in which there was nothing more ahead, and
-from then on writes add to it themselves. What dies meanwhile is either not looked at any more or
-stays in the index as a dead seq, which nobody is shown. A checkpoint may move records from the log
-into segments between two slices: each slice asks anew where its records are.
+oldest record to the newest, and other operations run in between. Records that the walk has passed
+are in the index. Records written meanwhile have higher seqs, so the walk reaches them at the end.
+The index counts as loaded in the step that finds no further record, and from then on each write
+adds its own tags. Records that die meanwhile are either not looked at any more or stay in the index
+as dead seqs, which are never shown. A checkpoint may move records from the log into segments
+between two slices: each slice looks up anew where its records are.
 
-Whoever writes must not outrun the walk: behind the last checkpoint a slice takes twice of what came
-since the one before.
+Writers must not outrun the walk: behind the last checkpoint a slice takes twice as many seqs as
+were written since the slice before.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ class TagLoader:
     def load(self, topic: Topic) -> Op[None]:
         """Have the index loaded when this ends, unless the topic was dropped meanwhile.
 
-        Whoever wants it while it is being loaded waits for that. When records cannot be read, the
-        error of the disk passes through, for a replay to know of a missing file; nothing is loaded.
+        A second call during a load waits for the first. When records cannot be read, the error of
+        the disk passes through, because replay must know of a missing file; nothing is loaded.
         """
         while not topic.tags.loaded and self._is_there(topic):
             gate = self._under_way.get(topic.id)
             if gate is not None:
                 yield gate
-                continue  # it may have failed: then it is ours to try
+                continue  # look again: if the other load failed, this call loads
             gate = self._under_way[topic.id] = Gate()
             try:
                 yield from self._load(topic)

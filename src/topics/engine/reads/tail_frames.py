@@ -1,4 +1,4 @@
-"""Fetching records that are still in the log, or in memory: one view or read per stretch."""
+"""Fetching records that are still in the log, or in memory: one view or read per range."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def fetch_slots(
 ) -> Op[Fetched]:
     """Records in slots `a` to `b - 1`, at least one, not many more than `room` bytes.
 
-    A bit of `dead` says that nobody wants the record: bit 0 is that of slot `a`.
+    A bit of `dead` says that the record is not wanted: bit 0 is that of slot `a`.
     """
     a, b = slots
     wanted, through = _wanted(tail, a, b, dead), tail.first + b - 1

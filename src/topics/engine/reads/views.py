@@ -91,7 +91,7 @@ class Views:
         for name in names[:size]:
             topic = self._kernel.catalog.by_name.get(name)
             if topic is None:
-                continue  # dropped while an earlier one was brought up to date
+                continue  # dropped while an earlier topic was brought up to date
             yield from retain(self._kernel, topic)
             found.append(self._summary(topic, touch=touch))
         return found, len(names) > size

@@ -1,7 +1,7 @@
 """The cold directory: required when segments are in it, marked as ours before they are.
 
-A cold directory that is not mounted is no loss, so nothing is told lost without it: the start is
-refused.
+A cold directory that is not mounted is no loss, so its records are not announced as lost: the start
+is refused.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ UNFINISHED_CLAIM = frozenset({layout.TOPICS, f"{layout.COLD_MARKER}{TMP_SUFFIX}"
 
 
 def prepare_cold_dir(fs: Fs, cold_dir: str | None, store_id: bytes) -> None:
-    """Make a cold directory that is not there; refuse one in use that nobody has marked."""
+    """Create a missing cold directory; refuse one that has contents but no marker."""
     if cold_dir is None or fs.exists(f"{cold_dir}/{layout.COLD_MARKER}"):
         return
     topics = f"{cold_dir}/{layout.TOPICS}"

@@ -105,8 +105,8 @@ class Originals:
     def index(self, generation: int, parts: list[GenerationScan], holds: Holds) -> None:
         """Note where one generation holds records, dead ones included.
 
-        Of commits that the snapshot holds, segments have what anybody may still name, and the
-        stages may be gone.
+        Commits that the snapshot holds are left out: segments have every record of theirs that may
+        still be needed, and their stages may be gone.
         """
         for part in parts:
             for lfn, fact in part.entries:

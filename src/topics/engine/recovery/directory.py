@@ -1,9 +1,9 @@
 """Entering a data directory: is it ours, is it free, may we write to it.
 
-Nothing is created in a directory that looks like somebody else's, and nothing is read before the
-lock is held. A store is born in an order that a crash may cut anywhere: directories, the first
-log files, and only then FORMAT. So FORMAT without log files means that contents were lost, and log
-files with records but without FORMAT mean that something else was.
+Nothing is created in a directory that seems to belong to another program, and nothing is read
+before the lock is held. A store is created in an order that a crash may cut anywhere: directories,
+the first log files, and only then FORMAT. So FORMAT without log files means that the contents were
+lost, and log files with records but without FORMAT mean that FORMAT was lost.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _OURS = frozenset(
 
 
 class DataDirectory(msgspec.Struct):
-    """A data directory. `format` is None for one that is still to be born.
+    """A data directory. `format` is None for a store that is still to be created.
 
-    Whoever enters has it in hand before it is locked, and leaves it after any exception: one that
-    a signal handler raises may come between the lock and the next step.
+    The caller makes this object before `enter` locks the directory and calls `leave` after any
+    exception: a signal handler may raise between the lock and the next step.
     """
 
     path: str
@@ -68,7 +68,7 @@ class DataDirectory(msgspec.Struct):
         self.lock.replace(identity.encode_lock(owner))
 
     def look_again(self, fs: Fs) -> None:
-        """What it is now: it may have been born since it was entered."""
+        """Read the format again: the store may have been created since `enter`."""
         self.format = _read_format(fs, self.path)
 
     def leave(self) -> None:
@@ -129,7 +129,8 @@ def _take_lock(fs: Fs, path: str) -> Lock:
             raise DirectoryLocked(lock_path) from error
         if owner.pid != os.getpid():
             raise _locked_by(lock_path, owner) from error
-    # A log of this process that nobody closed and nobody has any more lets go when it is collected.
+    # A log of this process that was not closed and is no longer referenced gives up its lock when
+    # it is collected.
     gc.collect()
     try:
         return fs.lock(lock_path)
@@ -174,7 +175,7 @@ def _insist_on_contents(fs: Fs, path: str) -> None:
 
 
 def _insist_on_nothing(fs: Fs, path: str) -> None:
-    """Without FORMAT there may be at most what an interrupted birth leaves."""
+    """Without FORMAT there may be at most what an interrupted creation leaves."""
     leftovers = [f for f in _log_files(fs, path) if fs.size(f) > 0 and not _is_header_only(fs, f)]
     for name in (layout.META, layout.TOPICS):
         with suppress(FileNotFoundError):
@@ -216,7 +217,7 @@ def _is_header_only(fs: Fs, path: str) -> bool:
 
 
 def clear_unborn(fs: Fs, path: str) -> None:
-    """Remove what an interrupted birth left: log files without a record, temporary files."""
+    """Remove what an interrupted creation left: log files without a record, temporary files."""
     wal = f"{path}/{layout.WAL}"
     if not fs.exists(wal):
         return
@@ -231,7 +232,7 @@ def clear_unborn(fs: Fs, path: str) -> None:
 
 
 def give_birth(fs: Fs, path: str, store: identity.StoreFormat) -> None:
-    """The last step of a birth: FORMAT, durably."""
+    """The last step of a creation: FORMAT, durably."""
     replace_file(fs, f"{path}/{layout.FORMAT}", identity.encode_format(store))
 
 
@@ -249,7 +250,7 @@ def probe(fs: Fs, path: str) -> None:
 
 
 def without_dir_sync(fs: Fs) -> Fs:
-    """The same file system for who opted out: where directories cannot be synced, so be it."""
+    """The same file system without syncs of directories, for an operator who accepts the risk."""
     return cast("Fs", _WithoutDirSync(fs))
 
 

@@ -3,8 +3,8 @@
 Records, passes, heads and routers name a topic by its id. Salvage makes every such topic again, so
 that its records are served, and announces what is missing. The name and the type come from
 whatever else states them: a change of settings, a router, a staged commit. Where nothing does, the
-name is made up. Caps and TTL are left out until a change of settings states them: without them
-nothing is removed that nobody asked to remove.
+name is made up. Caps and TTL are left out until a change of settings states them, so that no
+record is removed by a limit that may never have been set.
 
 A topic made again is logged as created by the new run. The next salvage of the same log finds that
 creation behind the topic's records and uses it, so the topic keeps its name.

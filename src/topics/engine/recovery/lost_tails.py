@@ -1,14 +1,14 @@
 """What a salvaged log may have lost behind the last record that it still shows of a topic.
 
-Lost records leave a gap before the next one of their topic, and the gap says which they are. Where
-no other follows, nothing says whether there were any. Their seqs were given out all the same, and
-readers may know them, so none may be used a second time: every topic that logged to a damaged
-group, and of which nothing behind the damage tells how far it was, counts as having lost as much
-as fits there.
+Lost records leave a gap before the next record of their topic, and the gap says which they are. If
+no record follows, nothing says whether records were lost. Their seqs were given out, and readers
+may know them, so none may be used a second time. Therefore every topic that logged to a damaged
+group, and whose head no frame behind the damage tells, counts as having lost as many records as the
+damage can have held.
 
 That is one record for each lost frame, with two exceptions: a frame of a topic that routers feed
-may be a pass with many copies, one of an ephemeral topic the reservation of a block. What made a
-topic one of these may be lost as well; then it is what it was before, in this respect too.
+may be a pass with many copies, and a frame of an ephemeral topic may reserve a block. The frame
+that made a topic such a topic may be lost as well; then the topic counts as what it was before.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class LostTails:
         self._seqs: dict[int, int] = {}
 
     def settle(self, topic_id: int, generation: int, lfn: int = _BEHIND_ALL) -> None:
-        """Up to this frame it is known which seqs the topic gave out."""
+        """Note that all seqs which the topic gave out before this frame are known."""
         self._settled[topic_id] = (generation, lfn)
 
     def leave_volatile(self, topic: Topic) -> None:
-        """The topic is about to become one whose ceiling does not say how far it was."""
+        """The topic stops being ephemeral: its ceiling no longer tells how far it was."""
         self._was_volatile[topic.id] = ceiling_of(topic)
 
     def weigh(self, parts: Iterable[GenerationScan], catalog: Catalog) -> None:

@@ -16,8 +16,8 @@ def resume_head(
 ) -> SeqSkipped | HeadReserved | None:
     """Count every seq up to the durable ceiling as given out, and those that salvage doubts.
 
-    The answer has to be logged before anything else. With `keeps_reserved` somebody else may yet
-    use the seqs behind the head, and they stay free.
+    The answer has to be logged before anything else. With `keeps_reserved` the running owner may
+    still use the seqs behind the head, so they stay free.
     """
     klass = topic.durability
     owed: SeqSkipped | HeadReserved | None = None
@@ -29,7 +29,7 @@ def resume_head(
     elif keeps_reserved:
         pass
     elif doubtful:
-        # Whatever the class: what made it one that reserves may be among the lost.
+        # For every class: the change to a class that reserves may be among the lost frames.
         owed = _skip(topic, max(ceiling_of(topic), topic.head + doubtful), SeqSkipped.REPAIR)
     elif klass.announces_lost_tail and topic.reserved > topic.head:
         kind = SeqSkipped.UNASSIGNED if same_boot else SeqSkipped.POWER_LOSS

@@ -94,7 +94,7 @@ class _Home:
             shard.release()
 
     def reopen(self) -> Engine:
-        """Recover the directory once more, without letting anybody else in meanwhile."""
+        """Recover the directory once more; it stays locked meanwhile."""
         self._entered.look_again(self._fs)
         return _recover(self._fs, self._entered, self._opening)
 
@@ -132,14 +132,15 @@ def _begin(fs: Fs, entered: directory.DataDirectory, found: Found, opening: Open
     except OSError as error:
         raise _cannot_open(path, error) from error
     repair(found, settings, opening.clock)
-    # Each lost frame may have made a topic, whose id is not for another one. Not before the repair:
-    # below the next id, the directory of a topic that is unknown would pass for a dropped one's.
+    # Each lost frame may have created a topic, whose id must not be used again. Only after the
+    # repair: it takes the directory of an unknown id below the next one for a dropped topic's.
     found.catalog.next_topic_id += found.lost_frames
     engine = _start(fs, entered, found, opening)
     try:
         if entered.format is None:
             _give_birth(fs, path, found.format)
-        # Not before the store is born: the next try would be another store, and refused there.
+        # Only once the store exists: another attempt would get another store id, and the cold
+        # directory would be refused.
         mark_cold_dir(fs, settings.cold_dir, found.format.id_bytes)
     except BaseException as error:
         _give_up(engine.kernel.committer, engine.abandon)
@@ -150,8 +151,8 @@ def _begin(fs: Fs, entered: directory.DataDirectory, found: Found, opening: Open
 
 
 def _give_up(committer: Committer, abandon: Callable[[], None]) -> None:
-    """Stop a log that nobody was given. It writes nothing more: whatever raised may have come in
-    the middle of a write, and over that nothing else may be written."""
+    """Stop a log that failed to open. It writes nothing more: the exception may have come in the
+    middle of a write, and nothing may be written over that."""
     abandon()
     with suppress(Internal):
         committer.close()
@@ -237,15 +238,15 @@ def _start(fs: Fs, entered: directory.DataDirectory, found: Found, opening: Open
 
 
 def _links(found: Found) -> dict[str, Link]:
-    """How each group goes on. One whose files are gone goes on behind its last frame: a frame
-    number used twice would pass for one that a snapshot already contains."""
+    """How each group goes on. A group whose files are gone goes on behind its last frame: if a
+    frame number were used twice, the second frame would count as contained in a snapshot."""
     absorbed = found.snapshot.head.groups if found.snapshot is not None else ()
     links = {position.key: Link(position.lfn + 1, 0, 0) for position in absorbed}
     return links | {scan.key: scan.next_link for scan in found.scans}
 
 
 def _log_owed(kernel: Kernel, owed: list[Fact]) -> None:
-    """Seqs that are skipped for ever are durable before anybody can write."""
+    """Make the facts about skipped seqs durable before the first write."""
     for fact in owed:
         topic_id = getattr(fact, "topic_id", 0)
         submission = kernel.submit_unapplied([fact], topic_id=topic_id)
@@ -263,7 +264,8 @@ def _cannot_start(error: Exception) -> RefusedToOpen:
 
 
 def _needs_checkpoint(found: Found, shards: int) -> bool:
-    """Behind damage too: with a snapshot of its own the next open needs no salvage."""
+    """Whether a checkpoint is due at once. Also behind damage: with a new snapshot the next open
+    needs no salvage."""
     if any(scan.damaged for scan in found.scans):
         return True
     wanted = {layout.group_key(shard, shards) for shard in range(shards)}

@@ -60,7 +60,7 @@ from topics.storage.wal.scan import GroupScan, require_whole_generation, scan_gr
 from topics.storage.wal.submission import Position
 
 Tell = Callable[[float], None]
-"""Hears how much is done. It may raise to end the recovery: nothing on disk has changed by then."""
+"""Gets the share that is done. It may raise, which ends the recovery before the disk is changed."""
 
 SCAN_SHARE: Final = 0.8
 """What reading the log takes of it all; applying what was read takes the rest. Measured with four
@@ -142,11 +142,11 @@ def find_state(
 ) -> Found:
     """Steps 2 to 7: read everything, change nothing.
 
-    Beside an owner that runs, seqs it has reserved are not skipped: it may yet give them to
-    records, and a reader that had passed them would never see those.
+    Beside a running owner, the seqs that it has reserved are not skipped: it may still give them to
+    records, and a reader whose cursor had passed them would never see these records.
 
-    A segment that is gone need not be a loss: the log still holds what came after the older of two
-    snapshots. So a snapshot that rests on such a segment makes way for the one before it.
+    A missing segment need not be a loss: the log still holds what came after the older of two
+    snapshots. So if a snapshot needs a segment that is missing, the snapshot before it is used.
     """
     unusable: list[str] = []
     reason: RefusedToOpen | None = None

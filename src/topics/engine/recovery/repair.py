@@ -3,8 +3,8 @@
 Torn tails are cut, damaged files kept aside, broken copies of segments replaced. Then what earlier
 runs left lying about is cleared away. Temporary files were never part of anything and go.
 Directories of dropped topics get the name under which a checkpoint removes them, in case the run
-that dropped them did not come to that. What nobody can explain is moved to the quarantine, never
-deleted.
+that dropped them did not come to that. Files that no rule explains are moved to the quarantine,
+never deleted.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def repair(found: Found, settings: EngineSettings, clock: Clock) -> None:
 
 
 def _dropped(found: Found) -> dict[int, list[int]]:
-    """By topic the segments nobody needs any more, whose files may still be there."""
+    """By topic the segments that are no longer needed, whose files may still be there."""
     if found.snapshot is None:
         return {}
     return {line.id: [first for first, _ in line.dropped] for line in found.snapshot.topics}

@@ -166,7 +166,7 @@ class Replay:
             self._check_unknown(topic_id)
             return
         if topic_id in self._dropped and not isinstance(fact, TopicCreated | TopicDeleted):
-            return  # its files may be gone already; what others need of it is indexed
+            return  # its files may be gone; what other topics need of its records is indexed
         self.boot_ids[topic_id] = boot_id
         self.changed.add(topic_id)
         match fact:
@@ -248,8 +248,8 @@ class Replay:
             case Appended() | Forwarded(runs=(_, *_)) if not is_volatile:
                 self.lost_tails.settle(topic_id, *place)
             case SeqSkipped() if fact.hi > topic.head:
-                # One that ends below the head was found by an earlier salvage, which may have
-                # been cut short before it had logged what else it doubted.
+                # A run that ends below the head was found by an earlier salvage, which may have
+                # died before it had logged its other doubts.
                 self.lost_tails.settle(topic_id, *place)
                 if fact.lo > topic.head + 1:
                     self._gap(topic, fact.lo)

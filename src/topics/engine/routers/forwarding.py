@@ -117,7 +117,7 @@ class Forwarder:
         return found
 
     def _advance_to_head(self, router: Router) -> Op[None]:
-        """Up to the head of now: whoever waits for this must not chase a busy writer."""
+        """Up to the present head: a read that waits for this must not chase a busy writer."""
         source = self._kernel.catalog.by_id.get(router.source_id)
         goal = 0 if source is None else source.head
         while router.cursor < goal and (yield from self.advance(router)):
@@ -136,7 +136,7 @@ class Forwarder:
     def advance(self, router: Router) -> Op[bool]:
         """One pass; whether the cursor moved. Passes of one router never overlap.
 
-        A pass that fails leaves the cursor where it is: nobody's request fails for a router's sake.
+        A pass that fails leaves the cursor where it is; the request that asked for it goes on.
         """
         self._kernel.host.before_change()
         while (gate := self._busy.get(router.name)) is not None:
@@ -267,7 +267,7 @@ class Forwarder:
         return found
 
     def _share(self, source: Topic, found: SourceRange) -> None:
-        """Other routers of this source want the same records next, as a rule."""
+        """Keep a range: other routers of this source usually need the same records next."""
         self._shared.pop(source.id, None)
         if len(self._kernel.catalog.routers.out_of(source.id)) > 1:
             self._shared[source.id] = found

@@ -1,9 +1,8 @@
 """Which records ahead of an `exactly_once` router already have a signed copy in its destination.
 
 A pass moves the cursor and makes its copies in one step, so as a rule there are none. They exist
-where somebody else put them: a program that writes signed records itself. Only copies ahead of the
-cursor matter, so little is remembered; what is new in the destination is looked at once, and the
-router's own copies not at all.
+if a program writes signed records itself. Only copies ahead of the cursor matter, so little is
+remembered. A new record in the destination is looked at once, the router's own copies never.
 """
 
 from __future__ import annotations

@@ -40,7 +40,8 @@ def _nothing(key: bytes) -> bool:
 
 
 class Caller(NamedTuple):
-    """Who stages or commits. Without keys everybody is the same caller, and may do everything."""
+    """The key that stages or commits. On a server without keys all callers are one, which may do
+    everything."""
 
     key: bytes = b""  # its fingerprint
     allows: Callable[[str], bool] = _anything
@@ -48,7 +49,7 @@ class Caller(NamedTuple):
     is_in_use: Callable[[bytes], bool] = _nothing
     """Whether a fingerprint is that of a key which the server has today."""
     has_share: bool = False
-    """Whether others have to be left their share."""
+    """Whether a share of each limit is kept for other keys."""
 
 
 ANYBODY: Final = Caller()
@@ -88,7 +89,7 @@ class Apps:
     # Who may
 
     def check(self, name: str, caller: Caller) -> None:
-        """Refuse a key that may not use the app."""
+        """Refuse a key that does not own the app and may not take it over."""
         owner = self._owners.get(name, b"")
         if not caller.key or owner == caller.key:
             return

@@ -1,6 +1,6 @@
 """The commit of staged records: all topics or none, whatever fails and whenever.
 
-    close     the append gates of the topics: no seq is given out there by anybody else
+    close     the append gates of the topics: no other operation gives out a seq there
     barrier   a durable frame on each of their shards: every earlier record is safe, and so are
               the ceilings of reserved seqs
     point     one durable frame on shard 0 names the stages, the topics and their seqs. Before it
@@ -8,14 +8,14 @@
     append    the records go into the log of each topic, durable
     publish   all topics show them in one step; the gates open
 
-A failure before the point leaves nothing. If nobody can tell whether the point was reached, because
-its write or sync failed, the topics take no writes until a restart finds out. A failure behind it
-strands the landing: nothing is shown, the topics take no writes, and what is missing is appended
-as soon as the log takes it, or by replay.
+A failure before the point leaves nothing. If the write or sync of the point failed, it is unknown
+whether the point was reached; the topics take no writes until a restart finds out. A failure behind
+the point strands the landing: nothing is shown, the topics take no writes, and what is missing is
+appended as soon as the log takes it, or by replay.
 
 A commit may concern very many topics. Whatever walks over them pauses now and then, and other
 operations run in between. While many topics are being published, requests that name one of them
-wait (`Kernel.publishing`), so that nobody sees a part of the commit.
+wait (`Kernel.publishing`), so that no reader sees a part of the commit.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class Lander:
     # Before the point
 
     def _close(self, batches: Mapping[str, RecordBatch]) -> Op[tuple[list[Topic], Gate]]:
-        """The topics, made where they are missing, and closed to everybody else."""
+        """Create missing topics and close the gates of all; returns the topics and their gate."""
         kernel = self._kernel
         while True:
             yield from self._foresee(batches)

@@ -27,7 +27,7 @@ CHUNK_BYTES = 4 << 20
 STEP_TOPICS = 250
 """How many topics are looked at between two pauses."""
 SHOWN_AT_ONCE = 1000
-"""Up to so many chunks are published in one step, and nobody has to wait for that."""
+"""Up to so many chunks are published in one step, which is short enough for the event loop."""
 
 
 class CommitChunk(msgspec.Struct):

@@ -1,8 +1,8 @@
 """Records on their way into a stage.
 
-There may be millions of them, and whatever looks at all of them in one go would hold everybody up,
-on whichever thread: the interpreter is not given up inside a built-in function. So they are
-checked, counted, written and let go of in steps, and all of that belongs on a thread.
+There may be millions of them. A built-in function that goes over all of them would block every
+thread, because it does not give up the interpreter lock. So they are checked, counted, written and
+freed in steps, and all of that is done on a thread.
 """
 
 from __future__ import annotations

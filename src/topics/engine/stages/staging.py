@@ -184,7 +184,7 @@ class Staging:
         try:
             info: StageInfo = yield Io(write)
         except OSError as error:
-            # Which of the two is on disk, and whether its name is safe, nobody knows.
+            # It is unknown which of the two is on disk, and whether its name is durable.
             self._forget(key)
             yield from self._remove(key)
             raise Internal(f"the stage could not be written: {error}; stage it again") from error

@@ -46,8 +46,8 @@ class Capturer:
         self._delete_bytes = delete_bytes
 
     def capture(self) -> Op[CheckpointCapture]:
-        """Topics and routers that changed. Routers stand still meanwhile: a pass that copied a
-        record behind its source's capture would rest on one that the segments may not hold.
+        """Topics and routers that changed. No router pass runs meanwhile: a pass could copy a
+        record that was written after its source was captured and that the segments lack.
 
         Which topics changed is settled once no pass is under way: one that came in between would
         be in its topic's capture, but not in the position of its router.

@@ -125,8 +125,8 @@ class Checkpointer:
             written = yield from self._write_segments(captures)
             lines = yield from self._finished_lines(captures)
             yield from self._mark(lines)
-            # What was submitted before records moved to segments is applied by now. Till then it
-            # had to find the indexes in memory, though none of them was there when it looked.
+            # Everything that was submitted before records moved to segments is applied by now.
+            # Until then the indexes had to be in memory, because applying reads no file.
             del written
             crashpoint("ckpt.mark")
             head = self._head(positions, state.agnostic_lfn)
@@ -463,7 +463,7 @@ def _listed(steps: Generator[None, None, list[T]], *, beside: bool) -> Op[list[T
 
 
 def _logged(submission: Submission) -> Op[Submission]:
-    """Wait for the log. Its queue may be full: who is to relieve it is not refused for that."""
+    """Wait for the log. A full queue does not refuse a checkpoint, because it makes room."""
     if not submission.done:
         yield submission
     if submission.error is not None:

@@ -22,7 +22,7 @@ class GrowingSegments:
         heapify(self._oldest)
 
     def _enter(self, topic: Topic) -> bool:
-        """Whether the topic has a growing segment that was not known."""
+        """Note the topic's growing segment; returns whether there is one that was not known."""
         active = segments_of(topic).active
         known = self._begun.get(topic.id)
         if active is None:
@@ -32,7 +32,7 @@ class GrowingSegments:
         return known != active.created_ms
 
     def note(self, topic: Topic) -> None:
-        """The topic's segments may be other ones now."""
+        """Look again at a topic whose segments may have changed."""
         if self._enter(topic):
             heappush(self._oldest, (self._begun[topic.id], topic.id))
 

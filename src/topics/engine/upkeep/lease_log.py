@@ -1,8 +1,8 @@
-"""Leases and the log: who frees what the clock has freed, and which traces that leaves.
+"""Leases and the log: freeing leases whose time is over, and logging what happens to leases.
 
-Lease events of a queue with durable leases are logged and never waited for: losing one only makes
-a job claimable again. An expiry is logged like a release, so that a clock that is set back over a
-restart revives no lease that somebody has seen end.
+Lease events of a queue with durable leases are logged and never waited for: if one is lost, a job
+can be claimed again. An expiry is logged like a release, so that a clock that is set back over a
+restart revives no lease whose end a worker has seen.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ EVENT_BYTES = 256
 
 
 class Presence:
-    """Whether whoever asked is still there to take the answer."""
+    """Whether the client that asked is still connected."""
 
     __slots__ = ("is_gone",)
 

@@ -1,7 +1,7 @@
 """Work that falls due by the clock: log ticks, checkpoints, moving old segments to the cold tier.
 
-One lane: these never run at the same time, so they cannot race each other. Whoever drives it
-decides how long it may run now; it pauses and goes on later where it stopped.
+All of it is one operation, so no two of these run at the same time. The driver decides how long it
+may run now; it pauses and goes on later where it stopped.
 
 A stop has only so much time for all of it. What is under way by then is given up, as after an
 error: the log has everything, and the exact heads that a stop leaves behind are written all the
@@ -41,7 +41,7 @@ Chore: TypeAlias = Callable[[], Op[None]]
 
 
 class Upkeep:
-    """The maintenance lane of one engine."""
+    """The maintenance work of one engine."""
 
     def __init__(
         self,
@@ -203,7 +203,7 @@ class Upkeep:
         self._backoff_ms = POLL_MS
 
     def _step(self) -> None:
-        """Advance the lane to its next pause, but never leave routers waiting for it."""
+        """Run the work to its next pause; while routers have to wait for it, without pausing."""
         work = self._work
         assert work is not None
         try:

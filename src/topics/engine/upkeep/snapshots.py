@@ -1,8 +1,8 @@
 """The two newest snapshots, what each of them lacks, and how the next one is written.
 
-A snapshot is a chain of files: a whole one, and parts with what changed since. Checkpoints write to
-two chains in turn, so that the newest two snapshots share no file and damage to one leaves the
-other. A part therefore tells what changed since the checkpoint before the last one.
+A snapshot is a chain of files: a whole one, and parts with what changed since. Checkpoints
+alternate between two chains, so that the newest two snapshots share no file and damage to one
+leaves the other. A part therefore tells what changed since the checkpoint before the last one.
 
 When the parts of a chain are many or long, its next snapshot is a whole one again. Lines of topics
 that did not change are copied from the files then, sound or not at all; no topic is asked. Every

@@ -322,7 +322,7 @@ class Cursors:
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self._under_way: dict[tuple[int, str], tuple[int, bool]] = {}
-        """By topic id and cursor: moves in the log's hands, and whether the last leaves one."""
+        """By topic id and cursor: moves on their way, and whether the cursor exists after them."""
 
     def put(self, name: str, cursor: str, seq: int) -> Op[tuple[bool, CursorState]]:
         kernel = self._kernel

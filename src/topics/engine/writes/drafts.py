@@ -24,8 +24,8 @@ def check_batch(
 ) -> None:
     """Refuse a write that breaks a limit, naming the first record that does.
 
-    No record has more bytes than `at_most`: whoever knows the size of the whole saves a look at
-    each.
+    No record has more bytes than `at_most`: with the size of the whole batch, short batches need
+    no look at each record.
     """
     _check_whole(batch, limits, key)
     # A short write of data alone can break no other limit; `check_records` would find the same.

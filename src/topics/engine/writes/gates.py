@@ -15,7 +15,7 @@ the gate closed itself.
 While a stage commit is *landing*, from the submission of its commit point to its last durable
 append, the log promises records that no topic shows yet. A checkpoint that captured this would tell
 replay to skip the promise, so it waits for `landed`. A landing is *stranded* if the log could not
-take its records, or if nobody knows whether the point was reached. A stranded landing keeps its
+take its records, or if it is unknown whether the point was reached. A stranded landing keeps its
 gates closed and refuses every checkpoint, until it is completed or the process restarts.
 """
 
@@ -35,7 +35,7 @@ STEP_TOPICS = 500
 
 
 class _Waiter:
-    """A writer in the queue of a gate; `called` opens when it may be the writer's turn."""
+    """A writer in the queue of a gate; `called` opens when the writer may be the next."""
 
     __slots__ = ("called",)
 
@@ -111,7 +111,7 @@ class AppendGates:
             del self.closed[topic_id]
 
     def close(self, topic_ids: Sequence[int]) -> Op[Gate]:
-        """Close the gates of these topics for everybody else, in the order of their ids.
+        """Close the gates of these topics for other operations, in the order of their ids.
 
         All commits close gates in this order, so no two can wait for each other.
         """

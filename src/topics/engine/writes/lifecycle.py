@@ -1,4 +1,4 @@
-"""Topics come, change and go. Each step is durable before anybody can see it."""
+"""Creating, configuring and dropping topics. Each step is durable before it is visible."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Lifecycle:
         self.on_dropped = list(on_dropped)
         """Told of the id of every topic that is dropped: nothing may be kept of it."""
         self.being_created: dict[str, FactSubmission] = {}
-        """By name what makes a topic that nobody sees yet."""
+        """By name the creations that are on their way through the log."""
         self._to_retire: list[int] = []  # dropped topics whose directories have their names still
 
     def parse(self, fields: Mapping[str, Any], name: str) -> TopicConfig:
@@ -121,13 +121,13 @@ class Lifecycle:
         return catalog.by_id[topic_id]
 
     def _created(self, submission: FactSubmission) -> None:
-        """Not later: whoever runs before the creator would wait for what is over."""
+        """Forget a creation at once: operations that run before its creator would wait for it."""
         fact = submission.facts[0]
         assert isinstance(fact, TopicCreated)
         self.being_created.pop(fact.name, None)
 
     def _update(self, topic: Topic, config: TopicConfig) -> Op[bool]:
-        """Configure a topic; False when it was dropped before its turn came."""
+        """Configure a topic; False when it was dropped while this waited for the gate."""
         kernel = self._kernel
         _refuse_type_change(topic, config)
         if config == topic.config:
@@ -195,7 +195,7 @@ class Lifecycle:
     def _drop(self, topic: Topic, *, if_empty: bool) -> Op[Dropped]:
         kernel, name = self._kernel, topic.name
         if topic.id not in kernel.catalog.by_id:
-            return Dropped(name, False, [])  # somebody else was first
+            return Dropped(name, False, [])  # another call dropped it first
         if if_empty:
             yield from kernel.all_applied(topic)
             if topic.count:
