@@ -1,4 +1,4 @@
-"""Who asked for what: one JSON line per request, written behind everybody's back.
+"""The access log: one JSON line per request, written on another thread.
 
 A request only leaves a tuple in a queue. Once a second, and only if there is something to write,
 the queue is turned into lines on another thread. It is bounded: a disk that does not keep up costs
@@ -151,7 +151,7 @@ class AccessLog:
         self._write_all()
 
     def _write_all(self) -> None:
-        # From here on an addition arms the next flush: at worst one too many, never one too few.
+        # From here on a new entry schedules another flush. At worst that flush finds nothing.
         self._is_armed = False
         queue, lines = self._queue, []
         for _ in range(len(queue)):

@@ -15,8 +15,8 @@ _LENGTH_DIGITS = 20
 class RequestBody:
     """The body of one request, growing.
 
-    Size is judged before coding: a damaged gzip body is still counted to its end, so that one
-    which is also too large is refused for its size.
+    Size is checked before coding: a damaged gzip body is still counted to its end, so that a body
+    that is also too large is refused for its size.
     """
 
     __slots__ = (
@@ -31,7 +31,7 @@ class RequestBody:
     )
 
     def __init__(self, max_bytes: int, *, gzipped: bool, announced_bytes: int = 0) -> None:
-        self.announced_bytes = announced_bytes  # 0 when nobody knows
+        self.announced_bytes = announced_bytes  # 0 when unknown
         self.received = 0  # bytes as they came over the wire
         self._kept = 0
         self._max_bytes = max_bytes

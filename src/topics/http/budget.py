@@ -1,4 +1,4 @@
-"""What bodies and messages that are not answered yet take in memory, of all and of each key.
+"""The memory of bodies and messages that are not answered yet, in all and for each key.
 
 Bytes count from when they arrive until their request is answered or given up. A key at its share is
 refused while others go on; holders are told apart only where there is more than one key.

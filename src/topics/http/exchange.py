@@ -191,7 +191,7 @@ class Exchange(ABC):
             self._send_response(response)
 
     def _compress_aside(self, response: Response) -> None:
-        """Compress a large body on a pool thread: on the loop it would stall everyone."""
+        """Compress a large body on a pool thread: on the loop it would delay all requests."""
 
         def send(done: asyncio.Future[bytes]) -> None:
             if self.gone or done.cancelled():
@@ -220,7 +220,7 @@ class Exchange(ABC):
         """Close the connection now, unsent bytes included."""
 
     def leave(self) -> None:
-        """The client has gone: tell the application, if it still works on an answer."""
+        """The client has disconnected: tell the application, if it still works on an answer."""
         if self.gone:
             return
         self.gone = True
@@ -230,7 +230,7 @@ class Exchange(ABC):
 
     def over(self) -> None:
         """Report the end to the application, once."""
-        self.on_gone = None  # it leads back here
+        self.on_gone = None  # it refers to this object: a cycle
         if self._charge is not None:
             self._drop_body()
         if self._admitted:

@@ -34,13 +34,13 @@ class Limits:
     """Of a request line with its headers."""
 
     max_connections: int = 1_000_000
-    """Open at a time; those that come beyond are closed at once."""
+    """Open at a time; further connections are closed at once."""
 
     head_timeout_s: float = 60.0
     """From accept, or from a request's first byte, to the end of its headers."""
 
     body_timeout_s: float = 60.0
-    """Each stretch of this length must bring the body `min_body_rate` bytes a second."""
+    """Each period of this length must bring the body `min_body_rate` bytes a second."""
 
     min_body_rate: int = 1 * KIB
 

@@ -134,7 +134,7 @@ def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
 
 def load_certificate(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
     """Serve new connections with this pair; raises OSError when it cannot be used."""
-    # Without an answer of our own OpenSSL would ask the terminal, and everybody would wait for it.
+    # Without this OpenSSL would ask for a password on the terminal and block the server.
     context.load_cert_chain(certificate, key, password=_refuse_pass_phrase)
 
 

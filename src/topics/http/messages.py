@@ -29,12 +29,12 @@ class Request:
     # Defaults live on the class: most requests never set them, and each request is short-lived.
     body: bytes = b""
     taken_bytes: int = 0  # of a body that was taken off it
-    context: Any = None  # the application's own; the transport never looks
-    standing: Any = None  # the application's too: what it found out from the head alone
+    context: Any = None  # of the application; the transport does not use it
+    standing: Any = None  # of the application, too: what the head alone decides
     echo: Headers = ()  # set by the application: what every answer to it carries
     wants_websocket: bool = False
     is_stranger: bool = False  # set by the application: keys are needed, and this one had none
-    holder: Hashable = None  # set by the application: whose share of the budget the body takes
+    holder: Hashable = None  # set by the application: the key whose share the body counts against
     max_body_bytes: int | None = None  # set by the application: where a call needs less than most
     may_run_ahead: bool = True  # set by the application: beside equal ones, before or behind it
     _query: QueryString | None = None

@@ -86,5 +86,5 @@ def _tune(transport: asyncio.BaseTransport) -> None:
     sock = transport.get_extra_info("socket")
     if sock is not None and sock.family != socket.AF_UNIX:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # A peer that lost its power never says goodbye; the kernel finds out for us.
+        # A peer that lost its power never closes the connection; the kernel finds that out.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

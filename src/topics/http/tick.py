@@ -132,7 +132,7 @@ class Tick:
             for work in due:
                 try:
                     work()
-                except Exception:  # one bug must not hold up the others
+                except Exception:  # a bug in one piece of work must not stop the others
                     log.exception("work at the end of a tick failed")
 
     def _uncork_all(self) -> None:
@@ -144,7 +144,7 @@ class Tick:
 def _uncork(connection: Corked) -> None:
     try:
         connection.uncork()
-    except Exception:  # one connection's bug must not hold up the others
+    except Exception:  # a bug in one connection must not stop the others
         log.exception("sending an answer failed")
         connection.abort()
 

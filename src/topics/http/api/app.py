@@ -1,7 +1,8 @@
-"""The application: authenticate, judge, dispatch. Every request passes the same checks in order.
+"""The application: authenticate, judge, dispatch. Every request passes the same checks in order:
 
-origin, authentication, readiness, in-flight cap, path, scope, name prefix; then the transport reads
-the body within its limits, and the handler sees to the content type and the rest.
+origin, authentication, readiness, in-flight cap, path, scope, name prefix, names of query
+parameters. Then the transport reads the body within its limits, and the handler checks the content
+type and the rest.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from topics.wire.near_misses import refuse_misspelt_parameter
 
 
 class _Standing:
-    """What a request's head says about it; the same for all that come with the same head."""
+    """What the head of a request decides; kept for further requests with the same head."""
 
     __slots__ = (
         "endpoint",
@@ -60,17 +61,17 @@ class _Standing:
         is_always: bool,
     ) -> None:
         self.endpoint = endpoint
-        """Where it goes, or why it goes nowhere."""
+        """The route of the request, or the error that refuses it."""
         self.principal = principal
         self.names = names
         self.keyring = keyring
-        """Whose word this is."""
+        """The keys that this was judged by; with other keys it is judged again."""
         self.headers = headers
         """What every answer carries because of the origin."""
         self.is_stranger = keyring.enabled and not principal.key_id
-        """It came without a valid key, where keys are needed."""
+        """Whether it came without a valid key, where keys are needed."""
         self.is_always = is_always
-        """Answered while recovering and draining too."""
+        """Whether it is answered while the server recovers or drains, too."""
 
 
 class _Admitted:
@@ -113,7 +114,8 @@ class App:
 
     def _refuse(self, request: Request, error: TopicsError, started_ns: int) -> Response:
         service, answer = self._service, refusal(error)
-        # It leads to this stack, which leads to it and to all the input that is being parsed.
+        # The traceback refers to this frame and so to the error itself and to all parsed input:
+        # a cycle that would keep the memory until the garbage collector runs.
         error.__traceback__ = None
         if error.code == "throttled":
             service.throttled_total += 1
@@ -131,7 +133,7 @@ class App:
     def _wait_for_commit(self, engine: Engine, request: Request, reply: Reply) -> None:
         """Serve a request that might see a part of a commit when all of the commit is there."""
         admitted: _Admitted = request.context
-        reads = reply.tick.reads  # many may have waited: they are not served in one step
+        reads = reply.tick.reads  # a budget: many requests may have waited
         for publishing in engine.kernel.publishing:
             if not request.standing.is_always and publishing.concerns(admitted.names[:1]):
                 publishing.over.when_open(lambda: reads.do(lambda: self(request, reply)))
@@ -189,7 +191,7 @@ class App:
         request.standing = standing
         request.max_body_bytes = endpoint.max_body_bytes
         request.holder = principal.key_id if service.keyring.is_shared else None
-        # What writes is answered briefly. Pages that were read ahead would have to be kept.
+        # Answers to writes are short. Pages that were read ahead would take memory until sent.
         request.may_run_ahead = endpoint.scope is Scope.WRITE
         return _Admitted(endpoint, principal, standing.names, started_ns)
 
@@ -201,7 +203,7 @@ class App:
         try:
             resource, names = self._routes.find_path(request.path)
         except TopicsError as error:
-            flaw = error  # told to those who may ask
+            flaw = error  # raised later, for a caller with a valid key
         keyring = self._service.keyring
         verdict = self._service.host_check.judge(request, has_keys=keyring.enabled)
         headers = verdict.headers

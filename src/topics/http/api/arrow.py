@@ -2,8 +2,8 @@
 
 A page goes out as one IPC stream: its schema carries what the JSON body would say besides the
 records, so all of that is known before the first batch. Batches are made on pool threads from
-stored frames, one slice at a time and only as fast as the client reads, or more slowly while others
-write.
+stored frames, one slice at a time and only as fast as the client reads, or more slowly while other
+clients write.
 
 A reader takes the end of a connection for the end of the stream, whether or not that was meant. A
 stream that cannot be completed therefore ends in bytes that no reader accepts.
@@ -178,8 +178,8 @@ def stage_bytes(body: bytes, *, max_bytes: int) -> int:
 def decode_stage(body: bytes, *, max_bytes: int) -> StageRequest:
     """Records to stage from one IPC stream: `topic`, `data`, and `node`, `tag`, `meta` if given.
 
-    `max_bytes` limits what the stream stands for, be it compressed or not. Rows become records a
-    few at a time, so that others have the interpreter in between.
+    `max_bytes` limits the decoded size, compressed or not. Rows become records a few at a time, so
+    that other threads get the interpreter in between.
     """
     import pyarrow as pa  # noqa: PLC0415
 

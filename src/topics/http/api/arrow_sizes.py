@@ -32,7 +32,7 @@ _BUFFER: Final = struct.Struct("<qq")
 
 
 def decoded_bytes(body: bytes) -> Iterator[int]:
-    """What each message of the stream comes to; may raise what pyarrow raises."""
+    """The decoded size of each message of the stream; may raise what pyarrow raises."""
     import pyarrow as pa  # noqa: PLC0415
 
     for message in pa.ipc.MessageReader.open_stream(pa.py_buffer(body)):
@@ -65,7 +65,7 @@ def _buffer_bytes(body: memoryview, offset: int, length: int) -> int:
 
 
 def expanded_bytes(chunk: pa.Array) -> int:
-    """What the texts of a column come to, each counted as often as it is named."""
+    """The size of the texts of a column, each counted as often as it is referenced."""
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.compute as pc  # noqa: PLC0415
 

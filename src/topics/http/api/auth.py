@@ -1,4 +1,4 @@
-"""Who is asking, and what a key may do.
+"""API keys: which key a request has, and what the key may do.
 
 Keys come as one text, entries separated by commas:
 
@@ -8,8 +8,8 @@ Keys come as one text, entries separated by commas:
     secret::prefixes          all scopes, limited by prefix
 
 Scopes are joined by `+`, prefixes by `|`; a colon after the second belongs to the prefixes. With no
-entry at all authentication is off and everybody may do everything. A text with a mistake stops the
-start: a key that grants something else than was meant would be worse.
+entry at all authentication is off and every client may do everything. A text with a mistake stops
+the start: a key that grants something else than was meant would be worse.
 
 Secrets are not kept. What stays is their SHA-256, and a presented token is compared with every one
 of them in full, so that the time taken tells nothing. Which scope a request needs, and which routes
@@ -77,7 +77,7 @@ _ALLOWED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who makes a request, as far as rights go. `key_id` is None when authentication is off."""
+    """The rights of the caller of a request. `key_id` is None when authentication is off."""
 
     key_id: KeyId | None = None
     scopes: Scope = ALL_SCOPES
@@ -180,14 +180,14 @@ class Keyring:
 
     def _add(self, secret: str, principal: Principal) -> None:
         if not secret:
-            return  # no key, for nobody can present it; but authentication stays on
+            return  # an empty token is never accepted, but authentication stays on
         digest = _digest(secret.encode("utf-8", "surrogateescape"))
         for known in self._keys:
             if known.digest == digest:
                 if not known.principal.has_rights_of(principal):
                     raise _BadEntry("a secret given before with other rights")
                 return
-        # Not the digest itself: nobody who reads the data directory is to learn what tokens are
+        # Not the digest itself: a reader of the data directory must not learn what tokens are
         # compared with.
         fingerprint = _digest(_FINGERPRINT + digest)[:_FINGERPRINT_BYTES]
         self._keys.append(_Key(digest, replace(principal, fingerprint=fingerprint)))
@@ -196,7 +196,7 @@ class Keyring:
 def may_open(owner: KeyId | None, presented: Principal | None) -> bool:
     """Whether a stream session of `owner` opens for this caller: only for the very same key.
 
-    A session made without authentication has no owner and opens for everybody who knows its id.
+    A session made without authentication has no owner and opens for a client that knows its id.
     """
     return owner is None or (presented is not None and presented.key_id == owner)
 
@@ -253,7 +253,7 @@ def _parse_scopes(field: str) -> Scope:
             raise _BadEntry(f"the unknown scope {word!r}")
         granted |= scope
     if not granted:
-        # Blank is not empty: somebody meant to grant something, so everything would be a guess.
+        # Blank is not empty: the operator meant to grant something, and all scopes is a guess.
         raise _BadEntry(f"the scope field {field!r} without any scope")
     return granted
 

@@ -1,4 +1,4 @@
-"""One request being answered: who asks, what for, and how the answer goes out."""
+"""One request while it is handled: the caller, the body, and the ways to answer."""
 
 from __future__ import annotations
 
@@ -77,9 +77,9 @@ class Call:
         return body
 
     def hold_body(self) -> None:
-        """Keep a long body on the request, where it counts, until its turn to be decoded comes.
+        """Keep a long body on the request, where it is counted, until it can be decoded.
 
-        Once the client has gone nobody needs it any more.
+        It is freed if the client disconnects.
         """
 
         def forget() -> None:
@@ -95,7 +95,7 @@ class Call:
         return body
 
     def allow_hidden_name(self, name: str) -> None:
-        """A name that the caller did not give has to be one the key may use, and is not told."""
+        """Refuse if the key may not use a name that the caller did not send; the error hides it."""
         if not self.principal.allows(name):
             raise Forbidden(name=self.names[0])
 
@@ -119,17 +119,17 @@ class Call:
         self.reply(Response(status, body, headers=headers))
 
     def refuse(self, error: TopicsError) -> None:
-        """Answer with an error; never raises, since others may be waiting to be answered next."""
+        """Answer with an error; never raises, since further calls may wait to be answered next."""
         answer = refusal(as_told(error, is_limited=bool(self.principal.prefixes)))
         if answer.status == 401:
             now_s = self.started_ns / 1e9
             answer = self.service.unknown_keys.refuse(self.request.peer, answer, now_s=now_s)
         elif answer.status == 500 and not isinstance(error, LogFull | LogFailed):
-            # The log tells of its own troubles, once for all the requests that meet them.
+            # A failure of the log is logged where it happens, once for all requests it refuses.
             _log.error("request %s failed: %s", self.request_id, error, exc_info=error)
         try:
             self.reply(answer)
-        except Exception:  # the connection's bug, perhaps while it was given the answer proper
+        except Exception:  # a bug in the connection, perhaps while it sent the real answer
             _log.exception("request %s could not be answered", self.request_id)
             self.reply.abort()
 
@@ -143,7 +143,7 @@ class Call:
         self.service.runner.start(op, done)
 
     def within_budget(self, work: Callable[[], None]) -> None:
-        """Do what may take long, now or when others have had their turn; a failure is answered."""
+        """Do long work within the loop budget, now or in a later tick; a failure is answered."""
         self.reply.tick.reads.do(lambda: self.settle(None, lambda _none: work()))
 
     def settle(self, outcome: T | TopicsError, answer: Callable[[T], None]) -> None:

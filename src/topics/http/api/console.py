@@ -47,13 +47,13 @@ def _find(path: str) -> Op[console.Asset]:
 
 
 FILES = Resource({"GET": Route(show)}, open=True, always=True, is_probe=True)
-"""The page needs no key, only its calls do. It is there while the server recovers, and for links
-from other pages: the files tell nothing."""
+"""The page needs no key, only its calls do. It is served while the server recovers, and for links
+from other pages, because the files hold no data."""
 
 TO_CONSOLE = Response(302, content_type=None, headers=((b"location", PLACE),))
 
 
 def is_browser_at_root(request: Request) -> bool:
-    """Whether somebody opened the server in a browser. Programs get what they always got."""
+    """Whether a browser asks for `/`. Programs that ask for it get 404."""
     is_page = b"text/html" in request.headers.get(b"accept", b"")
     return is_page and request.path == b"/" and request.method in ("GET", "HEAD")

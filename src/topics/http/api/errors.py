@@ -9,17 +9,17 @@ from topics.wire.statuses import STATUS
 
 
 def internal(cause: Exception) -> errors.Internal:
-    """What a client is told of a bug: nothing; the log gets the cause."""
+    """The answer to a bug, which tells nothing of the cause; the cause is logged."""
     failure = errors.Internal()
     failure.__cause__ = cause
     return failure
 
 
 def as_told(error: errors.TopicsError, *, is_limited: bool) -> errors.TopicsError:
-    """The error as a caller may know it.
+    """The error without names that the caller may not know.
 
-    A failure may name topics that had a part in it. A key that is limited to prefixes may not know
-    them, so it is told of the log as a whole, or nothing.
+    A failure may name topics. A key that is limited to prefixes may not know them, so its error
+    names the log as a whole, or nothing.
     """
     is_failure = isinstance(error, errors.Internal)
     if is_limited and is_failure and not isinstance(error, errors.LogFull | errors.LogFailed):

@@ -68,7 +68,7 @@ class _Lines:
         line.put(step, value)
 
     def blank(self, step: int) -> None:
-        """Begin a step: what nobody measures in it is not known."""
+        """Begin a step: a line that gets no number in it stays blank."""
         for line in self.by_name.values():
             line.points[step % STEPS] = math.nan
 
@@ -129,7 +129,7 @@ class Measurements:
             for cursor, (seq, _) in topic.cursors.items():
                 self._cursors.put(step, (topic.name, cursor), topic.live_after(seq))
             if count % TOPICS_BETWEEN_PAUSES == 0:
-                yield PAUSE  # others are served; a topic dropped meanwhile is noted once more
+                yield PAUSE  # other requests run; a topic dropped meanwhile is noted once more
         if len(heads) > 2 * len(engine.kernel.catalog.by_id) + TOPICS_BETWEEN_PAUSES:
             self._heads = {i: heads[i] for i in engine.kernel.catalog.by_id if i in heads}
         return written

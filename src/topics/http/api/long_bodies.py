@@ -2,11 +2,11 @@
 
 Decoding a body of 64 MiB takes hundreds of milliseconds of the loop. It is done in slices of one
 budget, and other requests are served between them. Other long bodies are queued meanwhile: a slice
-of each in every tick would be a stall for everybody else. And only one of them then needs the
-memory that decoding takes beside the body.
+of each in every tick would delay all other requests. And only one of them then needs the memory
+that decoding takes beside the body.
 
-The queue may be longer than a server that stops has time for. Bodies that are still in it are then
-refused: their records would come too late for the log.
+A server that stops may not have the time to decode the whole queue. Bodies that are still in it are
+refused, because their records could no longer be logged.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class LongBodies:
             gate.open()
 
     def alone(self, work: Op[T]) -> Op[T]:
-        """Do this when the bodies that came before are done."""
+        """Do this work when the bodies that came before are done."""
         gate = Gate()
         self._queue.append(gate)
         try:
@@ -69,9 +69,9 @@ class LongBodies:
         in_steps: Callable[[bytes], Generator[None, None, T | None]],
         whole: Callable[[bytes], T],
     ) -> Op[T]:
-        """What a long body says: read in slices, or on a thread if it has to be read as a whole.
+        """The request in a long body: decoded in slices, or on a thread if it cannot be cut.
 
-        A thread that reads gives the interpreter up now and then, the loop never would.
+        A thread gives the interpreter to the loop now and then, so the loop goes on meanwhile.
         """
         found = yield from self.slices(in_steps(body))
         if found is None:

@@ -43,10 +43,10 @@ class Numbers:
 
 
 def collect(service: Service, principal: Principal = ANYONE) -> Op[Numbers]:
-    """Count, with pauses. Works while recovering too: then there is little to count.
+    """Count, with pauses. Works during recovery, too; then there is little to count.
 
-    Sums are of the whole server, for everybody. Series with a name in them are only of topics and
-    routers that the key may use.
+    Sums of the whole server are shown to every key. Series with a name in them are shown only for
+    topics and routers that the key may use.
     """
     catalog = service.engine.kernel.catalog if service.engine is not None else None
     topics = [] if catalog is None else [*catalog]

@@ -60,7 +60,7 @@ def openapi(call: Call) -> None:
 
 
 def described(service: Service) -> Op[bytes]:
-    """The description of the API, made on a thread: it takes long, and anybody may ask for it."""
+    """The description of the API, made on a thread: it takes long, and needs no key."""
 
     def make() -> bytes:
         from topics.wire.openapi import document  # noqa: PLC0415 - large, and rarely asked for

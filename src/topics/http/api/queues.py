@@ -1,9 +1,9 @@
 """Queues: claim, ack, nack, extend, redrive.
 
-What a claim or an ack costs is hardly the jobs: it is finding them, the frame, the write, the way
-there and back. With many workers a tick of the loop brings many claims and acks to the same queue,
-and then all of this is done once: the acks become one delete, the claims take their jobs in one
-pass. Each call is answered with its own result or its own error.
+Most of the cost of a claim or an ack does not depend on the number of jobs: finding them, the
+frame, the write to the log. With many workers a tick of the loop brings many claims and acks to the
+same queue, and then this is done once for all: the acks become one delete, the claims take their
+jobs in one pass. Each call is answered with its own result or its own error.
 
 A group does not wait for long: it is closed when its first call has waited for two milliseconds,
 or when as many jobs are asked for as a single call may name.
@@ -166,8 +166,8 @@ class QueueGroups:
 
     def claim(self, call: Call, queues: Queues, claimer: Claimer) -> None:
         """Claim for a call that was checked."""
-        # A client that closed only its side may still listen. If it does so while jobs are
-        # fetched, it is gone: see `_serve`.
+        # A client that closed only its sending side may still read the answer. A client that
+        # closes it while jobs are fetched counts as disconnected: see `_serve`.
         call.reply.on_gone = claimer.presence.leave
         waits = self._join(call, jobs=claimer.most)
         _add(self._claims, call, queues, claimer)
@@ -215,7 +215,7 @@ def _add(groups: dict[str, _Group[A]], call: Call, queues: Queues, asked: A) -> 
 def _run(
     calls: Sequence[Call], op: Op[list[T | TopicsError]], answer: Callable[[Call, T], None]
 ) -> bool:
-    """Answer each call with what became of it; False when that will be known later."""
+    """Answer each call with its result or error; False when these will be known later."""
 
     def done(outcomes: list[T | TopicsError] | None, error: TopicsError | None) -> None:
         if outcomes is None:
@@ -228,7 +228,7 @@ def _run(
 
 
 def _answer_ack(timing: Timing, call: Call, done: Acked) -> None:
-    """A call that removed nothing waited for no sync of its own, and tells of none."""
+    """Answer an ack. If it removed nothing, it waited for no sync, and reports none."""
     spent = call.spent()
     if timing.synced_ns and done.acked:
         spent = responses.performance(call.elapsed_ms(), fsync_ms=timing.synced_ns / 1e6)

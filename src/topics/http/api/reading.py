@@ -1,7 +1,7 @@
 """Reading records after a cursor: a page that was rendered before, a read, or a wait for news.
 
 A read may be long, so it is done within the loop budget for long work, now or in a later tick. A
-read that had to wait for that looks for a known page again: one before it may have rendered it.
+read that had to wait for that looks for a known page again: an earlier read may have rendered it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Which path and method reach which handler, and what they need of a key.
 
-The table in `wire.endpoints` says all of it but the handlers, which come by the names of that
-table. The prefix of a topic or router name in a path is judged here, on the decoded path. Names
-inside bodies are the handlers' business.
+The table in `wire.endpoints` declares all of it except the handlers, which are found by the names
+in that table. The name prefix of a key is checked here for names in a path, after decoding. Names
+in a body are checked by the handler.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Route:
     own_auth: bool = False
     """The handler judges the key itself; a missing one is not refused before."""
     max_body_bytes: int | None = LITTLE_BYTES
-    """Of a body, where less is needed than the server takes; None is as much as that."""
+    """The limit of the call's body; None is the limit of the server."""
     admit: Admit | None = None
     query: frozenset[str] = frozenset()
     """The names of the query parameters."""
@@ -51,13 +51,13 @@ class Resource:
     methods: Mapping[str, Route]
     named: bool = False
     other_scope: Scope = NO_SCOPE
-    """What a method that does not exist here would have needed: it is refused for that first."""
+    """The scope for methods that the path does not have: a key without it gets 403, not 405."""
     open: bool = False
     """Answered without a key and at any time: probes and the API description."""
     always: bool = False
-    """Answered while recovering and draining too."""
+    """Whether it is answered while the server recovers or drains, too."""
     is_probe: bool = False
-    """Answered to everybody, whatever name or page it was asked by: it tells and does nothing."""
+    """Whether `Host` and `Origin` are not checked: the answer reveals nothing and does nothing."""
 
 
 @dataclass

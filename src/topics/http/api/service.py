@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 def _unheard(result: None, error: TopicsError | None) -> None:
-    """Nobody waits for it. What failed is tried again, and told, when somebody needs it."""
+    """The end of work without a caller. A failure shows when a later call needs the result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Service:
         self.decoded = Budget(
             self.limits.max_request_bytes, max_body_bytes=self.limits.max_body_bytes
         )
-        """What was made of long bodies and waits to be written; the bodies count elsewhere."""
+        """Decoded long bodies that wait to be written; the bodies themselves count elsewhere."""
         self.unknown_keys = UnknownKeys()
         self.history = Measurements(self.clock)
 
@@ -170,7 +170,7 @@ class Service:
         self.replay_progress = 1.0
 
     def shut_down(self) -> None:
-        """No new requests; streams say goodbye."""
+        """Refuse new requests and end the streams with their shutdown frame."""
         self.draining = True
         if self.delivery is not None:
             self.delivery.shut_down()

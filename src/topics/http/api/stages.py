@@ -121,7 +121,7 @@ def _shown(call: Call, commit: Op[StageCommit]) -> Op[bytes]:
 
 
 def caller_of(service: Service, principal: Principal) -> Caller:
-    """Whoever makes the request, as the engine knows owners of apps."""
+    """The caller of a request, in the form in which the engine knows owners of apps."""
     keyring = service.keyring
     return Caller(principal.fingerprint, principal.allows, keyring.has, keyring.is_shared)
 

@@ -29,7 +29,7 @@ def configure(call: Call) -> None:
     if known is not None and fields.get("dead_letter") is None:
         kept = known.config.dead_letter
         if kept is not None and not call.principal.allows(kept):
-            # The key sees none there. What it cannot see it must not remove by leaving it out.
+            # The key does not see the present name. It must not remove it by leaving it out.
             fields["dead_letter"] = kept
 
     def answer(done: Created) -> None:
@@ -98,7 +98,7 @@ def _add_details(call: Call, entries: list[TopicEntry]) -> None:
     for entry in entries:
         topic = catalog.by_name.get(entry.topic)
         if topic is None:
-            continue  # dropped while others were brought up to date
+            continue  # dropped while other topics were brought up to date
         ledger, config = topic.ledger, topic.config
         entry.type, entry.durability = config.type, config.durability
         entry.lost = ledger.lost_cap + ledger.lost_ttl + ledger.lost_crash + ledger.source_trim
@@ -132,7 +132,7 @@ def drop(call: Call) -> None:
 
 
 def _visible_routers(call: Call, name: str) -> set[str]:
-    """The routers of a topic that the key may know of; looked up before they go with it."""
+    """The routers of a topic that the key may know; looked up before the topic is dropped."""
     catalog = call.engine.kernel.catalog
     topic = catalog.by_name.get(name)
     if topic is None:

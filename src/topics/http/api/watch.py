@@ -68,7 +68,7 @@ def _check_topics(call: Call, sent: WatchBody) -> None:
 
 
 def open_stream(call: Call) -> None:
-    """The type, the session, its key, the connection caps: refused in this order."""
+    """Check the accepted type, the session, its key and the connection caps, in this order."""
     refuse_other_types(call)
     service, live = call.service, call.service.live
     (wid,) = call.names
@@ -99,7 +99,7 @@ def open_stream(call: Call) -> None:
 
 
 def refuse_other_types(call: Call) -> None:
-    """A client that names types has to take an event stream."""
+    """Refuse a client whose `Accept` names types but no event stream."""
     accept = call.header(b"accept")
     if accept and EVENT_STREAM not in accept and b"*/*" not in accept:
         raise NotAcceptable(accept.decode("latin-1"), offered=EVENT_STREAM.decode())

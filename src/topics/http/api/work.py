@@ -11,7 +11,7 @@ from topics.queue.holding import check_node
 
 
 def open_work(call: Call) -> None:
-    """The type, the node, the queue, the connection caps: refused in this order."""
+    """Check the accepted type, the node, the queue and the connection caps, in this order."""
     refuse_other_types(call)
     (name,) = call.names
     node = call.query.text("node") or ""

@@ -1,16 +1,16 @@
 """Writing records: one way from a decoded write to its acknowledgement, for every protocol.
 
-HTTP, long bodies and WebSockets differ in how they decode a write and present the answer. Between
-the two stand the same three steps:
+HTTP, long bodies and WebSockets differ in how they decode a write and present the answer. In
+between are the same three steps:
 
     check      may the key configure the topic; is the batch within limits    `check`, `prepare`
     append     the engine's append, under the conditions of the write         `append`
     account    where the time went                                            `time_spent`
 
-Most of what a write costs is not its records: it is the submission, the write to the log, the
-publishing, and waiting for seqs. With many writers a tick of the loop brings many writes to the
-same topic, and then all of this is done once for the group (`WriteGroups`). Each write of a group
-is whole in the log, its idempotency key included, and is answered with its own seqs.
+Most of the cost of a write does not depend on its records: the submission, the write to the log,
+the publishing, waiting for seqs. With many writers a tick of the loop brings many writes to the
+same topic, and then this is done once for the group (`WriteGroups`). Each write of a group is whole
+in the log, its idempotency key included, and is answered with its own seqs.
 
 A group does not wait for long: it is closed when its first write has waited for two milliseconds,
 or when there is as much to write as is sensible at once.
@@ -56,8 +56,8 @@ def check(
 ) -> None:
     """Refuse a write that its key may not make, or that breaks a limit.
 
-    No record has more bytes than `most_bytes`; a caller that knows the size of the whole saves a
-    look at each. The batch of a long write is checked in slices, by `prepare`.
+    No record has more bytes than `most_bytes`: with the size of the whole body, short batches need
+    no look at each record. The batch of a long write is checked in slices, by `prepare`.
     """
     if sent.config is not None:
         check_config(engine, principal, topic, sent, always=config_needs_admin)
@@ -158,9 +158,9 @@ class WriteGroups:
             _write_alone(call, topic, sent, return_seqs)
 
     def write_before(self, topic: str) -> None:
-        """Write what waits for this topic, because the next write to the topic goes alone.
+        """Write the waiting group of this topic, because the next write to the topic goes alone.
 
-        Requests that were pipelined on one connection are done in their order, conditions or not.
+        Requests that were pipelined on one connection are executed in their order.
         """
         some = self._waiting.pop(topic, None)
         if some is not None:

@@ -48,7 +48,7 @@ _HELD_BYTES = 16 * 1024
 
 
 class H1Connection(asyncio.Protocol):
-    """One client speaking HTTP/1.0 or 1.1."""
+    """The connection of one HTTP/1.0 or 1.1 client."""
 
     __slots__ = (
         "_advancing",
@@ -204,7 +204,7 @@ class H1Connection(asyncio.Protocol):
         if not exchange.answered:
             exchange(response)
         elif exchange not in self._queue:
-            self._hang_up(linger=True)  # it was refused before, and its body is no good either
+            self._hang_up(linger=True)  # the request was refused before, and now its body, too
 
     def stop_listening(self) -> None:
         """Drop all further input."""
@@ -229,7 +229,7 @@ class H1Connection(asyncio.Protocol):
     def advance(self) -> None:
         """Retire finished exchanges from the head of the queue and let the next ones run."""
         if self._advancing:
-            return  # the loop below is already at it; recursion would be deep
+            return  # the loop below is running already; recursion would be deep
         self._advancing = True
         try:
             while self._queue and self._queue[0].done:
@@ -463,7 +463,7 @@ class H1Connection(asyncio.Protocol):
             return False
         if self._reader.reading is not None:
             self._abandon(self._reader.reading)
-        # Who watches a stream never half-closes: this client is gone.
+        # A client that reads a stream never half-closes: this one has disconnected.
         if self._queue and self._queue[0].opened is not None:
             return False
         for exchange in tuple(self._queue):
@@ -478,7 +478,7 @@ class H1Connection(asyncio.Protocol):
         exchange.leave()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell everyone who still works for this client."""
+        """Tell all exchanges that the client has disconnected."""
         self.hub.drop(self)
         self._held = b""
         queue, self._queue = self._queue, deque()

@@ -77,7 +77,7 @@ class H1Exchange(Exchange):
         return same and is_free and not mine.wants_websocket
 
     def unread_bytes(self) -> int | None:
-        """How much of the body is still to come; None when nobody knows."""
+        """How much of the body is still to come; None when unknown."""
         if self.read:
             return 0
         return None if self.length is None else self.length - self.received
@@ -89,8 +89,8 @@ class H1Exchange(Exchange):
         """Decide whether the connection outlives this answer; before its head is rendered."""
         if not self.read:
             unread = self.unread_bytes()
-            # A client still waiting for our 100 may or may not send its body now: no telling
-            # where the next request would start.
+            # A client that waits for `100 Continue` may or may not send its body now, so the start
+            # of its next request cannot be found.
             if self.expects_continue or unread is None or unread > _DRAINED_BYTES:
                 self.keep_alive = False
         if self._hub.draining and self.connection.is_last(self):
@@ -159,9 +159,9 @@ class H1Exchange(Exchange):
 
 
 def startable(line: Iterable[H1Exchange], room_bytes: int) -> H1Exchange | None:
-    """The next in line to run, unless it has to wait for one before it, or for room.
+    """The next exchange to run, unless it has to wait for an earlier one, or for room.
 
-    Early answers are kept in memory, so many of them keep others from running.
+    Answers that are ready too early are kept in memory, so many of them delay further requests.
     """
     running: H1Exchange | None = None
     for exchange in line:
@@ -178,9 +178,9 @@ def startable(line: Iterable[H1Exchange], room_bytes: int) -> H1Exchange | None:
 class H1Stream(Stream):
     """A chunked body, or for HTTP/1.0 one that ends with the connection.
 
-    While the stream is at the head of its line and its peer keeps up, nothing but the transport is
-    between it and the kernel. `way` is that transport then, for the sake of fan-outs, which write
-    to hundreds of streams in a row; the connection gives and takes it.
+    While the stream is the first in the queue of its connection and its peer keeps up, it writes to
+    the transport directly: `way` is that transport, which the connection sets and resets. A fan-out
+    writes to hundreds of streams in a row.
     """
 
     __slots__ = ("_chunks", "_exchange", "way")

@@ -57,7 +57,7 @@ def head_only(response: Response, fields: bytes) -> bytes:
 
 
 def stream_head(response: Response, fields: bytes, *, chunked: bool) -> bytes:
-    """The head of a response whose length nobody knows yet."""
+    """The head of a response whose length is unknown."""
     opening = _opening(response.status, response.content_type)
     coding = b"transfer-encoding: chunked\r\n" if chunked else b""
     return b"%b%b%b\r\n" % (opening, coding, fields)

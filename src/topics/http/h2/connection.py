@@ -12,16 +12,16 @@ Theory of operation. The `h2` library keeps the protocol's state; this file move
 bounds what a peer can make us hold or do.
 
 Input is parsed in small slices and for a few milliseconds at a time: a kilobyte can carry a
-hundred requests, and everyone else waits meanwhile. Output is queued per stream (`output`);
+hundred requests, and other connections wait meanwhile. Output is queued per stream (`output`);
 frames of one tick leave in one write.
 
 Body windows are always given back at once, since a body is only useful when it is whole; what
 bounds memory is the sum over the connection (`h2_max_bodies_bytes`), beyond which all streams
 but the oldest are refused. A long body counts until its request is answered: it may have to
-wait for its turn. While many answers wait for the peer's windows, further requests
-are not run. Frames that cause work without asking anything are nuisance, and so are window
-updates beyond what the data sent to the peer gives it reason for: they
-fill a bucket, and a peer that fills it faster than it leaks is sent away.
+wait in the queue of long bodies. While many answers wait for the peer's windows, further requests
+are not run. Frames that cause work but request nothing are a nuisance, and so are more window
+updates than the data sent to the peer calls for: they fill a bucket, and the connection of a peer
+that fills it faster than it leaks is closed.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ _SETTINGS_COST, _PING_COST, _OTHER_COST = 10, 4, 1
 
 
 class H2Connection(asyncio.Protocol):
-    """One client speaking HTTP/2."""
+    """The connection of one HTTP/2 client."""
 
     __slots__ = (
         "_body_bytes",
@@ -462,7 +462,7 @@ class H2Connection(asyncio.Protocol):
         """HTTP/2 has no half-closed connections: the transport closes."""
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell everyone who still works for this client."""
+        """Tell all exchanges that the client has disconnected."""
         self.hub.drop(self)
         self._deaf = True
         self._held = b""

@@ -49,7 +49,7 @@ _CONFIG = H2Configuration(
 )
 
 KNOWS_THE_LIBRARY = h2.__version__.startswith("4.4.")
-"""Any other version may keep its state elsewhere: it is used as it is, at its own pace."""
+"""Another version may keep its state elsewhere: then every frame goes through the library."""
 
 _PREFACE_BYTES = 24
 
@@ -198,7 +198,7 @@ class H2Engine(H2Connection):
         )
 
     def _count_idle(self, kind: int, *, is_heard: bool) -> None:
-        """Count a frame that nothing came of; the pieces of a long head are the library's to bound.
+        """Count a frame without effect; the library bounds the pieces of a long head.
 
         A window update has a reason if data was sent, or if a stream was opened: some clients
         widen the window of each of their streams.
@@ -216,7 +216,7 @@ class H2Engine(H2Connection):
         additional_data: bytes | None = None,
         last_stream_id: int | None = None,
     ) -> None:
-        """Say goodbye to the peer."""
+        """Queue a GOAWAY frame."""
         self._is_settled = False
         super().close_connection(error_code, additional_data, last_stream_id)
 

@@ -52,11 +52,11 @@ class H2Timeouts:
             self._connection.drain()
 
     def start_linger(self) -> None:
-        """From now on we only wait for the peer to close."""
+        """Wait only for the peer to close from now on."""
         self._since = None
 
     def check_linger(self, now: float) -> None:
-        """Close on a peer that does not."""
+        """Close the connection if the peer has not closed it in time."""
         if self._since is None:
             self._since = now
         elif now - self._since > self._connection.hub.limits.linger_s:

@@ -53,7 +53,7 @@ T = TypeVar("T")
 GOING_AWAY = 1001
 INTERNAL_ERROR = 1011
 LAST_ANSWER_MS = 3000
-"""How long a stopping server waits for the command under way before it says goodbye."""
+"""How long a stopping server waits for the command under way before it closes the socket."""
 
 
 def connect(call: Call) -> None:
@@ -82,7 +82,7 @@ class Socket:
         self._sink = SocketSink(upgrade, on_change=self._balance)
         self._feed = Feed(self._live, self._sink)
         self._goodbye: TimerHandle | None = None
-        self._in_line = b""  # a long command that waits to be read
+        self._in_line = b""  # a long command that waits to be decoded
         upgrade.on_text = self._receive
         upgrade.on_binary = self._refuse_binary
         upgrade.on_close = self._closed

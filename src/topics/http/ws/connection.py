@@ -2,8 +2,9 @@
 
 wsproto does the framing. It keeps what it has not parsed, so pausing takes effect between two
 messages and not only at the next read from the socket. One read can bring tens of thousands of
-tiny frames, so they are handled for a few milliseconds at a time. A peer whose frames come to no
-message is sent away: nothing is written to it, so nothing would tell that it has long gone.
+tiny frames, so they are handled for a few milliseconds at a time. The connection of a peer whose
+frames never complete a message is closed: nothing is written to such a peer, so a broken connection
+would not be noticed.
 
 A message counts against the budget for requests, from its first piece until the application reads
 on. One that comes too slowly ends the connection, as the body of a request would.
