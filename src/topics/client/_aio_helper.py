@@ -18,7 +18,7 @@ def failure_of(error: BaseException) -> BaseException:
     """What a flush raises for an error of a callback."""
     if not isinstance(error, asyncio.CancelledError):
         return error
-    # Nobody cancels the task of a producer, and the task that flushes must not seem cancelled.
+    # The task of a producer is never cancelled, and the task that flushes must not seem cancelled.
     failure = RuntimeError("a callback wants the result of what was cancelled")
     failure.__cause__ = error
     return failure
@@ -31,7 +31,7 @@ class AsyncHelper:
         self.lock = nullcontext()  # tasks of one loop do not run at the same time
         self._work = work
         self._name = name
-        self._changed = asyncio.Event()  # set and replaced at every change that somebody awaits
+        self._changed = asyncio.Event()  # set and replaced at every change that a task waits for
         self._hurry = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -44,16 +44,16 @@ class AsyncHelper:
         return asyncio.get_running_loop().time()
 
     def wake(self) -> None:
-        """Something changed that others may wait for."""
+        """Wake all waiters: something changed."""
         self._changed.set()
         self._changed = asyncio.Event()
 
     async def wait(self, seconds: float | None) -> bool:
-        """Until something changes, or that long; whether it did."""
+        """Wait until something changes, for at most `seconds`; returns whether it did."""
         return await _within(seconds, self._changed)
 
     async def wait_for(self, happened: Callable[[], bool], seconds: float | None) -> bool:
-        """Until something has happened, or that long; whether it has."""
+        """Wait until something has happened, for at most `seconds`; returns whether it has."""
         end = None if seconds is None else self.now() + seconds
         while not happened():
             left = None if end is None else end - self.now()
@@ -62,7 +62,7 @@ class AsyncHelper:
         return True
 
     async def hurried(self, seconds: float) -> bool:
-        """Wait that long; whether the work has to be given up meanwhile."""
+        """Wait that long; returns whether the work has to be given up."""
         return await _within(seconds, self._hurry)
 
     async def end(self, patience: float | None) -> None:

@@ -68,7 +68,7 @@ class WsChannel:
         self._flush()
 
     async def await_first(self, patience: float) -> None:
-        """Until the server has answered the subscription: only then is the stream open."""
+        """Wait until the server has answered the subscription: only then is the stream open."""
         end = _now() + patience
         while not self._first:
             frames = await self.receive(end - _now())

@@ -83,7 +83,7 @@ class Batch:
         self._begun = math.inf
         self._tries = 0
         self.has_left = False  # it was sent, or is about to be
-        self._lost: Unreachable | None = None  # what became of a try of which nobody knows more
+        self._lost: Unreachable | None = None  # the error of a try whose outcome is unknown
 
     def __len__(self) -> int:
         return len(self.drafts)
@@ -108,8 +108,8 @@ class Batch:
             return wait if now + wait < self._begun + options.delivery_timeout else error
         if isinstance(error, _ABOUT_ONE_RECORD):
             if self._lost is not None:
-                # A server that takes less than it did judges a record before it looks for the key:
-                # all of this may be in the log, and halves would have keys of their own.
+                # A server whose limits were lowered checks a record before it looks for the key. So
+                # all of this batch may be in the log, and its halves would have other keys.
                 return self._lost
             if len(self) > 1:
                 return "split"
@@ -121,7 +121,7 @@ class Batch:
         return [Batch(self.drafts[:middle]), Batch(self.drafts[middle:])]
 
     def deliveries(self, outcome: Ack | TopicsError) -> list[tuple[OnDelivery, Delivery]]:
-        """Whom to tell what."""
+        """The callbacks to call, each with the delivery of its record."""
         told: list[tuple[OnDelivery, Delivery]] = []
         for index, draft in enumerate(self.drafts):
             if draft.on_delivery is not None:
@@ -145,7 +145,7 @@ class Buffer:
         self.added = 0
         """How many records were ever taken in."""
         self.decided = 0
-        """How many of them have met their fate; in order, so a flush waits for a number."""
+        """How many of them were acked or given up; in order, so a flush waits for a number."""
 
     def has_room(self, size: int) -> bool:
         """Whether a record fits; one always does, however large."""
@@ -232,12 +232,12 @@ def bounded(options: BatchSettings, window_ms: int) -> BatchSettings:
 
 
 def undecided(topic: str) -> Unreachable:
-    """What is said of records that a close without patience leaves behind."""
+    """The error of records that were still on their way when `close` ran out of time."""
     return Unreachable(topic, reason="the producer was closed before an answer came", sent=True)
 
 
 def unexpected(error: Exception) -> Internal:
-    """An error that no log should raise, for those who are told of records that failed."""
+    """An unexpected error, as the callbacks of the failed records get it."""
     internal = Internal(f"{type(error).__name__}: {error}")
     internal.__cause__ = error
     return internal

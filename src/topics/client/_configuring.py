@@ -1,4 +1,4 @@
-"""What `create` and `configure` do, without I/O: one brain for all three logs.
+"""What `create` and `configure` do, without I/O, for all three logs.
 
 A function here is a generator. It yields a call of the log, gets the answer, and returns the
 outcome; the blocking and the asyncio log only carry the calls out. A server is asked for the

@@ -179,7 +179,7 @@ class Following:
         self._behind = set(begun)
 
     def departed(self) -> Iterator[TopicDropped]:
-        """Topics that were dropped while nobody listened."""
+        """Topics that were dropped while there was no connection."""
         for topic in self._absent:
             del self.positions[topic]
             yield TopicDropped(topic)
@@ -196,7 +196,7 @@ class Following:
         return not self._behind
 
     def places(self) -> dict[str, int]:
-        """Where reading goes on, for those who are told."""
+        """By topic the seq after which reading goes on, for events."""
         return {topic: after or 0 for topic, after in self.positions.items()}
 
     # Frames
@@ -228,7 +228,7 @@ class Following:
         for record in frame.records:
             if record.seq > (self.positions[frame.topic] or 0):
                 yield Arrived(frame.topic, record_of(record))
-                # Moved one by one: who stops in the middle goes on there.
+                # Moved one by one: a reader that stops in the middle continues there.
                 self.positions[frame.topic] = record.seq
         self.positions[frame.topic] = max(self.positions[frame.topic] or 0, frame.to_seq)
 

@@ -22,8 +22,8 @@ JSON = "application/json"
 MAX_ERROR_BYTES = 1 << 20
 """How much of a refusal's body a stream reads before it raises."""
 TALKS_TO_ITSELF = "nobody listens there"
-"""A port of this machine on which nobody listens may be given to the very connection that is made
-to it. It would then answer itself, and keep a server that restarts from its port."""
+"""A free port of this machine may become the source port of the connection that is made to it. The
+connection would then answer itself, and keep a server that restarts from its port."""
 
 
 class Answer(NamedTuple):
@@ -125,7 +125,7 @@ class ResponseParser:
     def feed(self, data: bytes) -> None:
         """Take bytes of the connection. Raises `BrokenResponse` for what is not HTTP."""
         if self.done:
-            self.keep_alive = False  # more than was asked for: nobody knows what comes next
+            self.keep_alive = False  # bytes that no request asked for: what follows is unknown
             return
         try:
             self._parser.feed_data(data)

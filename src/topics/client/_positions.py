@@ -51,7 +51,7 @@ class Scan:
 
 
 def first_position(start: Start, state: TopicState) -> int:
-    """The position of a name nobody has committed yet."""
+    """The position of a name under which nothing was committed yet."""
     if start == "earliest":
         return 0
     if start == "latest":

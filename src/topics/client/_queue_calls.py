@@ -31,7 +31,7 @@ from topics.wire.tokens import lease_token, parse_lease
 
 
 def claim(queue: str, node: str, *, most: int, lease_ms: int | None) -> ApiCall[Sequence[Job]]:
-    """Not repeated once sent: the first try may have leased jobs that nobody would work on."""
+    """Not repeated once sent: the first try may have leased jobs whose answer was lost."""
     _check(most=most, lease_ms=lease_ms)
     asked: dict[str, Any] = {"node": node, "max": most}
     if lease_ms is not None:

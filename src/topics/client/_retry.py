@@ -89,7 +89,7 @@ def pause(
     retry_after: float | None = None,
     chance: Callable[[], float] = random.random,
 ) -> float:
-    """What the server asks for, if it asks, plus jitter so that not all come back at once."""
+    """What the server asks for, if it asks, plus jitter so that clients do not return together."""
     return _asked(error, retry_after) + backoff(tries, chance=chance)
 
 

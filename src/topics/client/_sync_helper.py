@@ -39,19 +39,19 @@ class Helper:
         return time.monotonic()
 
     def wake(self) -> None:
-        """Something changed that others may wait for."""
+        """Wake all waiters: something changed."""
         self._state.notify_all()
 
     def wait(self, seconds: float | None) -> bool:
-        """Until something changes, or that long; whether it did."""
+        """Wait until something changes, for at most `seconds`; returns whether it did."""
         return self._state.wait(seconds)
 
     def wait_for(self, happened: Callable[[], bool], seconds: float | None) -> bool:
-        """Until something has happened, or that long; whether it has."""
+        """Wait until something has happened, for at most `seconds`; returns whether it has."""
         return self._state.wait_for(happened, seconds)
 
     def hurried(self, seconds: float) -> bool:
-        """Wait that long; whether the work has to be given up meanwhile."""
+        """Wait that long; returns whether the work has to be given up."""
         return self._hurry.wait(seconds)
 
     def end(self, patience: float | None) -> None:

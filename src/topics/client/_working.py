@@ -28,7 +28,7 @@ class Reject(Exception):
     """Raised by a handler: this job can never succeed, do not try it again.
 
     It is moved to the queue's `dead_letter` topic; without one it waits as long as a failed job
-    can, because dropping it is nothing that a worker may decide.
+    can, because a worker must not drop jobs.
     """
 
 
@@ -62,7 +62,7 @@ _log = logging.getLogger("topics.worker")
 def report(topic: str, node: str, job: Job, error: BaseException, on_error: OnError | None) -> None:
     """Tell of a job that failed: to `on_error` if there is one, else to the log of the program.
 
-    Python prints warnings of loggers that nobody set up, so a traceback is seen by default.
+    Python prints warnings of loggers that were not set up, so a traceback is seen by default.
     """
     if on_error is None:
         # A handler that rejects a job says why in its own words; a traceback would add nothing.
@@ -142,7 +142,7 @@ class Leases:
         return [job for job, since in self._held.values() if since <= old]
 
     def renewed(self, jobs: list[Job], skipped: set[int], now: float) -> None:
-        """Leases that run anew, and those that somebody else has by now."""
+        """Note leases that were renewed, and drop those that were lost to another worker."""
         for job in filter(self._holds, jobs):
             if job.seq in skipped:
                 del self._held[job.seq]

@@ -429,7 +429,7 @@ class AsyncRemoteLog(Shown):
         return AsyncConsumer(self, topic, name=name, **options)
 
     def producer(self, topic: str, **options: Unpack[ProducerOptions]) -> AsyncProducer:
-        """A writer that gathers records into batches and sends them behind your back."""
+        """A writer that gathers records into batches and sends them in the background."""
         from topics.client.aio_producer import AsyncProducer  # noqa: PLC0415 - as above
 
         self._check()

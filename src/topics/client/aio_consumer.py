@@ -52,7 +52,7 @@ class AsyncConsumer(Shown):
         return f"{self.name!r} of {self.topic!r}{where}"
 
     async def where(self) -> int:
-        """The last seq that was handed out, or passed because nobody wants it."""
+        """The last seq that was handed out, or passed over because it holds nothing to hand out."""
         if self._position is None:
             self._position = await self._find()
         return self._position

@@ -117,19 +117,19 @@ class AsyncHttp:
             stream.close()
 
     async def sleep(self, seconds: float) -> None:
-        """Pause, but not longer than until somebody closes the client; raises `Closed` then."""
+        """Pause; if the client is closed meanwhile, raise `Closed` at once."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._closed.wait(), seconds)
         self.check_open()
 
     def forget_idle(self) -> None:
-        """Close idle connections: those to come are made anew."""
+        """Close idle connections, so that the next calls make new ones."""
         idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
 
     def check_open(self) -> None:
-        """Raises `Closed` once it is."""
+        """Raise `Closed` if the client was closed."""
         if self._closed.is_set():
             raise Closed("the client is closed; open it again")
 
@@ -183,7 +183,7 @@ class AsyncHttp:
         return None
 
     async def connect(self, patience: float) -> AsyncClientConnection:
-        """A connection of its own, for whoever speaks something else than requests over it."""
+        """A connection outside the pool, for streams and WebSockets."""
         return await connect(self.target, self._tls, patience)
 
     async def _open_stream(
@@ -264,7 +264,7 @@ class AsyncClientConnection(asyncio.Protocol):
 
     @property
     def is_usable(self) -> bool:
-        """Whether the server has neither closed it nor said something nobody asked for."""
+        """Whether the server has neither closed it nor sent bytes that no request asked for."""
         return not self._has_ended and not self._parts
 
     def send(self, data: bytes) -> None:

@@ -150,7 +150,7 @@ class AsyncProducer(Shown):
             await self._deliver(batch)
 
     def _is_due(self, now: float) -> bool:
-        """Whether to send a batch: it is full or old enough, or somebody waits for it."""
+        """Whether to send a batch: it is full or old enough, or a `flush` waits for it."""
         due = self._buffer.due_in(now)
         in_a_hurry = self._is_closing or self._flush_to > self._buffer.decided
         return due == 0.0 or (due is not None and in_a_hurry)
@@ -173,7 +173,7 @@ class AsyncProducer(Shown):
                     outcome = undecided(self.topic)
                 else:
                     continue
-            except Exception as error:  # a bug; but whoever waits for these records must hear of it
+            except Exception as error:  # a bug: the callbacks of these records must be told
                 outcome = unexpected(error)
             self._settle(batch, outcome)
             return

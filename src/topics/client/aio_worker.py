@@ -127,7 +127,7 @@ class AsyncWorker(WorkerBase):
             self._hand_out(list(jobs), asked)
 
     async def _await_jobs(self, head: int) -> None:
-        """Woken by an append; jobs that come back are found when the wait is over."""
+        """Wait for an append. A job that is given back ends no wait: it is found after it."""
         waiting = asyncio.ensure_future(
             self._log.read(self.topic, after=head, limit=1, wait=self._options.idle_s)
         )
@@ -260,7 +260,7 @@ class AsyncWorker(WorkerBase):
                 loop.remove_signal_handler(number)
 
         def stop() -> None:
-            restore()  # the second one gets what it would have got without us
+            restore()  # a second signal is handled as if there were no worker
             self._stopping.set()
 
         for number in _SIGNALS:

@@ -56,7 +56,7 @@ class Consumer(Shown):
 
     @property
     def position(self) -> int:
-        """The last seq that was handed out, or passed because nobody wants it."""
+        """The last seq that was handed out, or passed over because it holds nothing to hand out."""
         if self._position is None:
             self._position = self._find()
         return self._position

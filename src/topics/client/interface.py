@@ -323,7 +323,7 @@ class AnyLog(Shown):
         return Consumer(self, topic, name=name, **options)
 
     def producer(self, topic: str, **options: Unpack[ProducerOptions]) -> Producer:
-        """A writer that gathers records into batches and sends them behind your back."""
+        """A writer that gathers records into batches and sends them in the background."""
         from topics.client.producer import Producer  # noqa: PLC0415 - as above
 
         self._check()

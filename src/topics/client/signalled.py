@@ -6,7 +6,7 @@ import threading
 import time
 
 LOOK_S = 0.5
-"""A waiter looks so often even if nobody wakes it."""
+"""A waiter looks so often even if it is not woken."""
 
 
 class SignalledEvent(threading.Event):

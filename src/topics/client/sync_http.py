@@ -175,16 +175,16 @@ class Http:
         return Attempts(self.retries, idempotent=harmless, until=time.monotonic() + within)
 
     def sleep(self, seconds: float) -> None:
-        """Pause, but not longer than until somebody closes the client; raises `Closed` then."""
+        """Pause; if the client is closed meanwhile, raise `Closed` at once."""
         if self._closed.wait(seconds):
             raise Closed("the client is closed; open it again")
 
     def forget_idle(self) -> None:
-        """Close idle connections: those to come are made anew."""
+        """Close idle connections, so that the next calls make new ones."""
         self._current_pool().forget()
 
     def check_open(self) -> None:
-        """Raises `Closed` once it is."""
+        """Raise `Closed` if the client was closed."""
         if self._closed.is_set():
             raise Closed("the client is closed; open it again")
 
@@ -207,7 +207,7 @@ class Http:
             pool.slots.release()
 
     def connect(self, patience: float) -> ClientConnection:
-        """A connection of its own, for whoever speaks something else than requests over it."""
+        """A connection outside the pool, for streams and WebSockets."""
         return ClientConnection(self.target, self._tls, patience)
 
     def _open_stream(
@@ -291,7 +291,7 @@ class ClientConnection:
         self._poll.register(sock, select.POLLIN)
 
     def is_usable(self) -> bool:
-        """Whether the server has neither closed it nor said something nobody asked for."""
+        """Whether the server has neither closed it nor sent bytes that no request asked for."""
         return not self._poll.poll(0)
 
     def exchange(self, method: str, head: bytes, body: bytes | None, deadline: float) -> Answer:

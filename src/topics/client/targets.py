@@ -44,7 +44,7 @@ class Target(msgspec.Struct, frozen=True):
         return self.url or self.path or ""
 
     def __repr__(self) -> str:
-        key = "None" if self.token is None else "'...'"  # tracebacks and logs are read by others
+        key = "None" if self.token is None else "'...'"  # a key must not get into tracebacks
         return f"Target(url={self.url!r}, path={self.path!r}, token={key}, source={self.source!r})"
 
 
@@ -96,7 +96,7 @@ class Contexts(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class UnknownContext(NotFound):
-    """A context was named that nobody added."""
+    """The named context does not exist."""
 
     def __init__(self, name: str, *, known: Sequence[str]) -> None:
         hint = f"there are: {', '.join(known)}" if known else "add one with `topics context add`"

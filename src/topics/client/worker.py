@@ -259,7 +259,7 @@ class Worker(WorkerBase):
             return
 
         def stop(number: int, frame: FrameType | None) -> None:
-            # The second one gets what it would have got without us.
+            # A second signal is handled as if there were no worker.
             restore()
             self._stopping.set()
 

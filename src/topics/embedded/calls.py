@@ -1,8 +1,8 @@
 """How the calls of an embedded log run: one at a time, and whole even when they are interrupted.
 
-One lock guards the engine; calls from several threads take turns. Nothing runs in the background
-unless asked for: work that falls due (retention, checkpoint, tiering) is done in small slices
-inside the calls, or in `maintain`.
+One lock guards the engine, so calls from several threads run one after the other. Nothing runs in
+the background unless asked for: work that falls due (retention, checkpoint, tiering) is done in
+small slices inside the calls, or in `maintain`.
 
 An exception from outside, such as `KeyboardInterrupt`, may leave a call at any instruction.
 `topics.storage.interrupts` tells how the next call notices. It opens the directory again, in place
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 MakeOp: TypeAlias = Callable[[Engine], Op[T]]
-"""Begins an operation: not before its turn, since the engine may be another one by then."""
+"""Makes an operation. Called under the lock: before that the engine may still be replaced."""
 
 SLICE_MS = 5
 """How long work that fell due may hold up the call in which it runs."""
@@ -46,8 +46,8 @@ LOOK_SECONDS = 0.001
 """How long calls go on without looking whether work fell due: looking costs a tenth of a call."""
 
 _AT_ONCE, _READING, _CHANGING = 0.0, -1.0, -2.0
-"""Values of `_look_at` that are no time. The last two belong to a call under way: found by the next
-one, they tell that it was interrupted, and whether it may have changed something."""
+"""Values of `_look_at` that are no time. The last two are set during a call. If the next call finds
+one of them, the call before was interrupted; `_CHANGING` says that it may have changed state."""
 
 _forks = [0]  # how many forks lie between this process and the one that imported us
 os.register_at_fork(after_in_child=lambda: _forks.append(_forks.pop() + 1))
@@ -75,9 +75,9 @@ class Calls:
     # One call
 
     def _run(self, make: MakeOp[T], *, changes: bool = False) -> T:
-        """Run an operation when its turn comes, and a slice of what is due.
+        """Run an operation under the lock, and a slice of the work that is due.
 
-        One that only reads says itself when it has to change something first.
+        An operation that only reads calls `before_change` when it has to change something first.
         """
         self._refuse_nested()
         with self._lock:
@@ -108,7 +108,7 @@ class Calls:
         return self._run(make, changes=True)
 
     def _do(self, work: Callable[[Engine], None]) -> None:
-        """Work that is no operation: upkeep that somebody asked for."""
+        """Run work that is no operation: upkeep that the program asked for."""
         self._refuse_nested()
         with self._lock:
             self._check()
@@ -124,7 +124,7 @@ class Calls:
         self._look_at = _CHANGING if engine.is_spoiled else look_at
 
     def _append_at_once(self, topic: str, batch: RecordBatch) -> Ack | None:
-        """The usual write, by the shortest way; None sends it the long way round."""
+        """Append if the write may go at once; None if it has to wait, or to be refused."""
         if self._forks != _forks[0] or self._engine.read_only:
             return None
         with self._lock:
@@ -150,15 +150,15 @@ class Calls:
     # Interrupted calls
 
     def _refuse_nested(self) -> None:
-        """A signal handler may run inside a call of this thread, whose lock does not stop it."""
+        """Refuse a call of a signal handler that runs inside another call of the same thread: the
+        lock, which that thread holds, does not stop it."""
         if self._look_at < _AT_ONCE and self._is_inside_a_call(3):
             raise Interrupted.nested()
 
     def _is_inside_a_call(self, behind: int) -> bool:
-        """Whether this thread is in the middle of another call of this log, so many frames up.
+        """Whether this thread is inside another call of this log, more than `behind` frames up.
 
-        Only the stack knows: whatever a call notes of its own is still there after it was
-        interrupted.
+        Only the stack tells: a note that a call makes is still there after an interrupt.
         """
         if not self._owns_lock():
             return False
@@ -178,7 +178,7 @@ class Calls:
             self._look_at = _CHANGING
 
     def _settle(self, engine: Engine, error: Exception, look_at: float) -> None:
-        """The engine refused, at a place of its choice, or gave up: it stays as it is."""
+        """Take the note of the call back: the engine itself raised, so its memory is sound."""
         if not engine.is_spoiled and not leaves_a_mess(error):
             self._look_at = look_at
 
@@ -187,7 +187,7 @@ class Calls:
         return self._reopened() if self._look_at == _CHANGING else self._engine
 
     def _reopened(self) -> Engine:
-        """May be interrupted as well, and is then done again by the next call."""
+        """Open the engine again. If this is interrupted, too, the next call does it again."""
         return self._go_on_with(self._engine.reopened())
 
     def _go_on_with(self, fresh: Engine) -> Engine:
@@ -231,7 +231,7 @@ class Calls:
         return True
 
     def _sleep(self, end: float) -> None:
-        """Wait until then, or until something rings."""
+        """Wait until that time, or until a bell rings."""
         bell = _silent_bell()
         try:
             with self._lock:
@@ -290,7 +290,7 @@ class Calls:
             self._stop_bell.release()
 
     def _abandon(self) -> None:
-        """Let go of everything and write nothing: nobody was given this log."""
+        """Close everything and write nothing: this log was never returned to the program."""
         self._stop()
         self._look_at = _CHANGING
         self._closed = True
@@ -305,13 +305,13 @@ class Calls:
                 self._let_go()  # should an earlier call have been interrupted before it could
             else:
                 self._end()
-        # Only now: whatever interrupts this wait, the log is closed, and the helper will see that.
+        # After the log is closed: if this wait is interrupted, the helper still ends by itself.
         if self._helper is not None and not self._owns_lock():
             self._helper.join()
 
     def _end(self) -> None:
         is_sound = self._look_at != _CHANGING
-        self._look_at = _CHANGING  # no write goes the short way any more
+        self._look_at = _CHANGING  # `_append_at_once` takes no write any more
         self._closed = True
         try:
             self._ring()
@@ -321,11 +321,11 @@ class Calls:
             self._let_go()
 
     def _stop_engine(self, *, is_sound: bool) -> None:
-        """Write the last of it. What was interrupted in memory, or reads only, has nothing to."""
+        """Close the engine with its last checkpoint, unless it is interrupted or reads only."""
         if is_sound:
             self._engine.close()
         elif not (self._engine.kernel.in_memory or self._engine.read_only):
-            self._engine = self._engine.reopened()  # not to be taken for a log that goes on
+            self._engine = self._engine.reopened()
             self._engine.close()
 
     def _let_go(self) -> None:
@@ -339,7 +339,7 @@ _CALLS = {
 
 
 def _keep_up(log: ref[Calls], bell: threading.Lock) -> None:
-    """Do a slice now and then until the bell rings, or until nobody has the log any more."""
+    """Do a slice now and then until the bell rings or the log is collected as garbage."""
     while not bell.acquire(timeout=UPKEEP_SECONDS):
         if not _has_more(log()):
             return

@@ -292,7 +292,7 @@ class Log(Calls, AnyLog):
         self._check()
         if self._engine.read_only:
             raise ReadOnly
-        with self._lock:  # from the first call to the last
+        with self._lock:  # held over all steps
             return super()._done(steps)
 
 

@@ -27,7 +27,7 @@ class LogSettings(EngineKeywords, total=False):
 
 
 def _refuse_an_address(path: str) -> None:
-    """`localhost:4000` is meant as a server: a directory of that name would be an empty log."""
+    """Refuse `localhost:4000`: it means a server, and as a directory it would be an empty log."""
     host, _, port = path.rpartition(":")
     if host and "/" not in host and port.isdecimal() and not os.path.exists(path):
         raise InvalidRequest(

@@ -1,7 +1,7 @@
 """A read-only log beside a running owner.
 
 It shows what a recovery at this instant would show. `refresh` looks again; `follow` and a waiting
-`read` do so by themselves, by polling: nobody tells a reader of files that they changed.
+`read` look again by themselves, by polling, because a reader of files is not told of changes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ T = TypeVar("T")
 def _looking_again(
     read: Callable[Concatenate[Log, P], T],
 ) -> Callable[Concatenate[View, P], T]:
-    """A call that looks at the files again when the owner let one go under it."""
+    """A call that looks at the files again if the owner removed one during the call."""
 
     @functools.wraps(read)
     def call(view: View, /, *args: P.args, **kwargs: P.kwargs) -> T:

@@ -1,1 +1,1 @@
-"""JSON shapes shared by every door. Pure: no files, sockets, clocks or threads."""
+"""JSON shapes shared by every interface. Pure: no files, sockets, clocks or threads."""

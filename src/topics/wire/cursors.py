@@ -1,4 +1,4 @@
-"""Opaque cursors: where a list goes on, and where a stream stands.
+"""Opaque cursors: the place in a list, and the places of a stream in its topics.
 
 Both are JSON in base64url without padding. Clients only hand them back, so the inside may
 change; what they hand back is read generously (either alphabet, padded or not).
@@ -34,7 +34,7 @@ def list_cursor(after: str) -> str:
 
 
 def parse_list_cursor(text: str) -> str | None:
-    """The name to continue behind; None to begin. Raises `InvalidRequest` for what is no cursor."""
+    """The name to continue after; None to begin. Raises `InvalidRequest` for a bad cursor."""
     if not text:
         return None
     try:

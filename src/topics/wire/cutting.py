@@ -1,14 +1,14 @@
 """Where a long body can be cut: between the records of its `records` array.
 
-Decoding 64 MiB of JSON in one go would keep everybody else waiting, and no parser can be asked to
-stop half-way. So the body is cut into pieces of whole records, each of which can then be decoded
-like a short one. A place to cut is guessed, not searched for: the records of one writer begin
-alike, and where the next one seems to begin, another one ends. In valid JSON only objects inside a
-payload can look the same, and then the piece is not a list of whole values, which is looked at.
+Decoding 64 MiB of JSON in one go would block all other requests, and a parser cannot be stopped
+half-way. So the body is cut into pieces of whole records, and each piece is decoded like a short
+body. A place to cut is guessed, not searched for: the records of one writer begin alike, so a
+record ends where the next one seems to begin. In valid JSON only objects inside a payload can look
+the same. Then the piece is not a list of whole values, which is checked.
 
-Nothing here decides what a body says. If every piece is a list of values, and what is left of the
-body with one known record for all of them has that record as its only one, then the pieces are the
-records. Bodies that cannot be cut like this are `Uncuttable`; they may be sound all the same.
+Nothing here decides what a body says. The pieces are taken for the records if every piece is a list
+of values, and if the body, with one known record in place of all pieces, has just that record.
+Bodies that cannot be cut like this are `Uncuttable`; they may still be valid.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class RecordCutter:
         self._border = _border(body, self._opened)
 
     def rest(self, record: bytes) -> bytes:
-        """The body with this for its only record."""
+        """The body with `record` as its only record."""
         assert self._closed >= 0, "all pieces come first"
         return self._body[: self._opened] + record + self._body[self._closed :]
 

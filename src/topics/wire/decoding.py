@@ -6,15 +6,15 @@ Every body goes through the same three steps:
     the types    fields, ranges, nulls, enums; no coercion     msgspec, from the struct
     the names    no known field twice, none misspelt           field_names
 
-and whatever is wrong becomes `InvalidRequest`, naming the field and what it may hold. Fields
-nobody knows are ignored, so that newer clients can talk to older servers.
+and every mistake becomes `InvalidRequest`, naming the field and what it may hold. Unknown fields
+are ignored, so that newer clients can talk to older servers.
 
-A short body that is as long as the shortest spelling of what it says needs only the second step:
-there is no room in it for whitespace, for a field twice or for one that nobody knows. That holds
-for bodies whose every part is typed; stored payloads are text of their own.
+A short body that is as long as the shortest spelling of its values needs only the second step:
+it has no room for whitespace, for a repeated field or for an unknown one. That holds for bodies
+whose every part is typed; stored payloads are text of their own.
 
-A long body without payloads is refused where it has more parts than any request needs: making
-values of millions of them would keep everybody else waiting for seconds.
+A long body without payloads is refused if it has more parts than any request needs: decoding
+millions of parts would block all other requests for seconds.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Python objects as the columns of a write: what callers of either door give as records."""
+"""Python objects as the columns of a write: records as callers of the Python API give them."""
 
 from __future__ import annotations
 

@@ -4,14 +4,14 @@ The parser keeps the last of two members with one name, so one typo could silent
 A known field must therefore come once. Unknown fields are ignored unless they are misspellings of
 known ones (`near_misses`). Nothing inside `data` and `meta` is looked at.
 
-Which objects have which fields is read off the types the parser decodes into. Two looks at an
-object, the second rarely needed:
+Which objects have which fields is known from the types the parser decodes into. An object is
+checked in one of two ways, the second rarely needed:
 
     quick   distinct keys and their values add up to the length of the (compact) text
     exact   every key is listed, however it was escaped
 
-Of a long text the quick look could find millions of keys, so it gets the exact one, which ends
-where an object has more members than anybody means.
+In a long text the quick check could find millions of keys, so a long text gets the exact check,
+which stops at an object with more than `MAX_MEMBERS` members.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ _tokens = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{},]', re.DOTALL)
 # Brackets as signed bytes: an opening one is +1, a closing one -1.
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 LONG_BYTES = 1 << 20
-"""A text beyond this could hold so many parts that looking at each would keep others waiting."""
+"""A longer text could hold so many parts that looking at each would delay other requests."""
 _MANY_BRACKETS = 100_000
 """Brackets from which on counting them one by one would take milliseconds."""
 _UP_AND_DOWN = b"\x01\xff"

@@ -20,7 +20,7 @@ MEMBERS: Final = (FROM, DELIVERIES, SRC_SEQ, ERROR_TYPE, ERROR, WORKER, FAILED_A
 
 MAX_TYPE_CHARS: Final = 100
 MAX_MESSAGE_CHARS: Final = 1000
-"""A message is for people; a longer one is cut, so that failures of jobs stay cheap to keep."""
+"""A message is for people. A longer message is cut, so that failures of jobs take little memory."""
 
 
 def members(queue: str, deliveries: int, seq: int, failure: Failure | None) -> dict[str, str]:

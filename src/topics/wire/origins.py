@@ -25,7 +25,7 @@ class Authority(NamedTuple):
 
     @property
     def is_address(self) -> bool:
-        """Whether the host is an IP literal: nobody can make one point elsewhere."""
+        """Whether the host is an IP literal, which no DNS entry can make point elsewhere."""
         return _is_address(self.host)
 
     @property

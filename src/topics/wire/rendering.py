@@ -36,7 +36,7 @@ def rows_of(records: Iterable[Record]) -> list[Row]:
 
 
 def render_records(rows: Sequence[Row], include: Include = DEFAULT) -> bytes:
-    """A JSON array of records; what a record does not have, or nobody asked for, has no key."""
+    """A JSON array of records; parts that are absent or were not asked for have no key."""
     if len(rows) <= 1:
         return b"[%b]" % _record(rows[0], include) if rows else b"[]"
     seqs, times, nodes, tags, datas, metas = zip(*rows, strict=True)

@@ -166,7 +166,7 @@ def write_ack(ack: Ack, spent: bytes, *, return_seqs: bool = True) -> bytes:
 
 
 def ack_members(ack: Ack, spent: bytes, *, return_seqs: bool, declined: bytes) -> bytes:
-    """The members of an acknowledged write; `declined` stands for `seqs` that nobody wants."""
+    """The members of an acknowledged write; `declined` replaces `seqs` if they are not wanted."""
     if not return_seqs:
         seqs = declined
     elif ack.count == 1:

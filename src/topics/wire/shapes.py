@@ -482,7 +482,7 @@ class Metrics(Struct):
 
 
 class KeyRights(Struct):
-    """What the key of this request may do. Without keys, everybody may do everything."""
+    """What the key of this request may do. Without keys every client may do everything."""
 
     auth: bool
     scopes: list[Literal["read", "write", "delete", "admin"]]

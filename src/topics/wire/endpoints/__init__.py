@@ -28,5 +28,5 @@ OTHER_METHODS: tuple[tuple[str, Scope], ...] = (
     ("/v0/routers/{router}", "admin"),
     ("/v0/stages/", "write"),
 )
-"""The scope that a method needs which a path does not have, by the beginning of the path: a key
-without the scope is refused for that first. Elsewhere no scope is needed."""
+"""The scope for methods that a path does not have, by the beginning of the path: a key without the
+scope gets 403 instead of 405. On all other paths no scope is needed."""

@@ -67,8 +67,8 @@ class Endpoint(msgspec.Struct, frozen=True):
     the key may also come in the query, for clients that cannot set headers on a stream. With
     `own_auth` the handler judges the key, and a missing key is not refused before. A body of more
     than `max_body_bytes` is refused; None is what the server takes. `is_always` calls are answered
-    while the server recovers and drains, too. A probe is answered to everybody, whatever name or
-    page it was asked by: it tells and does nothing. Statuses of errors follow from the codes.
+    while the server recovers and drains, too. For a probe `Host` and `Origin` are not checked: its
+    answer reveals nothing and it does nothing. Statuses of errors follow from the codes.
     """
 
     route: str

@@ -1,8 +1,8 @@
-"""Long bodies with records, decoded in steps: others can have their turn between two of them.
+"""Long bodies with records, decoded in steps, so that other requests are served between two steps.
 
-The body is cut between records (`cutting`), and each piece goes through the very decoder that
-bodies of its size go through. Where something is wrong with a piece, or keeps the body from being
-cut, the answer is None: the whole body has to go through that decoder, and what that says counts.
+The body is cut between records (`cutting`), and each piece goes through the decoder of short
+bodies. If a piece is invalid, or if the body cannot be cut, the answer is None: the whole body then
+has to go through that decoder, whose answer counts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Steps: TypeAlias = Generator[None, None, T]
 """Work that yields where it may be left for a moment."""
 
 LONG_BODY_BYTES = 2 << 20
-"""A longer body is decoded in steps; up to here that would cost more than it spares others."""
+"""A longer body is decoded in steps; for a shorter one that costs more than it saves."""
 
 _BODY = b'{"records":[%b]}'
 _RECORD = b'{"data":"all of them","topic":""}'
@@ -49,7 +49,7 @@ class _Columns:
 
     @property
     def is_refused(self) -> bool:
-        """Whether there are more than anybody will take."""
+        """Whether there are more records than any server takes in one write."""
         return self._most is not None and self.count > self._most
 
     def add(self, some: RecordBatch) -> None:
@@ -97,7 +97,7 @@ def _each_piece(body: bytes, piece_bytes: int, take: Callable[[bytes], None]) ->
         yield
     rest = cutter.rest(_RECORD)
     if rest.count(_DATA) > 1:
-        raise Uncuttable  # nobody could tell which of them is ours
+        raise Uncuttable  # `_RECORD` could not be told from a record of the body
     return rest
 
 
@@ -110,7 +110,7 @@ def _insist_on_place(rest: RecordBatch) -> None:
 def decode_write_in_steps(
     body: bytes, *, piece_bytes: int = PIECE_BYTES
 ) -> Steps[WriteRequest | None]:
-    """`decode_write`, in steps; None where only that can tell."""
+    """`decode_write` in steps; None if only `decode_write` itself can decode the body."""
     columns = _Columns(REFUSED_RECORDS)
     try:
         rest = yield from _each_piece(
@@ -133,7 +133,7 @@ def _with_all(sent: WriteRequest, columns: _Columns) -> WriteRequest:
 def decode_command_in_steps(
     message: bytes, *, piece_bytes: int = PIECE_BYTES
 ) -> Steps[tuple[Command, WriteRequest | None] | None]:
-    """`decode_command_and_write`, in steps; None where only that can tell."""
+    """`decode_command_and_write` in steps; None if only that function can decode the body."""
     columns = _Columns(REFUSED_RECORDS)
     try:
         rest = yield from _each_piece(
@@ -158,7 +158,7 @@ def decode_command_and_write(message: bytes) -> tuple[Command, WriteRequest | No
 def decode_stage_in_steps(
     body: bytes, *, piece_bytes: int = PIECE_BYTES
 ) -> Steps[StageRequest | None]:
-    """`decode_stage`, in steps; None where only that can tell."""
+    """`decode_stage` in steps; None if only `decode_stage` itself can decode the body."""
     topics: list[str] = []
     columns = _Columns()
 

@@ -62,7 +62,7 @@ _KNOWN_BYTES = 256
 
 
 def decode_diff(body: bytes) -> DiffBody:
-    """An empty body reads from the beginning, like `{}`. Nobody may change what this returns."""
+    """An empty body reads from the beginning, like `{}`. The result is shared: do not change it."""
     return _decode_known(body) if len(body) <= _KNOWN_BYTES else _decode_diff(body)
 
 

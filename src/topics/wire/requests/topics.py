@@ -13,7 +13,7 @@ class SentConfig(Body):
     """A topic's configuration as sent: a full replacement, unresolved and unclamped."""
 
     def fields(self) -> dict[str, object]:
-        """Every field by name, for whoever resolves the configuration."""
+        """Every field by name, as `core.config.parse` takes them."""
         return msgspec.structs.asdict(self)
 
 

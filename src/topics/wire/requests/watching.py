@@ -133,7 +133,7 @@ class PublishCommand(WriteBody, kw_only=True, tag_field="op", tag="publish"):
 
 
 class PingCommand(Body, tag_field="op", tag="ping"):
-    """Ask whether anybody is there."""
+    """Ask for an answer, to learn that the server is there."""
 
     request_id: Raw | UnsetType = UNSET
 
@@ -178,7 +178,7 @@ def request_id_of(message: bytes) -> Raw | UnsetType:
 
 
 def _carries_payload(text: bytes) -> bool:
-    """Whether a command has records; so has one that nobody can read, until that is told."""
+    """Whether a command has records; an unreadable command counts as one that has."""
     try:
         return _peek(text).op == "publish"
     except (msgspec.MsgspecError, RecursionError):
