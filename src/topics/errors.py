@@ -12,7 +12,7 @@
         LogFull         a log shard has no room on disk; heals by itself
         LogFailed       a log shard stopped writing until restart
       NotReady  ShuttingDown
-      Unreachable       no server answered; nobody can say more
+      Unreachable       no server answered
         Untrusted       TLS failed; trying again does not help
       RefusedToOpen     the directory cannot be opened safely; nothing was changed
         DirectoryLocked another process has it open
@@ -35,10 +35,10 @@ import msgspec
 Detail = dict[str, Any]
 
 CAP_RETRY_AFTER_MS = 1000
-"""How long to wait after hitting a resource cap; nobody can know when room appears."""
+"""How long to wait after hitting a resource cap; when room appears is unknown."""
 
 _SHOWN_CHARS = 200
-"""Of what a stranger sent, in a message."""
+"""Of text that a client sent, in a message."""
 
 _NAME_CHARS = 300
 """Of a name in a message or in `detail`: every valid one is shorter."""
@@ -263,7 +263,7 @@ class Forbidden(TopicsError):
 
     @classmethod
     def foreign_origin(cls, origin: str | None) -> Self:
-        """A web page of another origin asks, and nobody has listed that origin."""
+        """A web page of another origin asks, and that origin is not listed."""
         page = "of another site" if origin is None else f'of the origin "{origin[:_SHOWN_CHARS]}"'
         return cls._made(
             f"this server does not answer web pages {page}; "
@@ -453,7 +453,7 @@ class NotAQueue(TopicsError):
 
 
 class HeadMismatch(TopicsError):
-    """Somebody else appended since the caller looked; nothing was written."""
+    """Another writer appended since the caller looked; nothing was written."""
 
     code = "head_mismatch"
 
@@ -668,7 +668,7 @@ class RefusedToOpen(TopicsError):
         self.offset = offset
 
     def line(self) -> str:
-        """The last line a refusing process prints, as JSON for whoever watches it."""
+        """The last line a refusing process prints, as JSON for a supervisor."""
         return msgspec.json.encode(
             {
                 "refused": self.reason,
@@ -711,7 +711,7 @@ class DirectoryLocked(RefusedToOpen):
 def _moment(ms: int) -> str:
     try:
         return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
-    except (OverflowError, ValueError, OSError):  # no year people have a name for
+    except (OverflowError, ValueError, OSError):  # no year that a date can show
         return f"{ms} ms after 1970"
 
 
@@ -757,7 +757,7 @@ class ReadOnly(TopicsError):
 
 
 class Interrupted(TopicsError):
-    """Something raised in the middle of a call, and the log cannot go on from there."""
+    """An exception came in the middle of a call, and the log cannot go on from there."""
 
     code = "log_interrupted"
 

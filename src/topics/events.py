@@ -56,8 +56,8 @@ class TopicDropped(Value, frozen=True, gc=False):
 class Resumed(Value, frozen=True):
     """The connection was lost and is back; reading goes on after `positions`, skipping nothing.
 
-    `away_seconds` is how long nobody listened, `tries` how often connecting failed meanwhile. A
-    log in this process never says it.
+    `away_seconds` is how long there was no connection, `tries` how often connecting failed
+    meanwhile. A log in this process never gives this event.
     """
 
     reason: str

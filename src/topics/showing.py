@@ -16,7 +16,7 @@ def time_of(ts: int) -> datetime:
 
 
 def moment(ts: int) -> str:
-    """A time for people; a number that is no time of theirs stays a number."""
+    """A time for people; a number that is no valid time stays a number."""
     try:
         text = time_of(ts).isoformat(timespec="milliseconds")
     except OverflowError:

@@ -97,7 +97,7 @@ class Record(Struct, frozen=True, gc=False, eq=False):
         return self.seq, self.ts, self.node, self.tag, self.raw, self.raw_meta
 
     def __eq__(self, other: object) -> bool:
-        # Whether somebody has already looked at the data is no part of the record.
+        # Whether the data was parsed before is no part of the record.
         return self._facts() == other._facts() if isinstance(other, Record) else NotImplemented
 
     def __hash__(self) -> int:

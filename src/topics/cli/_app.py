@@ -1,7 +1,7 @@
-"""The tree of commands, and what becomes of an error: one clear line and an exit code.
+"""The tree of commands, and how errors are shown: one clear line and an exit code.
 
-A command is one line in `COMMANDS`: where it is, and what `topics --help` says of it. Its module is
-imported when it runs, so help and completion do not wait for what they do not need.
+A command is one line in `COMMANDS`: its module and its line in `topics --help`. The module is
+imported when the command runs, so that help and completion are quick.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
 
 
 class Commands(CommandGroup):
-    """A group that imports its commands late and ends quietly when nobody reads on."""
+    """A group that imports its commands late and ends quietly when its output is closed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(COMMANDS)
@@ -116,7 +116,7 @@ class Commands(CommandGroup):
 
 
 def _require_taken(ctx: click.Context, command: click.Command, words: list[str]) -> None:
-    """Refuse options before a command that does not have them: they would be passed over."""
+    """Refuse options before a command that does not have them: they would be ignored."""
     path = [words[0]]
     for word in words[1:]:
         if not isinstance(command, click.Group):
@@ -159,13 +159,13 @@ def main(argv: Sequence[str] | None = None) -> None:
 def _tell_of_a_bug(
     kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
-    """As Python does, but what a server said may be in the error."""
+    """Print a traceback as Python does, but escape it: the error may hold text of a server."""
     text = "".join(traceback.format_exception(kind, error, trace))
     print("\n".join(safe(line) for line in text.splitlines()), file=sys.stderr)
 
 
 def _prepare_streams(*, as_json: bool) -> None:
-    """Streams that are there and take every letter, whatever the shell closed and the locale has.
+    """Open streams that the shell closed, and make all take every character in any locale.
 
     JSON is always UTF-8; what people read shows missing letters as escapes.
     """
@@ -182,7 +182,7 @@ def _prepare_streams(*, as_json: bool) -> None:
 
 
 class _Unread(io.FileIO):
-    """Standard error. What a command says beside its work may go unread; its work goes on."""
+    """Standard error, on which a failed write is ignored: the work of the command goes on."""
 
     def write(self, data: Buffer, /) -> int:
         try:
@@ -192,7 +192,7 @@ class _Unread(io.FileIO):
 
 
 def _nobody_reads_on() -> None:
-    """Python would complain once more while it exits."""
+    """Point standard output at nothing, or Python would complain about it while it exits."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -231,12 +231,12 @@ def _say(error: TopicsError | OSError) -> None:
     if isinstance(error, RefusedToOpen):
         print(safe(error.line()), file=sys.stderr)
     elif isinstance(error, Unauthorized):
-        # The server speaks to programs; whoever types a command gives the key in another way.
+        # The server's advice is for programs; on the command line a key is given in another way.
         print("Give yours in a file, --token-file PATH, or in TOPICS_TOKEN.", file=sys.stderr)
         if os.environ.get("TOPICS_TOKEN") and os.environ.get("TOPICS_URL"):
             print("TOPICS_TOKEN goes to TOPICS_URL and to no other server.", file=sys.stderr)
 
 
 def _say_as_json(facts: dict[str, object]) -> None:
-    """An error as the API words it, for whoever reads standard error with a program."""
+    """Print an error as the API words it, for programs that read standard error."""
     print(json.dumps({"error": facts}), file=sys.stderr)

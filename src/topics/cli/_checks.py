@@ -63,7 +63,7 @@ def open_files(soft: int) -> Check:
 
 
 def spark() -> Iterator[Check]:
-    """Java and Spark, if anybody wants them: neither is needed, one without the other is no use."""
+    """Java and Spark. Neither is required, but one without the other is of no use."""
     from topics.spark import java  # noqa: PLC0415 - small, but only for this
 
     has_spark = importlib.util.find_spec("pyspark") is not None  # finds it, does not import it
@@ -82,7 +82,7 @@ def chosen_target(where: targets.Target) -> Check:
 
 
 def token_file(path: str) -> Check:
-    """A key is for its owner's eyes."""
+    """Whether only its owner can read the key."""
     mode = stat.S_IMODE(os.stat(os.path.expanduser(path)).st_mode)
     if mode & 0o077:
         return Check("key file", BAD, f"others can read {path}", f"chmod 600 {path}")
@@ -111,7 +111,7 @@ def server(target: targets.Target) -> Iterator[Check]:
 
 
 def unreachable(url: str, error: TopicsError) -> Check:
-    """Why nothing more can be said of a server."""
+    """Why the further checks of a server are impossible."""
     if isinstance(error, Unauthorized):  # health asks for a key where TOPICS_PROBE_AUTH is set
         return Check("server", BAD, str(error), "name the key's file with --token-file")
     start = "topics serve" if url == targets.DEFAULT_URL else f"curl {url}/v0/health"
@@ -173,7 +173,7 @@ def server_times(http: Http, now: float) -> Iterator[Check]:
             answer = http.request("GET", f"/v0/topics/{name}", query={"touch": "false"})
             newest[name] = msgspec.json.decode(answer.body)["last_write_ts"] or 0
     except TopicsError:
-        return  # the checks before this one have said why
+        return  # an earlier check has said why
     yield newest_record(newest, now)
 
 

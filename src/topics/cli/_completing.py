@@ -1,7 +1,7 @@
 """What a shell offers behind a command: names of contexts and of topics.
 
-Somebody has just pressed a key and waits. So a server is asked once, with little patience; a
-directory, which may take long to look through, is not; and whatever goes wrong offers nothing.
+The user has pressed a key and waits. So a server is asked once, with a short time-out. A directory,
+which may take long to open, is not asked, and an error offers nothing.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ _BY_CODE = {
 
 
 def code_for(error: TopicsError | OSError) -> int:
-    """The exit code of an error; what the log understood and would not do is a refusal."""
+    """The exit code of an error; a call that the log understood and declined is a refusal."""
     if isinstance(error, TopicsError):
         return _BY_CODE.get(error.code, REFUSED)
     if isinstance(error, ConnectionError | TimeoutError):
@@ -53,7 +53,7 @@ _EXTRAS: Final = {
 
 
 class PackageMissing(TopicsError):
-    """The command is there, and a package that it stands on is not installed."""
+    """The command exists, but a package that it needs is not installed."""
 
     code = "package_missing"
 

@@ -285,7 +285,7 @@ def recovery_facts(found: Found) -> Facts:
 
 
 def _owner(found: Found) -> Facts | None:
-    """Who had it open last; whether that process still runs is not said here."""
+    """The last owner of the directory; whether that process still runs is not checked."""
     owner = None
     with suppress(OSError, EOFError):
         owner = identity.decode_lock(read_file(found.fs, f"{found.path}/{layout.LOCK}"))

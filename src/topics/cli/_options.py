@@ -27,7 +27,7 @@ Decorator: TypeAlias = Callable[[Command], Command]
 _MASTER = re.compile(r"local(-cluster)?(\[[^\]]+\])?|yarn|(spark|k8s)://\S+")
 
 RETRIES = 2
-"""How often a call is repeated: somebody sits there and waits for the answer."""
+"""How often a call is repeated: the user waits for the answer."""
 
 
 def given_before(ctx: click.Context, param: click.Parameter, value: object) -> object:
@@ -67,12 +67,12 @@ class Where:
         target = targets.resolve(self.url, self.dir, self.context, token, os.environ)
         ca_file = self.ca_file or target.ca_file
         if ca_file is not None:
-            # Spark's workers find it here too; whoever makes a connection need not pass it on.
+            # Spark's workers read it here, too, so it need not be passed on to each connection.
             os.environ["SSL_CERT_FILE"] = targets.checked_ca_file(ca_file)
         return target
 
     def spelled(self) -> str:
-        """The options again, to be put behind a command that somebody is advised to run."""
+        """The options again, for a command that the output advises."""
         given = {
             "--url": self.url,
             "--dir": self.dir,
@@ -98,7 +98,7 @@ class Where:
 
 
 def _opened(target: targets.Target, *, read_only: bool, may_create: bool) -> AnyLog:
-    # Help must wait for none of these imports, and nobody for the one he does not use.
+    # Imported late: help needs none of these modules, and a command needs one of the two.
     if target.url is not None:
         from topics.client.sync import RemoteLog  # noqa: PLC0415
 
@@ -188,7 +188,7 @@ def master_option(command: Command) -> Command:
 
 
 def ask(question: str, *, yes: bool) -> bool:
-    """Whether to go on. Without a terminal nobody can answer, so --yes has to have been said."""
+    """Whether to go on. Without a terminal there is no answer, so --yes has to be given."""
     if yes:
         return True
     if not sys.stdin.isatty():

@@ -1,8 +1,8 @@
 """How commands print: plain lines that a pipe can take, a little emphasis on a terminal.
 
-Names, tags and the texts of errors are whatever somebody wrote, or a server that means harm; a
-control character among them could rewrite the reader's screen, so it is shown as an escape. JSON
-escapes most of them by itself, and says the same with the others escaped.
+Names, tags and the texts of errors may come from any writer, or from a hostile server. A control
+character in them could rewrite the reader's screen, so it is shown as an escape. JSON escapes most
+of these characters by itself, and means the same with the others escaped.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def print_json(document: object) -> None:
 
 
 def print_json_line(document: object) -> None:
-    """One of many, on a line of its own, at once: somebody may be waiting at the other end.
+    """One of many, on a line of its own, flushed at once: a program may be waiting for the line.
 
     Stored JSON is passed on as it is: put it in as `msgspec.Raw`.
     """

@@ -98,7 +98,7 @@ class Lines:
 
 
 def tombstone_line(lost: Tombstone, reason: str) -> str:
-    """A loss in words that nobody overlooks."""
+    """A loss as a line that is hard to overlook."""
     if lost.reason == "recreated":
         return f"!!! LOST: {reason}; reading starts again at seq {lost.earliest_seq} !!!"
     records = out.counted(lost.missed_estimate, "record")

@@ -1,7 +1,7 @@
 """The state of a whole log at one moment, and what happened between two of them.
 
-A server tells everything in one answer, its metrics. A directory tells less: nobody knows there
-how busy its owner is, so those numbers are None.
+A server tells everything in one answer, its metrics. A directory does not tell how busy its owner
+is, so those numbers are None.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class StoryFinding:
-    """One thing worth knowing. The one with the highest weight decides what helps."""
+    """One fact of a story. The command of the fact with the highest weight is advised."""
 
     weight: int
     what: str
@@ -70,7 +70,7 @@ class Story:
 
     @property
     def command(self) -> str:
-        """The one that helps most; empty when nothing needs help."""
+        """The command of the weightiest fact; empty when no fact has one."""
         helpful = [finding for finding in self.findings if finding.command]
         return max(helpful, key=lambda finding: finding.weight).command if helpful else ""
 
@@ -85,7 +85,7 @@ class Story:
 
 
 def of_topic(log: AnyLog, topic: str) -> Story:
-    """A whole topic: what it lost, who is behind, what is stuck."""
+    """A whole topic: what it lost, which consumers are behind, what is stuck."""
     state = log.state(topic, touch=False)
     ledger = log.audit(topic)
     story = Story(

@@ -22,7 +22,7 @@ BAR = 20
 
 
 def facts(change: SampleDelta) -> dict[str, Any]:
-    """For programs. What nobody knows is null."""
+    """For programs. An unknown number is null."""
     server = change.now.server
     return {
         "seconds": round(change.seconds, 3),

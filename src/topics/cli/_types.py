@@ -29,8 +29,8 @@ _AMOUNT = re.compile(r"(\d+)\s*([A-Za-z]*)")
 
 
 class _Seq(click.IntRange):
-    """A seq. What is too large is refused here, so that a server and a directory agree about it;
-    the upper end is told to who gets beyond it, not in every help text."""
+    """A seq. A number that is too large is refused here, so that a server and a directory give the
+    same answer. The upper end is in the error and not in every help text."""
 
     def convert(
         self,
@@ -46,7 +46,7 @@ SEQ = _Seq(min=0)
 
 
 def checked_seq(seq: int) -> int:
-    """The seq, if there can be such a one."""
+    """The seq, if it is in the range of seqs."""
     if seq > U64_MAX:
         raise click.BadParameter(f"{seq} is no seq; the largest is {U64_MAX}")
     return seq

@@ -36,7 +36,7 @@ def run(directory: str, *, cold_dir: str | None, as_json: bool) -> int:
 
 
 def _size(fs: Fs, directory: str) -> int:
-    """For the progress bar only: what is not there, or no directory, the check itself tells."""
+    """The bytes to check, for the progress bar; a missing directory is left to the check itself."""
     total = 0
     with suppress(OSError):
         for path in files_below(fs, directory):
@@ -71,7 +71,7 @@ def _print(report: Report) -> None:
 
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on a terminal's error stream; nothing where nobody watches."""
+    """A bar on the error stream of a terminal; nothing without a terminal."""
     console = Console(stderr=True)
     bar = Progress(
         TextColumn("verifying"),

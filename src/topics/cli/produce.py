@@ -32,7 +32,7 @@ PROGRESS_SECONDS = 0.2
 
 
 class _LinesFile(click.File):
-    """The file. Somebody who writes a message in its place is told how to append that."""
+    """The file. If a message is given in its place, the error tells how to append the message."""
 
     def convert(
         self,
@@ -215,7 +215,7 @@ class Sender:
 
 
 def _chosen(file: IO[bytes], messages: tuple[str, ...]) -> Iterator[tuple[int, bytes | None]]:
-    """The lines that are meant, with their numbers: those of the file, or the messages."""
+    """The lines of the file, or the messages, with their numbers."""
     if not messages:
         if file is sys.stdin.buffer and sys.stdin.isatty():
             print("Type records, one a line; end with Ctrl-D.", file=sys.stderr)
@@ -226,7 +226,7 @@ def _chosen(file: IO[bytes], messages: tuple[str, ...]) -> Iterator[tuple[int, b
 
 
 def lines_of(file: IO[bytes]) -> Iterator[bytes | None]:
-    """Lines without their ends; None when nothing came for a moment, so that nobody waits."""
+    """Lines without their ends; None when no line came for a moment, so that records are sent."""
     try:
         number = file.fileno()
     except OSError:  # in memory, with nothing to wait for

@@ -1,4 +1,4 @@
-"""`topics queue`: jobs, those at work, those that failed too often."""
+"""`topics queue`: the jobs of a queue, leased jobs, dead letters."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _jobs_argument(command: Callable[..., int]) -> Callable[..., int]:
 
 
 def _job(text: str) -> Job | int:
-    """A seq, or `seq@lease` as a claim prints it: only that very lease is then acted on."""
+    """A seq, or `seq@lease` as a claim prints it: then only a job under that lease counts."""
     found = _JOB.fullmatch(text)
     if found is None:
         raise click.BadParameter(f"{text!r} is neither a seq nor a seq@lease as a claim prints it")

@@ -76,7 +76,7 @@ def arm_test_hooks(environ: Mapping[str, str]) -> None:
 
 
 def raise_open_file_limit() -> None:
-    """Allow as many open files as the system lets us: every connection is one."""
+    """Allow as many open files as the system permits: every connection is one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

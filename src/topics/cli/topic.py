@@ -234,7 +234,7 @@ def drop(where: Where, *, topic: str, if_empty: bool, yes: bool, as_json: bool) 
             return NO
         gone = log.drop(topic, if_empty=if_empty)
         if not gone.deleted:
-            raise TopicNotFound(topic, so=NOTHING_DROPPED)  # somebody else was first
+            raise TopicNotFound(topic, so=NOTHING_DROPPED)  # another client dropped it first
     removed = gone.routers_removed
     word = "router" if len(removed) == 1 else "routers"
     routers = f" and {word} {', '.join(removed)}" if removed else ""

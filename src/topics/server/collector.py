@@ -1,4 +1,4 @@
-"""When Python's cyclic garbage collector looks at every object, which holds everybody up.
+"""When Python's cyclic garbage collector looks at every object, which delays all requests.
 
 A full look takes about 0.2 s for each million objects, and a topic has about forty. Topics need no
 look: they contain no cycles and go when they are dropped. So they are taken out of the collector's
@@ -42,7 +42,7 @@ class GarbageCollector:
         self._not_before_s = 0.0
 
     def begin(self, topics: int) -> None:
-        """Everything that recovery made is here to stay."""
+        """Freeze all objects that recovery made: they stay for long."""
         gc.set_threshold(YOUNG, MIDDLE, OVERDUE)
         gc.collect()
         self._freeze(topics)

@@ -4,8 +4,8 @@
 parse, or settings that contradict each other, raise `InvalidSetting`: nothing has been bound or
 opened by then, and nothing is guessed.
 
-A server without keys obeys everybody who reaches it. It is therefore kept to loopback addresses
-unless the operator says in so many words that it may be public.
+A server without keys obeys every client that reaches it. It is therefore kept to loopback addresses
+unless the operator sets `allow_insecure_no_auth`.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ def _is_ipv6(text: str) -> bool:
 
 
 def _is_loopback(addresses: Sequence[str]) -> bool:
-    """Whether every address is reachable from this machine alone; with none we cannot know."""
+    """Whether every address is reachable from this machine alone; False if there is none."""
     return bool(addresses) and all(_is_loopback_address(address) for address in addresses)
 
 

@@ -1,9 +1,9 @@
-"""Runs engine operations on an event loop: nothing waits, everything is resumed.
+"""Runs engine operations on an event loop: an operation that has to wait is resumed later.
 
 An operation that waits for the log is resumed when the log's thread has delivered its submission,
 in log order; one that waits for file work is resumed when a pool has done it. All of it happens on
-the loop's thread, which owns the engine's state. Once started an operation always runs to its end,
-whether or not anybody still wants the answer: its effects are already in the log.
+the loop's thread, which owns the engine's state. An operation that was started always runs to its
+end, also if its client has disconnected: its effects are already in the log.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Finisher(Protocol):
 
 
 class _Task:
-    """An operation under way, who wants its answer, and where its file work runs."""
+    """An operation under way, the callback for its answer, and the pool for its file work."""
 
     __slots__ = ("done", "op", "pool")
 
@@ -116,7 +116,7 @@ class Driver:
         else:
             self._park(task, wait)
         finally:
-            del error  # its traceback holds this frame: both, and all they know, would stay
+            del error  # its traceback refers to this frame: the cycle would keep both in memory
 
     def _park(self, task: _Task, wait: Wait) -> None:
         self.on_wait()
@@ -164,7 +164,7 @@ class Driver:
         self.in_flight -= 1
         try:
             task.done(answer, error)
-        except Exception:  # the operations behind it wait for their answers all the same
+        except Exception:  # a bug in one callback must not keep the others from their answers
             _log.exception("the answer of an operation could not be given")
         if self._idle is not None and not self.in_flight:
             self._idle.set()
@@ -177,4 +177,4 @@ class Driver:
 
 
 def _nobody() -> None:
-    """Nobody wants to know."""
+    """No caller waits for this operation."""

@@ -1,9 +1,9 @@
 """How busy the server is, and what it does about it.
 
-Pressure is the largest of three signals, each from 0 to 1: how many topics wait for their turn, how
-long they wait, and how full the places are where work queues up for threads. It is sampled at
-regular times while there is work. Rising pressure first makes pushes gather for some milliseconds,
-then lets commits gather (the log does that itself), and if it stays high defers what can wait.
+Pressure is the largest of three signals, each from 0 to 1: how many topics wait to be served, how
+long they wait, and how full the queues of the threads are. It is sampled at regular times while
+there is work. Rising pressure first makes pushes gather for some milliseconds, then lets commits
+gather (the log does that itself), and if it stays high defers what can wait.
 Pressure never refuses a write: only a full log queue does, and then at once.
 
 The signals leave out every wait that pressure itself brings about, such as the window in which
@@ -70,7 +70,7 @@ class Governor:
     def sample(self, *, waiting: int, busy: float) -> None:
         """Take stock: topics left waiting, and the fullest place where threads get their work."""
         if not self._served and not waiting:
-            self._delay_ms = 0.0  # there was nobody who could have waited
+            self._delay_ms = 0.0  # no topic was ready, so none has waited
         self._served = False
         depth = waiting / (TOPICS_PER_WORKER * self._workers)
         latency = self._delay_ms / FULL_DELAY_MS
@@ -88,7 +88,7 @@ class Governor:
 
 
 class DrainRate:
-    """How fast one queue empties, and what to tell those who find it full."""
+    """How fast one queue empties, and when a write that found it full may try again."""
 
     def __init__(self) -> None:
         self._taken = 0

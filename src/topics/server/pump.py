@@ -5,9 +5,9 @@ is the only ready topic, there is nothing to order and it is served directly; ot
 scheduler orders the topics. Serving is bounded in time, and while streams have something left to
 send one round is served and no more, so that an urgent topic never waits for more than that.
 
-While there is work, and not longer, a tick takes samples and turns the governor's verdict into
-deeds: pushes gather, topics of low priority are withheld, writes to them are paced. Changes gather
-in front of the scheduler and not behind it, for there they would lose their order again.
+As long as there is work, a tick takes samples and does what the governor says: pushes gather,
+topics of low priority are withheld, writes to them are paced. Changes gather in front of the
+scheduler and not behind it, where they would lose the order that it gave them.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Pump:
         work.on_wait = self._wake
 
     def stop(self) -> None:
-        """The server stops: readers were told goodbye, and routers go on after the next start."""
+        """The server stops: streams have ended, and routers go on after the next start."""
         self._stopped = True
         self._brake(deferred=False)
         if self._tick is not None:
@@ -115,10 +115,10 @@ class Pump:
         return self.governor.pressure
 
     def retry_after_ms(self) -> int:
-        """When somebody who found the log full may try again."""
+        """When a client that found the log full may try again."""
         fullest = max(self._shards, key=self._log.fill)
         if self._log.fill(fullest) < HALF_FULL:
-            return UNKNOWN_RETRY_MS  # it is not the queue that is in the way
+            return UNKNOWN_RETRY_MS  # the queue is not the cause
         return self._rates[fullest].retry_after_ms(self._log.queued(fullest))
 
     # Serving
@@ -220,7 +220,7 @@ class Pump:
     def _serve_round(self, now_ms: int) -> None:
         deferred = self.scheduler.deferred
         for topic, work, waited_ms in self.scheduler.serve_round(now_ms):
-            if not deferred or work & PUSH:  # a deferred pass waits because it was told to
+            if not deferred or work & PUSH:  # the wait of a deferred pass is not a delay
                 self.governor.note_delay(waited_ms)
             self._serve_topic(topic, work)
         if self.passes is not None:
@@ -281,7 +281,7 @@ class Pump:
             self._unsaid = {topic.name: None for topic in self.scheduler.withheld()}
         elif deferred:
             self.scheduler.reband(self._kernel.clock.now_ms())  # a priority may have changed
-        # Readers get a word instead of records, and long polls their answer all the same.
+        # Readers get a notice instead of records, and long polls still get their answer.
         unsaid, self._unsaid = self._unsaid, {}
         for name in unsaid:
             self._changes.touch(name)
@@ -292,9 +292,9 @@ class Pump:
         return self.governor.pace_ms if is_paced else 0.0
 
     def _withholds(self, topic: Topic) -> bool:
-        """Asked by whoever is about to push records of a topic, and gives them up if so."""
+        """Whether records of a topic must not be pushed now; asked right before a push."""
         now_ms = self._kernel.clock.now_ms()
         if not self.scheduler.withholds(topic, now_ms):
             return False
-        self.scheduler.add(topic, PUSH, now_ms)  # so that somebody comes back to it
+        self.scheduler.add(topic, PUSH, now_ms)  # so that the topic is served later
         return True

@@ -1,14 +1,14 @@
 """Which topic is served next: bands by urgency, shares by weight, age against starvation.
 
-Theory of operation. A topic with something to do is *ready*: it stands once, in the band that its
-effective priority gives it, however often it changes before its turn. A round goes through the
-bands from the most urgent down. A band with topics in it gets credit by its weight, and each topic
-served costs one; so urgent topics get most of the turns and every band gets some. Waiting raises
-a topic's priority, and every 50 ms topics are put into bands anew: all of them, or when there are
-very many a share that leaves time for serving them.
+Theory of operation. A topic with something to do is *ready*: it is once in the band of its
+effective priority, however often it changes before it is served. A round goes through the bands
+from the most urgent down. A band with topics in it gets credit by its weight, and each topic served
+costs one; so urgent topics are served most often, and every band is served sometimes. Waiting
+raises a topic's priority, and every 50 ms topics are put into bands anew: all of them, or when
+there are very many a share that leaves time for serving them.
 
-A topic leaves the set before anybody acts on it. What happens to it from then on makes it ready
-again, so no change can fall between being served and being noticed.
+A topic leaves the set before it is served. A change from then on makes it ready again, so no change
+is missed between being served and being noticed.
 
 While work is *deferred*, topics with a priority below zero are withheld: they stand aside and get
 no credit until the mode ends. Router passes fall one band behind the pushes of the same topic,
@@ -46,7 +46,7 @@ ROUTE: Final = 2
 
 
 class ServedTopic(NamedTuple):
-    """A topic whose turn it is."""
+    """A topic to be served now."""
 
     topic: Topic
     work: int
@@ -90,7 +90,7 @@ class Scheduler:
 
     @property
     def ready(self) -> int:
-        """Topics that wait for their turn; withheld ones wait for something else."""
+        """Topics that wait to be served, without the withheld ones."""
         return len(self._units) - self._counts[_WITHHELD]
 
     @property

@@ -1,8 +1,8 @@
 """One server process: settings, lock, bind, port file, recovery, serving, drain, exit.
 
-The port is bound before recovery, so that whoever waits for the server sees it alive and told how
-far it is. The directory is locked before the port is bound, so that two servers on one directory
-cannot both be reachable.
+The port is bound before recovery, so that a client that waits for the server sees that it is alive
+and how far its recovery is. The directory is locked before the port is bound, so that two servers
+on one directory cannot both be reachable.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class Server:
         sys.setswitchinterval(SWITCH_SECONDS)
         self._tls = _load_tls(self._config.tls)
         self._open_access_log()
-        # Before anybody can learn that we are here: a signal that came first would kill.
+        # Before the port is known: a signal that comes earlier would kill the process.
         self._watch_signals()
         fs = RealFs()
         entered = directory.enter(fs, self._data_dir, self._clock)
@@ -213,7 +213,7 @@ class Server:
         self.stopping.set()
 
     def _hurry(self) -> None:
-        """Asked again: wait for nobody and leave the last checkpoint out."""
+        """A second signal: do not wait for clients, and leave the last checkpoint out."""
         if self.hurried.is_set():
             _log.info("already shutting down as fast as the disk allows; SIGKILL breaks no promise")
             return
@@ -246,7 +246,7 @@ class Server:
         return open_entered(fs, entered, opening)
 
     def _note_progress(self, share: float) -> None:
-        """On the thread that recovers: whoever wants us to stop need not wait for its end."""
+        """Called on the thread that recovers; raises if the server is to stop meanwhile."""
         self.service.replay_progress = round(share, 4)
         if self.service.draining:
             raise _GaveUp
@@ -365,7 +365,7 @@ class Server:
         return code
 
     async def _serve_the_rest(self) -> None:
-        """Running requests finish, unless that takes too long or somebody is in a hurry."""
+        """Running requests finish, unless that takes too long or a second signal comes."""
         served = asyncio.create_task(self._served())
         hurried = asyncio.create_task(self.hurried.wait())
         tasks: set[asyncio.Task[Any]] = {served, hurried}
@@ -434,7 +434,7 @@ def _load_tls(files: TlsFiles | None) -> ssl.SSLContext | None:
 def _write_port_file(path: str, host: str, port: int) -> None:
     """Whole or not at all: a reader never sees half an address, nor anything but one.
 
-    The directory may be everybody's, such as /tmp: a link that somebody put there is replaced or
+    Other users may write to the directory, as to /tmp: a link that was put there is replaced or
     refused, never followed.
     """
     temporary = Path(f"{path}.tmp")

@@ -4,8 +4,7 @@ Parsing, `topics serve --help` and the table in docs/configuration.md all come f
 setting called `disk_sync_ms` is the variable `TOPICS_DISK_SYNC_MS` and the flag `--disk-sync-ms`.
 Ranges and defaults of engine settings are those of `EngineSettings`; they are not repeated here.
 
-An empty text is never a value: whoever writes `TOPICS_PORT=` meant something, and we cannot know
-what.
+An empty text is never a value: what the operator meant by `TOPICS_PORT=` cannot be known.
 """
 
 from __future__ import annotations
@@ -173,7 +172,7 @@ class ServerSetting:
 
     @property
     def is_for_tests(self) -> bool:
-        """Whether nobody else needs to know of it."""
+        """Whether only tests use it, so that `serve --help` leaves it out."""
         return self.name.startswith("test_")
 
     @property
