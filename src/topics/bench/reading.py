@@ -1,8 +1,8 @@
 """Rows about reading 1000 records a call.
 
-A page holds stored bytes and offsets; nothing is decoded before somebody looks. That is what the
-goals speak of. What it costs to look is measured beside it: every record as an object, and its
-data as Python objects.
+A page holds stored bytes and offsets; a record is decoded when it is first used. The goals are
+about pages. What decoding costs is measured beside it: every record as an object, and its data as
+Python objects.
 """
 
 from __future__ import annotations

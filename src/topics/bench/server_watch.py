@@ -2,8 +2,8 @@
 
     python -m topics.bench.server_watch ADDRESS WATCHERS WRITES VERSION
 
-Each watcher has a connection of its own. The writer sends a record, waits until everybody has it
-and sends the next. Prints JSON: the microseconds from the start of each write to each delivery,
+Each watcher has a connection of its own. The writer sends a record, waits until every watcher has
+it and sends the next. Prints JSON: the microseconds from the start of each write to each delivery,
 the CPU time this process took, and the time it all took.
 """
 
@@ -30,7 +30,7 @@ WIDE_OPEN = (1 << 31) - 1
 
 
 class Round:
-    """One write on its way to everybody."""
+    """One write on its way to all watchers."""
 
     def __init__(self) -> None:
         self.began = 0.0

@@ -35,7 +35,7 @@ TRIGGER_RECORDS = 20_000
 BATCHES = 12
 WRITES = 1000
 ROUNDS = 4
-"""Writes are timed alone and beside a reader in turns: the machine itself is slower at times."""
+"""Writes alone and beside a reader are timed alternately: the machine is slower at times."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -185,7 +185,7 @@ def _median_trigger(reports: Sequence[Any]) -> float:
 
 
 def writes(stages: Stages, bench: Bench) -> Iterator[Result]:
-    """How long writes take while nobody reads, and while Spark scans the history over HTTP.
+    """How long writes take without readers, and while Spark scans the history over HTTP.
 
     Spark keeps the cores busy besides: a scan of the files, of which the server knows nothing,
     shows how much of the difference is that.

@@ -117,7 +117,7 @@ def print_recovery(facts: Facts) -> None:
     start = facts["snapshot"] or "the beginning of the log"
     print(f"Opening would start from {start} and replay {out.size(facts['bytes_to_replay'])}.")
     if facts["torn_bytes_to_cut"]:
-        print(f"It would cut {facts['torn_bytes_to_cut']} torn bytes, which nobody was promised.")
+        print(f"It would cut {facts['torn_bytes_to_cut']} torn bytes, which no ack covers.")
     for skip in facts["seqs_to_skip"]:
         skipped = out.seqs(skip["from"], skip["to"])
         print(f"It would skip {skipped} of {skip['topic']}: {skip['kind']}.")

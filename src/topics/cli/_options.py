@@ -192,7 +192,7 @@ def ask(question: str, *, yes: bool) -> bool:
     if yes:
         return True
     if not sys.stdin.isatty():
-        raise click.UsageError(f"{question} Nobody is here to answer; repeat it with --yes.")
+        raise click.UsageError(f"{question} There is no terminal to answer on; add --yes.")
     if click.confirm(question, err=True):
         return True
     click.echo("Nothing was changed.", err=True)

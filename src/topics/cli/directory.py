@@ -71,7 +71,7 @@ def dump(
 ) -> int:
     """Write the records of TOPIC as JSON lines, loss among them as {"tombstone": ...}.
 
-    Reads only; stops quietly when nobody reads on.
+    Reads only; stops quietly when its output is closed.
     """
     _dump(_existing(directory), topic, after=after, limit=limit, cold_dir=cold_dir)
     return 0

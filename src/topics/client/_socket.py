@@ -82,4 +82,4 @@ class WebSocketClient:
         elif isinstance(event, CloseConnection):
             raise StreamEnded(event.reason or "the server closed the stream")
         else:
-            assert isinstance(event, Pong), f"nobody asked for {event!r}"
+            assert isinstance(event, Pong), f"no request asked for {event!r}"

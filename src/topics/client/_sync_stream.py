@@ -62,7 +62,7 @@ class WsChannel:
     """A WebSocket; we ask for signs of life."""
 
     def __init__(self, http: Http, connection: ClientConnection, hello: bytes) -> None:
-        from topics.client._socket import WebSocketClient  # noqa: PLC0415 - only those who ask for it
+        from topics.client._socket import WebSocketClient  # noqa: PLC0415 - few programs use it
 
         self._connection = connection
         self._socket = WebSocketClient(http.target, hello)

@@ -126,7 +126,7 @@ def _sizes(topic: Topic, base: int, bits: int) -> list[int]:
 
 
 def _select_now(topic: Topic, match: Match, below: int) -> TagSelection:
-    """The same without steps: in replay nobody else waits."""
+    """The same without steps: during replay no request waits."""
     selection = TagSelection(topic, match)
     for _ in selection.find(below):
         pass

@@ -175,15 +175,15 @@ def _fitting(topic: Topic, seqs: list[int]) -> int:
 def _dealt(seqs: list[int], most: Sequence[int]) -> list[list[int]]:
     """Seqs dealt to the claimers one by one in rounds, to none more than it wants."""
     shares: list[list[int]] = [[] for _ in most]
-    line = list(zip(shares, most, strict=True))
-    turn = 0
+    unserved = list(zip(shares, most, strict=True))
+    at = 0
     for seq in seqs:
-        share, wanted = line[turn]
+        share, wanted = unserved[at]
         share.append(seq)
         if len(share) == wanted:
-            del line[turn]
+            del unserved[at]
         else:
-            turn += 1
-        if turn >= len(line):
-            turn = 0
+            at += 1
+        if at >= len(unserved):
+            at = 0
     return shares

@@ -25,14 +25,14 @@ from topics.errors import Internal
 
 STRETCH_BYTES = 128 << 10
 STRETCH_JOBS = 1024
-MAX_STRETCHES = 64
+MAX_RANGES = 64
 
 Background: TypeAlias = Callable[[Op[None]], None]
 Frames: TypeAlias = dict[int, tuple[bytes, int]]
 """By seq: a buffer, and where in it the job's frame begins."""
 
 
-class _Stretch:
+class _Prefetched:
     """Jobs that were read, and how far they were handed out."""
 
     __slots__ = ("frames", "last", "passed", "refill_at")
@@ -56,24 +56,24 @@ class ReadAhead:
     `in_background` runs an operation without a caller.
     """
 
-    __slots__ = ("_engine", "_in_background", "_reading", "_stretches")
+    __slots__ = ("_engine", "_in_background", "_prefetched", "_reading")
 
     def __init__(self, engine: Engine, in_background: Background | None) -> None:
         self._engine = engine
         self._in_background = in_background
-        self._stretches: dict[int, _Stretch] = {}
+        self._prefetched: dict[int, _Prefetched] = {}
         self._reading: dict[int, Gate] = {}
 
     def find(self, queue: Topic, seqs: Sequence[int]) -> tuple[list[bytes], list[int]] | None:
         """The frames of these jobs, buffers and offsets, if all of them were read ahead."""
-        stretch = self._stretches.get(queue.id)
-        if stretch is None:
+        prefetched = self._prefetched.get(queue.id)
+        if prefetched is None:
             return None
-        frames = stretch.frames
+        frames = prefetched.frames
         rows = [frames[seq] for seq in seqs if seq in frames]
         if len(rows) < len(seqs):
             return None
-        self._pass(queue, stretch, seqs[-1])
+        self._pass(queue, prefetched, seqs[-1])
         return [buf for buf, _ in rows], [offset for _, offset in rows]
 
     def settled(self, queue: Topic) -> Op[None]:
@@ -86,60 +86,60 @@ class ReadAhead:
 
         No other read ahead for the queue may be under way.
         """
-        stretch = self._stretches.get(queue.id)
-        known = {} if stretch is None else stretch.frames
+        prefetched = self._prefetched.get(queue.id)
+        known = {} if prefetched is None else prefetched.frames
         found = {seq: known[seq] for seq in seqs if seq in known}
         if len(found) < len(seqs):
             missing = [seq for seq in seqs if seq not in found]
             _, last = next(queue.extents(missing[0], missing[0] + STRETCH_JOBS - 1))
             with suppress(Internal):  # the failed record may be another job; see below
-                stretch = yield from self._read(queue, missing[0], last)
-            known = {} if stretch is None else stretch.frames
+                prefetched = yield from self._read(queue, missing[0], last)
+            known = {} if prefetched is None else prefetched.frames
             found |= {seq: known[seq] for seq in missing if seq in known}
-        if stretch is not None:
-            self._pass(queue, stretch, seqs[-1])
-        # A stretch may end before them, have a hole, or be unreadable. And some may have died.
+        if prefetched is not None:
+            self._pass(queue, prefetched, seqs[-1])
+        # The range may end before them, have a hole, or be unreadable. And some jobs may be gone.
         rest = [seq for seq in seqs if seq not in found and queue.is_live(seq)]
         if rest:
             found |= yield from self._engine.frames(queue, rest)
         return found
 
-    def _pass(self, queue: Topic, stretch: _Stretch, seq: int) -> None:
+    def _pass(self, queue: Topic, prefetched: _Prefetched, seq: int) -> None:
         """Jobs up to this one were handed out and are not asked for again."""
-        if self._stretches.get(queue.id) is not stretch:
+        if self._prefetched.get(queue.id) is not prefetched:
             return
-        stretch.passed = seq
-        if seq >= stretch.last:
-            del self._stretches[queue.id]
-        elif seq >= stretch.refill_at and self._in_background is not None:
-            stretch.refill_at = stretch.last
-            self._in_background(self._refill(queue, stretch))
+        prefetched.passed = seq
+        if seq >= prefetched.last:
+            del self._prefetched[queue.id]
+        elif seq >= prefetched.refill_at and self._in_background is not None:
+            prefetched.refill_at = prefetched.last
+            self._in_background(self._refill(queue, prefetched))
 
-    def _refill(self, queue: Topic, stretch: _Stretch) -> Op[None]:
-        """Read what comes behind a stretch, unless that is in memory or being read."""
-        first = stretch.last + 1
+    def _refill(self, queue: Topic, prefetched: _Prefetched) -> Op[None]:
+        """Read what comes behind this range, unless that is in memory or being read."""
+        first = prefetched.last + 1
         extent = next(queue.extents(first, first + STRETCH_JOBS - 1), None)
         if extent is None or queue.id in self._reading:
             return
         if self._engine.frames_at_hand(queue, extent[:1]) is None:
             yield from self._read(queue, *extent)
 
-    def _read(self, queue: Topic, first: int, last: int) -> Op[_Stretch | None]:
-        """Read from `first` on; behind what is left of the present stretch if there is one."""
+    def _read(self, queue: Topic, first: int, last: int) -> Op[_Prefetched | None]:
+        """Read from `first` on; behind what is left of the present range if there is one."""
         gate = self._reading[queue.id] = Gate()
         try:
             piece = yield from self._engine.fetch(queue, first, last, STRETCH_BYTES)
             rows = zip(piece.seqs, piece.bufs, piece.offsets, strict=True)
-            before = self._stretches.pop(queue.id, None)  # the newest comes last
+            before = self._prefetched.pop(queue.id, None)  # the newest comes last
             frames = before.rest if before is not None and before.last < first else {}
             # Each for itself: among frames of the log there are those of other topics.
             frames |= {seq: (frame_alone(buf, at), 0) for seq, buf, at in rows if at is not None}
             if not frames:
                 return None
-            stretch = self._stretches[queue.id] = _Stretch(frames)
-            if len(self._stretches) > MAX_STRETCHES:
-                del self._stretches[next(iter(self._stretches))]
+            prefetched = self._prefetched[queue.id] = _Prefetched(frames)
+            if len(self._prefetched) > MAX_RANGES:
+                del self._prefetched[next(iter(self._prefetched))]
         finally:
             del self._reading[queue.id]
             gate.open()  # the waiting claims look now
-        return stretch
+        return prefetched

@@ -26,7 +26,7 @@ __all__ = ["session"]
 
 
 def __getattr__(name: str) -> object:
-    """`session` is loaded when it is asked for: no worker needs it."""
+    """`session` is loaded when it is first used, because workers do not need it."""
     if name != "session":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from topics.spark.setup.session import session  # noqa: PLC0415

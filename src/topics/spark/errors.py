@@ -54,7 +54,7 @@ class InvalidFlow(InvalidRequest):
     def unknown_key(
         cls, key: str, known: Sequence[str], *, file: Path, where: str = ""
     ) -> InvalidFlow:
-        """A key nobody knows, with the nearest one that exists."""
+        """An unknown key, with the nearest known one."""
         near = nearest(key, known)
         hint = f"did you mean `{near}`?" if near else f"known: {', '.join(known)}"
         return cls(f"{file}: `{key}` is no key{where}; {hint}")

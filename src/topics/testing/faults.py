@@ -31,7 +31,7 @@ Fault: TypeAlias = int | Literal["short", "zero", "stall"]
 """An errno to raise, or: half the bytes, no bytes, wait until released."""
 
 STALL_LIMIT_S = 60.0
-"""A stall that nobody releases fails its test instead of hanging the run."""
+"""A stall that is not released in this time fails its test instead of hanging the run."""
 
 
 class FsCall(NamedTuple):

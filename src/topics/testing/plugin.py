@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def topics_log() -> Iterator[Log]:
     """An empty log in memory: the real engine, without files."""
-    import topics  # noqa: PLC0415 - only for those who ask for it
+    import topics  # noqa: PLC0415 - only where the fixture is used
 
     with topics.open() as log:
         yield log

@@ -21,7 +21,7 @@ PATIENCE_S = 60.0
 _POLL_S = 0.01
 _PORT_TRIES = 3
 _PORTS = range(15_000, 32_000)
-"""Below those that the system gives to connections: what one of them has, a restart cannot get."""
+"""Below the ports that the system gives to connections: a restart could not bind such a port."""
 _chance = random.SystemRandom()  # test runs that share a seed must not share a port
 
 
@@ -94,7 +94,7 @@ class LiveServer:
                 tries -= 1
                 if not tries:
                     raise
-                self._port = 0  # somebody may have been quicker to take it
+                self._port = 0  # another process may have taken it
 
     def launch(self) -> None:
         """Start it without waiting for anything."""

@@ -38,7 +38,7 @@ class Hand(Protocol):
 
 
 class Actor(Protocol):
-    """Somebody who uses the server, remembers what it said, and holds it to that."""
+    """A user of the server, which remembers what the server answered and compares."""
 
     name: str
     acked: int
@@ -217,7 +217,7 @@ class Sightings:
 
 
 class Labels:
-    """Texts that nobody has used before."""
+    """Texts that were not used before."""
 
     def __init__(self, owner: str) -> None:
         self._owner = owner

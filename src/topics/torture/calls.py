@@ -1,6 +1,6 @@
 """HTTP as the actors need it: one connection, JSON in and out, and three ways to end.
 
-A call answers, or is refused (`Refused`: it did not happen), or nobody can say (`Gone`, and
+A call answers, or is refused (`Refused`: it did not happen), or its outcome is unknown (`Gone`, and
 `Failed` when the server itself said so).
 """
 

@@ -4,7 +4,7 @@ A signal handler in Python does not run when the signal arrives but when the int
 it: where a function or a generator begins or goes on, at a jump back, and behind a call. `Steps`
 counts these places and raises at one of them, so that a seed finds it again. `Moments` sends a
 real signal after a real time. Both raise inside calls of the log only, as far as that is theirs to
-choose: whoever runs them has to live with an exception in its own code as well.
+choose: the program that runs them must expect an exception in its own code as well.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Steps:
             if here == _BEGINS or self._after.get(frame, False):
                 self._pass(frame)
             self._after[frame] = here == _BEHIND
-        else:  # it returns, or what it called raised: then nobody looks for signals
+        else:  # it returns, or what it called raised: then the interpreter checks no signals
             self._after.pop(frame, None)
         return self._step
 

@@ -102,7 +102,7 @@ class QueueActor(TopicActor):
         self._note(jobs, "finishing")
         skipped = api.post(f"{self._path}/ack", _answer(node, jobs))["skipped"]
         self._note([job for job in jobs if job["$seq"] not in skipped], "finished")
-        # Whose lease ended may have been finished by somebody else meanwhile, or not.
+        # A job whose lease ended may have been finished by another worker meanwhile.
         if skipped and not self._weather.clock_jumps:
             self._problems.append(f"{self.name}: acks of {skipped} came too late")
         self.acked += 1

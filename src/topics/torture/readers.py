@@ -16,7 +16,7 @@ FORMS = (JSON, ARROW) if importlib.util.find_spec("pyarrow") else (JSON,)
 
 
 class Readers:
-    """Two readers of everybody's topics; what they see, everybody is held to."""
+    """Two readers of all topics; every record that they saw must stay."""
 
     def __init__(self, topics: Sequence[str], sightings: Sightings) -> None:
         self.name = "readers"

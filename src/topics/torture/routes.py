@@ -160,7 +160,7 @@ class RouterActor(TopicActor):
             self._trim(api, topic)
 
     def _trim(self, api: Client, topic: str) -> None:
-        """Keep topics short; everything below was forwarded, because nobody writes now."""
+        """Keep topics short; everything below was forwarded, because there are no writes now."""
         state = api.get(f"/v0/topics/{topic}")
         if state["count"] > 4 * KEPT:
             page = api.post(f"/v0/topics/{topic}/diff", {"limit": state["count"] - KEPT})

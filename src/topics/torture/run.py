@@ -44,7 +44,7 @@ NEEDED = {
     "evict": Expiring,
     "drop": LogWriter,
 }
-"""Who brings a server to its crash points of an area; everybody does for the others."""
+"""The actors that bring a server to the crash points of an area; any actor does for the others."""
 OFTEN = ("wal", "stage", "fwd")
 """Areas whose points are passed many times a second."""
 POINT_PATIENCE_S = 0.35
@@ -52,7 +52,7 @@ POINT_PATIENCE_S = 0.35
 
 
 class Broken(Exception):
-    """The server broke a promise, or its neck."""
+    """The server broke a promise, or died by itself."""
 
 
 @dataclass
@@ -197,7 +197,7 @@ def hold(
 
 
 def cast(sightings: Sightings, weather: Weather, rng: Random) -> list[Actor]:
-    """Everybody who takes part in a life."""
+    """All actors of a life."""
     classes = ("ephemeral", "memory", "disk", "fsync")
     writers = [LogWriter(c, cap=0, sightings=sightings, weather=weather) for c in classes]
     writers += [LogWriter(c, cap=40, sightings=sightings, weather=weather) for c in classes[2:]]
@@ -318,14 +318,14 @@ class ServerLives:
         return api
 
     def _choose_workers(self, point: str | None) -> list[Actor]:
-        """Who loads the server in this cycle: among them whoever brings it to its crash point."""
+        """The actors of this cycle, among them one that brings the server to its crash point."""
         needed = NEEDED.get((point or "").partition(".")[0])
         others = self._rng.sample(self._actors, len(self._actors))
         others.sort(key=lambda actor: needed is None or not isinstance(actor, needed))
         return others[:AT_WORK]
 
     def _suspects(self, workers: list[Actor]) -> list[Actor]:
-        """Whose topics were changed since they were looked at, and whose will be."""
+        """The actors whose topics were changed since they were checked, or will be changed."""
         return self._unjudged + [actor for actor in workers if actor not in self._unjudged]
 
     def _judge(self, api: Client, suspects: list[Actor], *, restarted: bool) -> None:

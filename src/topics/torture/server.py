@@ -18,7 +18,7 @@ from types import TracebackType
 from topics.torture.calls import Gone
 
 PATIENCE_S = 60.0
-"""How long anything may take on a machine with better things to do."""
+"""How long anything may take on a busy machine."""
 _POLL_S = 0.003
 
 
@@ -38,7 +38,7 @@ class Nursery:
             env={**inherited, **calm, **env},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            # Ctrl-C is for us: who has to tell of servers that end must outlive them.
+            # Ctrl-C is for this process: the nursery reports the end of servers, so it must go on.
             start_new_session=True,
         )
         self._pids: queue.Queue[int] = queue.Queue()
@@ -161,7 +161,7 @@ class TorturedServer:
         return self._words.read_text(errors="replace")[-4000:] if self._words.exists() else ""
 
     def kill(self) -> bool:
-        """SIGKILL: nothing is flushed, nothing is said. False if there was nobody to kill."""
+        """SIGKILL: nothing is flushed, nothing is said. False if the process was gone already."""
         if not self.is_running:
             return False
         self._signal(signal.SIGKILL)

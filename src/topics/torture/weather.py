@@ -1,7 +1,7 @@
 """What happens to a server besides kills: a disk that fills up, a clock that jumps.
 
 A small disk is a tmpfs, which takes root to mount. The clock is a small library in the servers'
-process, which takes a C compiler. Whoever asks for one without having it is told what is missing.
+process, which takes a C compiler. If one of these is missing, the command says which.
 """
 
 from __future__ import annotations

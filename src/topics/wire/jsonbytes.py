@@ -214,7 +214,7 @@ def _climbs_higher(steps: bytes, height: int) -> bool:
     """Whether a sum of the first so many steps exceeds `height`, for millions of them.
 
     Eight steps at a time. numpy would be faster, but its import takes longer than most texts, on
-    the loop, where everybody would wait for it.
+    the loop, where all requests would wait for it.
     """
     known = _strides()
     rest = len(steps) % _STRIDE

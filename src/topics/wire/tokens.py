@@ -33,6 +33,6 @@ def parse_lease(token: str) -> int | None:
 
 
 def watch_id(entropy: bytes) -> str:
-    """A watch session's name from random bytes: whoever knows it may open the stream."""
+    """A watch session's name from random bytes: a client that knows it may open the stream."""
     assert len(entropy) == WID_ENTROPY_BYTES, "a shorter name could be guessed"
     return "wid_" + urlsafe_b64encode(entropy).decode().rstrip("=")

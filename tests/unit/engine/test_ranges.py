@@ -33,7 +33,7 @@ def stretches(target: Topic, lo: int, hi: int, most: int) -> list[list[int]]:
     hi=st.integers(1, 350),
     most=st.integers(1, 120),
 )
-def test_stretches_hold_every_live_record_once_and_no_more_than_were_asked_for(
+def test_ranges_hold_every_live_record_once_and_no_more_than_were_asked_for(
     gone: list[tuple[int, int]], hole: int, lo: int, hi: int, most: int
 ) -> None:
     t = topic()

@@ -1,4 +1,4 @@
-"""A backlog that has left memory is read in stretches, and handed out as if it had not."""
+"""A backlog that has left memory is read in ranges, and handed out as if it had not."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_jobs_read_ahead_are_the_ones_that_were_written(shop: Shop) -> None:
     assert found == [(seq, seq - 1) for seq in range(1, BACKLOG + 1)]
 
 
-def test_a_claim_across_two_stretches_gets_all_its_jobs(shop: Shop) -> None:
+def test_a_claim_across_two_ranges_gets_all_its_jobs(shop: Shop) -> None:
     assert shop.claim("a", 7) == list(range(1, 8))
     assert shop.claim("b", 7) == list(range(8, 15))
     assert shop.claim("c", 26) == list(range(15, 41))
@@ -125,8 +125,8 @@ def test_who_waits_for_a_read_that_fails_reads_for_itself(
 ) -> None:
     fetch = Reader._fetch
 
-    def rotten(reader: Reader, topic: Topic, stretch: LiveRange, room: int) -> Op[Fetched]:
-        yield from fetch(reader, topic, stretch, room)
+    def rotten(reader: Reader, topic: Topic, live_range: LiveRange, room: int) -> Op[Fetched]:
+        yield from fetch(reader, topic, live_range, room)
         raise Internal("the disk has had enough")
 
     monkeypatch.setattr(Reader, "_fetch", rotten)
@@ -242,12 +242,12 @@ def test_a_stretch_ends_where_it_is_large_enough(
     assert reads == [1, 5]
 
 
-def test_memory_is_given_back_with_the_last_job_of_a_stretch(shop: Shop) -> None:
-    stretches = shop.queues._fetcher._ahead._stretches
+def test_memory_is_given_back_with_the_last_job_of_a_range(shop: Shop) -> None:
+    ranges = shop.queues._fetcher._ahead._prefetched
     shop.claim("w", 9)
-    assert list(stretches) == [shop.topic.id]
+    assert list(ranges) == [shop.topic.id]
     shop.claim("w", 1)
-    assert not stretches
+    assert not ranges
 
 
 def test_a_stretch_of_the_log_holds_nothing_of_other_topics() -> None:
@@ -258,15 +258,15 @@ def test_a_stretch_of_the_log_holds_nothing_of_other_topics() -> None:
         run(shop.engine.append("other", RecordBatch([b'"%b"' % (b"x" * 3000)], [b""])))
     shop.kill()
     assert len(shop.claim("w", 2)) == 2
-    (stretch,) = shop.queues._fetcher._ahead._stretches.values()
-    assert len(stretch.frames) > 2
-    assert all(len(buf) < 100 for buf, _ in stretch.frames.values())
+    (read_range,) = shop.queues._fetcher._ahead._prefetched.values()
+    assert len(read_range.frames) > 2
+    assert all(len(buf) < 100 for buf, _ in read_range.frames.values())
     jobs = shop.claiming("w", 20).result.jobs
     assert [job.data for job in jobs] == [0] * 18
 
 
 def test_only_so_many_queues_are_read_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read_ahead, "MAX_STRETCHES", 2)
+    monkeypatch.setattr(read_ahead, "MAX_RANGES", 2)
     shop = Shop(on_disk=True, segment_events=10)
     names = [QUEUE, "b", "c"]
     for name in names:
@@ -276,9 +276,9 @@ def test_only_so_many_queues_are_read_ahead(monkeypatch: pytest.MonkeyPatch) -> 
     shop.kill()
     for name in names:
         run(shop.queues.claim(name, node="w", most=2))
-    kept = shop.queues._fetcher._ahead._stretches
+    kept = shop.queues._fetcher._ahead._prefetched
     assert list(kept) == [shop.engine.kernel.topic(name).id for name in ("b", "c")]
-    assert shop.claim("w", 2) == [3, 4], "who lost its stretch reads again"
+    assert shop.claim("w", 2) == [3, 4], "a queue whose range was dropped reads again"
 
 
 # Behind everybody's back
@@ -318,7 +318,7 @@ def test_a_failure_behind_everybodys_back_is_told_when_it_matters(
     behind = in_background(shop)
     assert shop.claim("w", 7) == [1, 2, 3, 4, 5, 6, 7]
 
-    def rotten(reader: Reader, topic: Topic, stretch: LiveRange, room: int) -> Op[Fetched]:
+    def rotten(reader: Reader, topic: Topic, live_range: LiveRange, room: int) -> Op[Fetched]:
         yield from ()
         raise Internal("the disk has had enough")
 

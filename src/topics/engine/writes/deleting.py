@@ -354,7 +354,7 @@ class Cursors:
         return cursor in topic.cursors if found is None else found[1]
 
     def _coming(self, topic: Topic) -> int:
-        """Cursors that nobody sees yet."""
+        """How many new cursors are on their way through the log."""
         return sum(
             topic_id == topic.id and present and cursor not in topic.cursors
             for (topic_id, cursor), (_, present) in self._under_way.items()

@@ -129,7 +129,7 @@ class H1Reader:
         elif self.requests or b" HTTP/1." in data.partition(b"\n")[0]:
             self._connection.refuse(refusals.unknown_method())
         else:
-            self._connection.abort()  # never was HTTP/1: nobody there would read an answer
+            self._connection.abort()  # never was HTTP/1: the peer would not read an answer
 
     def _count_head(self, size: int) -> None:
         self._head_bytes += size

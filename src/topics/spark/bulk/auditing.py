@@ -1,8 +1,8 @@
 """`topics spark audit`: every byte of a data directory, checked by as many cores as Spark has.
 
 The driver reads what is small: snapshots, the log, stages, and what a recovery would make of them.
-Segments are nearly all of a large store and know nothing of each other, so tasks check them: every
-checksum, that seqs follow each other, and that index, tags and data agree. Executors need to see
+Segments are nearly all of a large store and do not depend on each other, so tasks check them: every
+checksum, that seqs follow each other, and that index, tags and data agree. Executors need access to
 the same directory.
 """
 

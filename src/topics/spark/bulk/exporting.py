@@ -44,7 +44,7 @@ _PIECES_PER_CORE: Final = 4
 
 
 class ExportFailed(TopicsError):
-    """A piece could not be written; those in the list are whole."""
+    """A piece could not be written; the pieces in the list are whole."""
 
     code = "export_failed"
 

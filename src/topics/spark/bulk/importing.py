@@ -4,9 +4,9 @@ An epoch of the import is staged by tasks and committed as one: all of its recor
 server knows the last epoch it committed, so a second run begins at the next one, and an epoch whose
 commit was cut off is either there or written again.
 
-What makes two runs the same import is its input, by name, size and time of every file. What was
-imported from where is also remembered on this machine: input that has changed since is refused,
-for nobody can tell which of its rows are in the topic.
+Two runs are the same import if their input is the same, by name, size and time of every file. This
+machine also remembers what was imported from where: input that has changed since is refused,
+because which of its rows are in the topic is unknown.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _ID_LENGTH: Final = 32
 _TOPIC_LENGTH: Final = 88
-"""What the name of an app has left for the topic beside a dot, `import.` and the id."""
+"""The longest topic name that fits into the name of an app, beside a dot, `import.` and the id."""
 
 
 class InputChanged(TopicsError):

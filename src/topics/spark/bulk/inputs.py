@@ -6,8 +6,8 @@
 
 Which columns rows have besides those of their file, and which rows count, is told by `columns`.
 
-A unit is a stretch of rows of one row group, or the lines that begin in a stretch of bytes. Units
-in their order make epochs of bounded size. The fingerprint covers the whole cut: two runs over the
+A unit is a range of rows of one row group, or the lines that begin in a range of bytes. Units in
+their order make epochs of bounded size. The fingerprint covers the whole cut: two runs over the
 same files agree on what epoch 7 is, and a run over other files knows that it is another import.
 
 A row becomes a record. With a column, or a member, named `data` and nothing besides but what a
@@ -54,7 +54,7 @@ _IN_LINES: Final = frozenset(("$seq", "$ts", "$node", "$tag", *_OF_RECORDS))
 
 
 class UnreadableInput(TopicsError):
-    """The input is there, and whoever runs the import may not read it."""
+    """The input exists, but the user that runs the import may not read it."""
 
     code = "unreadable"
 
@@ -167,7 +167,7 @@ def _reading(path: str) -> Iterator[None]:
 
 def _files_below(source: str) -> list[InputFile]:
     def refuse(error: OSError) -> None:
-        raise error  # what is left out unseen would be missing in the topic
+        raise error  # a file that is skipped in silence would be missing in the topic
 
     found = sorted(
         os.path.join(folder, name)
@@ -244,7 +244,7 @@ def _shape_of_lines(path: str) -> Shape:
                 try:
                     value = msgspec.json.decode(line)
                 except msgspec.DecodeError:
-                    return "rows"  # whoever reads the line says what is wrong with it
+                    return "rows"  # the task that reads the line reports what is wrong with it
                 is_record = isinstance(value, dict) and "data" in value and set(value) <= _IN_LINES
                 return "records" if is_record else "rows"
     return "rows"
@@ -314,7 +314,7 @@ def _lines(unit: Unit) -> Iterator[pa.RecordBatch]:
 
 
 def _lines_between(unit: Unit) -> Iterator[bytes]:
-    """A line belongs to the unit in which it begins; blank ones belong to nobody."""
+    """The lines of a unit: those that begin in it, without blank lines."""
     with open(unit.path, "rb") as file:
         at = unit.first
         if at:

@@ -6,6 +6,6 @@
     tables      how rows become a Delta table, a batch at a time
     running     a flow from its start to its end; `progress` reports it
 
-Exactly once is the work of two: the checkpoint knows which batch comes next, and the topic or table
-at the other end knows which one came last.
+Exactly once takes two parts: the checkpoint knows which batch comes next, and the topic or table at
+the other end knows which batch came last.
 """

@@ -15,8 +15,8 @@ The same in Python is a file with a mapping `flow` of these keys and a function 
 gets one DataFrame for each topic, in the order of the file. Paths are relative to the file, so
 that a flow finds its checkpoint from wherever it is started.
 
-Every key is known or refused: a misspelt `startingOffsets` would otherwise read another range
-than the one that was meant, and nobody would be told.
+An unknown key is refused: a misspelt `startingOffsets` would otherwise silently read another range
+than the one that was meant.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ class BatchProgress(msgspec.Struct, frozen=True):
     rows_per_second: float
     seconds: float
     lag: dict[str, int]
-    """By topic, in records; without those of which nobody knows it."""
+    """By topic, in records; topics whose lag is unknown are left out."""
     lost: dict[str, int]
     """By topic, how many records were gone before the flow could read them."""
     bad: int
@@ -47,7 +47,7 @@ class BatchProgress(msgspec.Struct, frozen=True):
 
 
 def nobody_knows(topic: str) -> Offset | None:
-    """There is no log to ask."""
+    """For a flow without a log that could be asked."""
     return None
 
 
@@ -91,8 +91,8 @@ def lag_of(
 ) -> dict[str, int]:
     """By topic, the records between where the batch ended and where its topic ended.
 
-    `find_head` is asked for what the report does not say; without those of which nobody knows it.
-    Seqs that hold no record, because it was deleted or never came to be, are no lag.
+    `find_head` is asked for what the report does not say; topics whose head is unknown are left
+    out. Seqs without a record, because it was deleted or never written, do not count as lag.
     """
     lag: dict[str, int] = {}
     for source in report.get("sources") or []:

@@ -1,4 +1,4 @@
-"""Run a flow: Spark starts, the views are made, the query runs until it ends or is told to.
+"""Run a flow: Spark starts, the views are made, the query runs until it ends or is stopped.
 
 A flow that is told to stop finishes the batch at hand and starts no other one. Should it be killed
 instead, or the machine die, the next run goes on where the checkpoint says: a batch that had
@@ -258,13 +258,13 @@ def deliver_reports(spark: SparkSession) -> None:
     """Wait until what listens to queries has heard of the last batch.
 
     Spark tells its listeners in a thread of its own, and drops what it has not told when it stops:
-    the cursors would show a lag that is none.
+    the cursors would show a lag although there is none.
     """
     context = spark.sparkContext._jsc
     assert context is not None
     try:
         context.sc().listenerBus().waitUntilEmpty(_DELIVERY_MS)
-    except Exception as error:  # whatever the JVM throws: the flow itself has ended well
+    except Exception as error:  # any error of the JVM: the flow itself has ended well
         _log.warning("the cursors of the flow may not be up to date: %s", first_line(error))
 
 

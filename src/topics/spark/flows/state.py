@@ -3,10 +3,10 @@
     $XDG_STATE_HOME/topics/flows/<name>.json     locked for as long as the flow runs
     $XDG_STATE_HOME/topics/flows/<name>.log      what Spark said, of the last run
 
-The lock is the truth about running and goes with the process, however it ends; what is written in
-the file is for people and for `stop`. The file is rewritten in place, because a lock belongs to a
-file and would not follow a rename; a reader that meets half of a rewrite looks again, for as long
-as somebody holds the lock and can finish it.
+Whether a flow runs is decided by the lock, which the kernel releases however the process ends; the
+contents of the file are for people and for `stop`. The file is rewritten in place, because a lock
+belongs to a file and would not follow a rename. A reader that meets half of a rewrite looks again,
+as long as a process holds the lock and can finish the rewrite.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ import msgspec
 from topics.spark.errors import FlowRuns, NoSuchFlow
 
 Status = Literal["starting", "running", "stopped", "failed", "lost"]
-"""`lost`: the file says it runs, and nobody holds its lock: the process was killed."""
+"""`lost`: the file says that the flow runs, but its lock is free: the process was killed."""
 
 _POLL_S = 0.05
 _LOOK_S = 0.005
 _HALF_S = 20.0
 """How long a rewrite may take on a machine that is busy with something else."""
 _STARTS = 20
-"""Looks at the lock before somebody else counts as its holder."""
+"""How often the lock is tried before another process counts as its holder."""
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -109,7 +109,7 @@ def hold(name: str, env: Mapping[str, str] = os.environ) -> Iterator[Holder]:
 
 
 def _take(handle: int) -> bool:
-    """Lock the file. Whoever looks whether a flow runs has the lock for a moment, too."""
+    """Lock the file. A process that checks whether the flow runs holds the lock for a moment."""
     for _ in range(_STARTS):
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -181,7 +181,7 @@ def _judged(path: Path) -> State | None:
 
 
 def _read(path: Path) -> State | None:
-    """What the file says; None when there is no such file, or nobody who could finish it."""
+    """What the file says; None if there is no file, or half a file that no process will finish."""
     deadline = time.monotonic() + _HALF_S
     is_final = False
     while True:
@@ -192,7 +192,7 @@ def _read(path: Path) -> State | None:
         except msgspec.DecodeError:
             if is_final or time.monotonic() > deadline:
                 return None
-        is_final = not _is_locked(path)  # it may have been finished since: one more look
+        is_final = not _is_locked(path)  # if so, one more look: it may be finished by now
         time.sleep(_LOOK_S)
 
 

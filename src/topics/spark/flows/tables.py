@@ -154,7 +154,7 @@ def open_table(path: str, schema: pa.Schema) -> DeltaTable:
 
 
 def settings_for(schema: pa.Schema) -> dict[str, str | None]:
-    """Table settings that keep text out of statistics when somebody else rewrites its files."""
+    """Table settings that keep text out of statistics when another program rewrites its files."""
     columns = public_columns(schema)
     if columns:
         return {"delta.dataSkippingStatsColumns": ",".join(columns)}

@@ -48,7 +48,7 @@ def create_views(
         loaded = loaded.withColumn("_fields", _parsed(loaded, source.schema))
         loaded = loaded.withColumn("_is_bad", F.expr(_misfit(source.schema)))
         is_bad = (F.col("kind") == "data") & F.col("_is_bad")
-    # Counted here, so that a loss nobody asked for still shows in the progress of the flow.
+    # Counted here, so that a loss shows in the progress also if no query reads the loss view.
     loaded = loaded.observe(
         watched(source.topic),
         F.count_if(F.col("kind") == "data").alias("records"),
@@ -69,7 +69,7 @@ def _records(rows: DataFrame, source: FlowSource) -> DataFrame:
         bad = rows.where("_is_bad").selectExpr(*_META, "data")
         bad.createOrReplaceTempView(f"{source.view}__bad")
     if source.on_bad_data == "fail":
-        # In a filter, because Spark may drop a column that nobody selects, and with it the error.
+        # In a filter, because Spark may drop a column that is not selected, and with it the error.
         said = (
             f"concat('the record of topic {source.topic} with seq ', seq, "
             "' does not fit the schema of the flow; correct the schema, or set onBadData to "

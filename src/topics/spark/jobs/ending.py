@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LAST_WORDS_S: Final = 60.0
-"""How long a JVM that got the signal may take to end; it fails us as soon as it begins to."""
+"""How long a JVM that got the signal may take to end; calls fail as soon as it begins to."""
 _DEATH_S: Final = 2.0
-"""How long one that died may still be there, after the first call that failed."""
+"""How long a JVM that died may still exist after the first call that failed."""
 
 
 class Stopped(TopicsError):
@@ -41,7 +41,7 @@ class Stopped(TopicsError):
 
 
 class SparkDied(TopicsError):
-    """The JVM ended, and nobody had asked for it."""
+    """The JVM ended without having been told to."""
 
     code = "spark_died"
 
@@ -127,7 +127,7 @@ def _has_started() -> bool:
 
 
 def _is_gone(patience_s: float) -> bool:
-    """Whether there is no JVM, or one that ends within that time. One of somebody else's stays."""
+    """Whether there is no JVM, or one that ends within that time."""
     if not _has_started():
         return True
     process: subprocess.Popen[bytes] | None = _gateway().proc

@@ -1,8 +1,8 @@
 """A Spark session for one command: quiet on the terminal, and gone when the command ends.
 
 The JVM inherits standard output and error when it is started, and keeps them. Both point to a file
-while it starts; this process has its own back afterwards. What Spark says can be shown when
-something fails, and is in nobody's way when nothing does.
+while it starts; this process has its own back afterwards. So Spark's output can be shown when
+something fails, and does not clutter the terminal otherwise.
 """
 
 from __future__ import annotations
@@ -38,9 +38,8 @@ def job_session(
 ) -> Iterator[SparkSession]:
     """A session that is there already is used and left as it was.
 
-    What Spark says goes to `log`, or to a file of which the end is shown if the session does not
-    start. Whoever is told to stop by `stopping` is told of a Spark that was stopped as well by
-    `Stopped`.
+    Spark's output goes to `log`, or to a file of which the end is shown if the session does not
+    start. If `stopping` is set and Spark was stopped by the same signal, this raises `Stopped`.
     """
     stopping = stopping or threading.Event()
     require_pyspark()
@@ -102,7 +101,7 @@ def chatter_to(log: Path) -> Iterator[TextIO]:
 
 
 def tail(log: Path, lines: int = 30) -> str:
-    """The end of a log, for whoever has to find out what went wrong."""
+    """The end of a log, to show with an error."""
     try:
         said = log.read_text(errors="replace").splitlines()
     except FileNotFoundError:

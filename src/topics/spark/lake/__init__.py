@@ -2,7 +2,7 @@
 
     place      where a table is, what lies beside it, its locks
     table      its settings, and the only code that commits to it
-    parquet    rows of a task to files, with statistics that name nobody
+    parquet    rows of a task to files, with statistics without personal data
     seqs       sets of (epoch, seq) as runs
     sink       the Spark sink `topics_lake`: executors write files, the driver commits an epoch
     epochs     what one commit of an epoch consists of, and in which order

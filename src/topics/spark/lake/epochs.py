@@ -40,7 +40,7 @@ from topics.spark.lake.seqs import KeySet, Run
 from topics.spark.lake.table import TOPIC, LakeTable, TableCommit, attempt, position_app
 
 NEVER_RECORDS: Final = "skipped"
-"""The kind of holes that no reader hears of: no record ever had these seqs."""
+"""The kind of holes that readers are not told of: no record ever had these seqs."""
 UNEXPLAINED: Final = "unexplained"
 _log = logging.getLogger("topics.spark")
 
@@ -112,7 +112,7 @@ class EpochCommit:
     # Before it lands
 
     def _check(self, seen: KeySet) -> list[MissingRange]:
-        """Refuse rows that do not continue the table; runs that nobody can explain any more."""
+        """Refuse rows that do not continue the table; returns runs that cannot be explained."""
         table = LakeTable.open(self._place)
         unexplained: list[MissingRange] = []
         for epoch, runs in seen:
@@ -155,7 +155,7 @@ class EpochCommit:
     # Landing
 
     def _land_losses(self, lost: Sequence[MissingRange]) -> None:
-        """Only what the loss table lacks: the first try of this epoch may have got this far."""
+        """Write the lost runs that the loss table lacks: an earlier try may have written some."""
         if not lost:
             return
         place = self._place.loss

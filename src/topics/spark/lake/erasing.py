@@ -1,4 +1,4 @@
-"""Taking rows out of a table by (epoch, seq): which the topic deleted, and which were taken out.
+"""Taking rows out of a table by (epoch, seq), and the list of all rows that were ever taken out.
 
 A file with rows to go is written again without them; the old one leaves the table in the same
 commit and its bytes leave the disk at the next maintenance. No value of a row is ever named, so
@@ -11,8 +11,8 @@ A delete in the topic may fall between the moment a row was read and the moment 
 the table, and a second process may reconcile in between. Three rules keep such a row from staying:
 
 - Deletes are asked for after the rows are in the table, never before.
-- Those of an epoch's own range are asked for even if `delete_version` looks unchanged: whoever
-  recorded that version had not seen these rows.
+- Deletes in an epoch's own range are asked for even if `delete_version` looks unchanged: the
+  process that recorded that version had not seen these rows.
 - The version that is recorded is the one of the first answer. A delete that came later is seen
   again next time, because the topic's version has moved past the recorded one.
 

@@ -1,4 +1,4 @@
-"""Rows to Parquet files, with statistics that name nobody, and an account of every seq in them.
+"""Rows to Parquet files, with statistics without personal data, and an account of every seq.
 
 A Delta log repeats the least and the greatest value of columns in clear, and keeps them when the
 rows are long gone. So statistics exist for `seq` and `ts` alone, in the log and in the files.
@@ -265,7 +265,7 @@ LOSS: Final = pa.schema(
 
 @dataclass(frozen=True)
 class MissingRange:
-    """Seqs without a record, lost or deleted; `last` is None if nobody knows where they end."""
+    """Seqs without a record, lost or deleted; `last` is None if their end is unknown."""
 
     epoch: int
     first: int

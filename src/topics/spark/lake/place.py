@@ -3,18 +3,18 @@
     <table>/                      Parquet files of the table
     <table>/_delta_log/           its log
     <table>/_topics_checkpoint/   the Spark checkpoint, unless another place was named
-    <table>/_topics_lock          held by whoever commits; `_topics_sync` by a running sync
+    <table>/_topics_lock          held during a commit; `_topics_sync` during a sync
     <table>/_topics_erased.jsonl  which (epoch, seq) were taken out of it
     <table>__loss/                a table of the runs that the log had lost before they arrived
     <table>__receipts/            erasure receipts
 
 Names in the table's directory begin with an underscore: by Delta's rules a vacuum leaves them be.
 
-Locks are between processes: the kernel drops them when their holder dies. `committing` is held by
-whoever is about to change the table. delta-rs lets a rewrite of a file win over a compaction that
-took the same file away, and its rows would be there twice; so changes take turns. `syncing` is held
-by a sync as long as it runs: its files of the running epoch are in no log yet, and maintenance must
-not take them for leftovers.
+Locks are between processes: the kernel drops them when their holder dies. `committing` is held
+while the table is changed. delta-rs lets a rewrite of a file win over a compaction that removed the
+same file, and its rows would be there twice; so only one process changes the table at a time.
+`syncing` is held by a sync as long as it runs: its files of the running epoch are in no log yet,
+and maintenance must not take them for leftovers.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ _POLL_S: Final = 0.02
 
 @contextmanager
 def committing(place: TablePath, *, patience: float = PATIENCE_S) -> Iterator[None]:
-    """Wait for the turn to change the table, and take it."""
+    """Wait for the lock on changes of the table, and hold it."""
     with _held(place.inside(LOCK), patience) as got:
         if not got:
             raise TableBusy(f"{place.path} is being changed by another process; try again later")

@@ -149,7 +149,7 @@ class _Search:
                         if count:
                             self._hit(path, f"needle {number}, decoded", count)
         except (pa.ArrowException, OSError) as error:
-            # Cut short by a crash: not readable as a table, yet its bytes are somebody's.
+            # Cut short by a crash: not readable as a table, but its bytes may be personal data.
             self._hit(path, f"cannot be decoded ({type(error).__name__}); remove it")
 
     def _keys(self, path: str, batch: pa.RecordBatch) -> None:

@@ -74,7 +74,7 @@ def runs_of(seqs: Seqs) -> list[Run]:
     if not len(seqs):
         return []
     steps = np.diff(seqs)
-    if (steps == 1).all():  # a stretch of the log without a gap
+    if (steps == 1).all():  # a range without a gap
         return [(int(seqs[0]), int(seqs[-1]))]
     ordered = seqs if (steps > 0).all() else np.unique(seqs)
     breaks = np.flatnonzero(np.diff(ordered) != 1)

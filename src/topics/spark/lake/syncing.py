@@ -77,7 +77,7 @@ class SyncTask:
 
 @dataclass(frozen=True)
 class SyncedEpoch:
-    """How one epoch went; `lag` is in records, None when nobody knows it."""
+    """How one epoch went; `lag` is in records, None when it is unknown."""
 
     epoch: int
     rows: int

@@ -137,7 +137,7 @@ class LakeTable:
 
     @property
     def topic(self) -> str:
-        """The topic it is made from; refuses a table of somebody else's."""
+        """The topic it is made from; refuses a table that no topic was written to."""
         found = self.settings.get(TOPIC)
         if found is None:
             raise ForeignTable(f"{self.place.path} is a Delta table, but not made by a lake sync")
@@ -213,7 +213,7 @@ class LakeTable:
 
 
 def attempt(place: TablePath, change: Callable[[LakeTable], T]) -> T:
-    """Change the table as it is now; once more whenever somebody else was quicker."""
+    """Change the table as it is now; again whenever another process changed it first."""
     for _ in range(_TRIES - 1):
         with suppress(CommitFailedError):
             return change(LakeTable.open(place))

@@ -27,7 +27,7 @@ def cache_dir() -> Path:
 def _shared_dir() -> Path:
     """A directory of this user alone, where every user of the machine may make directories.
 
-    Programs are started from it (Java, Spark), so one that somebody else made is refused.
+    Programs are started from it (Java, Spark), so a directory of another user is refused.
     """
     made = Path(tempfile.gettempdir(), f"topics-cache-{os.getuid()}")
     with contextlib.suppress(FileExistsError):
@@ -48,9 +48,9 @@ def _shared_dir() -> Path:
 
 
 def made_once(name: str, fill: Callable[[Path], None], *, root: Path | None = None) -> Path:
-    """The directory `name`, filled by the first who asks.
+    """The directory `name`, filled by the first process that needs it.
 
-    It is filled under another name, so that nobody ever sees half of it.
+    It is filled under another name and then renamed, so that no process sees half of it.
     """
     root = cache_dir() if root is None else root
     wanted = root / name
@@ -64,6 +64,6 @@ def made_once(name: str, fill: Callable[[Path], None], *, root: Path | None = No
         made.rename(wanted)
     except OSError:
         shutil.rmtree(made, ignore_errors=True)
-        if not wanted.is_dir():  # else somebody else was first, with the same in it
+        if not wanted.is_dir():  # else another process was first, with the same contents
             raise
     return wanted

@@ -3,10 +3,10 @@
     data    the payload, required: JSON text in a string, or a value of any type that JSON can hold
     topic   where the row goes, if not everything goes to the option `topic`
     tag     matched by deletes and filters
-    node    who the record is from
+    node    the origin of the record
     meta    more JSON beside the payload, as text or as a value
 
-Any other column is refused rather than left out: nobody should find out later what was not stored.
+Any other column is refused rather than left out: a column that is silently not stored is lost.
 """
 
 from __future__ import annotations

@@ -1,15 +1,16 @@
 """Write a data frame to topics, exactly once: `df.write|writeStream.format("topics")`.
 
     task      encodes its rows, stages them in chunks, and says which stages are its own
-    driver    commits all of them under the epoch, once; nobody sees a record before that
+    driver    commits all of them under the epoch, once; no record is visible before that
 
 An epoch is a batch of a streaming query, or the `txnVersion` of a batch write. The server knows
-the last epoch of every query or `txnAppId` and appends it only once. So whoever dies, and whenever,
-the driver's next run repeats the epoch, perhaps with other partitions, and either it is new or it
-was there already. The last committed epoch decides, not what was staged: stages of tasks that
-failed, of attempts that lost and of dead drivers are never named by a commit, and vanish.
+the last epoch of every query or `txnAppId` and appends it only once. If a task or the driver dies,
+the driver's next run repeats the epoch, perhaps with other partitions, and the server appends it or
+answers that it has it. The last committed epoch decides, not what was staged: stages of tasks that
+failed, of attempts that lost and of dead drivers are never named by a commit, and expire.
 
-After a commit was sent nobody may touch its stages, even if no answer came: it may stand.
+After a commit was sent, its stages must not be touched, even if no answer came: it may have been
+carried out.
 
 An epoch is counted per app, and its targets are compared: if the epoch was committed with records
 for other topics than this write has, the write is refused. Two writes under one `txnAppId` and

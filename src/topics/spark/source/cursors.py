@@ -5,7 +5,7 @@ Spark plans the next one (`TopicsStreamReader.latestOffset`). With a trigger of 
 hour later, and after `trigger(once=True)` never. In a session of `topics.spark.session` a listener
 reports at once when a batch ends. It learns a query's options from its plan when the query
 starts, and reports every finished batch to the cursor named there. The log then knows the lag, in
-records and in seconds, and shows it to whoever asks.
+records and in seconds, and shows it in metrics, commands and the console.
 
 PySpark's own listeners get every event as Python objects, field by field, for which Python calls
 the JVM back some hundred times, for every batch of every query. This one listens as they do, but

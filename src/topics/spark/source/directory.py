@@ -1,9 +1,9 @@
 """A log straight from its data directory, without a server and without its lock.
 
 The state is rebuilt in memory from snapshot and log, as a recovery at that moment would find it.
-Whoever has the directory open goes on meanwhile: files move, go and come. A read that misses one
-looks again from the newest snapshot and finds the records where they are now, or that they are
-gone; after three such looks it gives up.
+The owner of the directory goes on writing meanwhile: files appear, move and disappear. A read that
+misses a file rebuilds the state from the newest snapshot and finds the records where they are now,
+or that they are gone; after three such attempts it gives up.
 
 What the owner has only in memory lies behind the end that a look finds.
 """
@@ -48,7 +48,7 @@ T = TypeVar("T")
 LOOKS: Final = 3
 POLL_S: Final = 0.05
 _SLICE_BYTES: Final = 8 << 20
-"""What is read and decoded at a time. A server does less, because others wait for it."""
+"""What is read and decoded at a time. A server takes smaller slices, because requests wait."""
 
 _log = logging.getLogger("topics.spark")
 _shared: dict[tuple[str, str | None, int], DirectoryLog] = {}

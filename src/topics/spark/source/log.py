@@ -1,7 +1,7 @@
 """What a source asks of a log, wherever it is: a server, or a directory without one.
 
     ServerLog      over HTTP; rows come as Arrow
-    DirectoryLog   from the files, beside whoever has them open
+    DirectoryLog   from the files, beside a process that has them open
 
 Both are made on the machine that uses them; what travels to executors is a `LogAddress`.
 """

@@ -155,7 +155,7 @@ def last_by_rows(
 
 
 def _last_by_bytes(log: TopicLog, topic: str, span: tuple[int, int], room: int) -> tuple[int, int]:
-    """The last seq that fits when `room` bytes do; a first stretch always does."""
+    """The last seq that fits when `room` bytes do; the first range always fits."""
     first, last = span
     plan = log.plan(topic, first, last, max(room // 8, MIN_PIECE_BYTES))
     used, end = 0, first - 1

@@ -1,8 +1,8 @@
 """Ranges of seqs: how a topic is cut for tasks, and how a task reads its piece.
 
-A piece names a topic, one life of it and seqs; never files or places. Whoever reads it accounts
-for every seq of it, whatever has become of them since it was planned: records that retention took
-in between are `lost` rows, those of a topic that is gone or was made anew as well.
+A piece names a topic, one life of it and seqs; never files or places. Its reader accounts for every
+seq of it, whatever happened to the seqs since it was planned: records that retention took in
+between become `lost` rows, and so do records of a topic that was dropped or made anew.
 """
 
 from __future__ import annotations

@@ -247,9 +247,9 @@ class TopicsStreamReader(_LogReader, DataSourceStreamReader, SupportsTriggerAvai
     def _has_to_begin(self) -> bool:
         """Whether the first batch only puts down where the query begins.
 
-        Spark stores where a batch ends, and asks the source where the first one began, also when a
-        new driver repeats it. A start that moves would then be another one. So the first batch ends
-        where it begins.
+        Spark stores where a batch ends. Where the first batch began it asks the source, also when a
+        new driver repeats that batch. If `startingOffsets` is a time or `latest`, the answer may
+        have changed by then. So the first batch ends where it begins.
         """
         return self._first is not None and self.options.start_moves
 
@@ -348,7 +348,8 @@ class TopicsStreamReader(_LogReader, DataSourceStreamReader, SupportsTriggerAvai
     def _admitted(
         self, position: Mapping[str, Offset], ends: Mapping[str, Offset], room: TriggerRoom
     ) -> dict[str, Offset]:
-        """As far as there is room: shared in proportion, and each time another topic is first."""
+        """How far each topic gets: the room is shared in proportion to what waits in each topic,
+        and every trigger begins with another topic."""
         spans = {
             topic: (position.get(topic, Offset(end.epoch, FIRST_SEQ)), end)
             for topic, end in sorted(ends.items())

@@ -4,13 +4,13 @@ Every row covers the seqs `seq` to `last_seq` of one life (`epoch`) of a topic:
 
     kind      a row is                                                       reason
     data      one record; `last_seq` equals `seq`                            null
-    lost      a run of records that nobody can read any more                 cap, ttl, crash,
+    lost      a run of records that cannot be read any more                  cap, ttl, crash,
                                                                              source_trim, dropped,
                                                                              recreated
     deleted   a run removed on purpose; only when deletes are asked for      deleted
 
 A topic that was dropped and made anew gives one `lost` row with the old epoch, at the first seq
-that was not read, without a `last_seq`: how much there was behind it nobody knows.
+that was not read, without a `last_seq`: how many records followed is unknown.
 """
 
 from __future__ import annotations

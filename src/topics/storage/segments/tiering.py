@@ -80,7 +80,7 @@ def relocate(
 
     One of the things yielded is a `Relocated`; the answer sent for it decides. Disk errors before
     it end the attempt with the hot copy in place and the cold one removed. After an answer of
-    False both copies stay, equal: nobody can tell what the log will say after a restart.
+    False both copies stay, equal: what the log will say after a restart is unknown.
     """
     if not store.check(topic_id, seg).hot.complete:
         return NotMoved("there is no complete hot copy")

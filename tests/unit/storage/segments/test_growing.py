@@ -58,7 +58,7 @@ def test_an_index_that_is_right_is_left_alone_though_a_record_is_rotten() -> Non
 
 
 @pytest.mark.parametrize(("sparse", "reads"), [(1 << 20, 1), (1, 8)])
-def test_small_records_are_read_in_stretches_and_of_large_ones_only_headers(
+def test_small_records_are_read_in_ranges_and_of_large_ones_only_headers(
     monkeypatch: pytest.MonkeyPatch, sparse: int, reads: int
 ) -> None:
     disk, active = grown()
