@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from topics.cli import _output as out
 from topics.cli._records import why
 from topics.cli.queue import Dead, cause_of_death, dead_letters, records_after
 from topics.core.ages import AHEAD_MS
-from topics.values import Audit, CursorState, Hole, Record, TopicState
-from topics.wire import letters
+from topics.values import Hole, Record, TopicState
+from topics.wire import letters, stories
+from topics.wire.stories import DeadJobs, Facts, Story, jobs_ready
 
 if TYPE_CHECKING:
     from topics.client.interface import AnyLog
@@ -33,234 +33,40 @@ _KINDS = {
 }
 
 
-@dataclass(frozen=True)
-class StoryFinding:
-    """One fact of a story. The command of the fact with the highest weight is advised."""
-
-    weight: int
-    what: str
-    since_ms: int | None = None
-    command: str = ""
-    word: str = "since"
-
-    def __str__(self) -> str:
-        if self.since_ms is None:
-            return self.what
-        return f"{self.what} ({self.word} {out.moment(self.since_ms)})"
-
-
-@dataclass
-class Story:
-    """Everything about one subject."""
-
-    subject: str
-    opening: str
-    findings: list[StoryFinding] = field(default_factory=list)
-
-    def add(
-        self,
-        weight: int,
-        what: str,
-        *,
-        since_ms: int | None = None,
-        command: str = "",
-        word: str = "since",
-    ) -> None:
-        self.findings.append(StoryFinding(weight, what, since_ms, command, word))
-
-    @property
-    def command(self) -> str:
-        """The command of the weightiest fact; empty when no fact has one."""
-        helpful = [finding for finding in self.findings if finding.command]
-        return max(helpful, key=lambda finding: finding.weight).command if helpful else ""
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "subject": self.subject,
-            "opening": self.opening,
-            "findings": [
-                {"what": finding.what, "since_ms": finding.since_ms} for finding in self.findings
-            ],
-        }
-
-
 def of_topic(log: AnyLog, topic: str) -> Story:
     """A whole topic: what it lost, which consumers are behind, what is stuck."""
-    state = log.state(topic, touch=False)
-    ledger = log.audit(topic)
-    story = Story(
-        topic,
-        f"{topic} is a {state.type} with {state.count} live of "
-        f"{out.counted(ledger.written, 'written record')}; "
-        f"its last seq is {state.head_seq}.",
-    )
-    _tell_losses(story, log, state, ledger)
-    _tell_room(story, state)
-    _tell_times(story, log, state)
-    if state.queue is not None:
-        _tell_jobs(story, log, state)
-    for cursor in log.cursors(topic):
-        _tell_cursor(story, cursor)
-    for router in log.routers():
-        if router.dest == topic and router.lag:
-            story.add(
-                3,
-                f"Router {router.router} has yet to copy {out.counted(router.lag, 'record')} of "
-                f"{router.source}.",
-                command=f"topics router get {quote(router.router)}",
-            )
-    if not story.findings:
-        story.add(0, "Nothing was lost, and nothing waits.")
-    return story
-
-
-def _tell_losses(story: Story, log: AnyLog, state: TopicState, ledger: Audit) -> None:
-    topic, config = state.topic, state.config
-    if ledger.lost_cap:
-        limit = _limits(config)
-        story.add(
-            2,
-            f"{out.counted(ledger.lost_cap, 'record')} made room for newer ones, as its cap "
-            f"({limit}) asks for. Readers that were too slow saw a gap.",
-            since_ms=state.last_write_ts,
-            word="the last by a write at",
-            command=f"topics cursor ls {topic}",
-        )
-    if ledger.lost_ttl:
-        story.add(
-            2,
-            f"{out.counted(ledger.lost_ttl, 'record')} expired, as its TTL "
-            f"({_life(config['ttl_ms'])}) asks for. Readers that were too slow saw a gap.",
-            command=f"topics cursor ls {topic}",
-        )
+    state, ledger = log.state(topic, touch=False), log.audit(topic)
+    dead = Dead.of(log, state) if state.queue is not None else None
+    after_gaps = {}
     for gap in ledger.gaps:
         after = _first_after(log, topic, gap.gap_to)
-        story.add(
-            9,
-            f"{out.seqs(gap.gap_from, gap.gap_to).capitalize()} is missing: {_CAUSES[gap.cause]}.",
-            since_ms=None if after is None else after.ts,
-            word="before",
-            command=f"topics explain '{topic}#{gap.gap_from}'",
+        if after is not None:
+            after_gaps[gap.gap_to] = after.ts
+    oldest = next(records_after(log, topic, 0), None) if state.queue is not None else None
+    return stories.of_topic(
+        Facts(
+            state,
+            ledger,
+            cursors=log.cursors(topic),
+            routers=[router for router in log.routers() if router.dest == topic],
+            after_gaps=after_gaps,
+            oldest_ts=None if oldest is None else oldest.ts,
+            ahead=_ahead(log, state),
+            dead=None
+            if dead is None or dead.oldest is None or dead.letters_in is None
+            else DeadJobs(dead.jobs, dead.letters_in, dead.oldest.ts, dead.count != 1),
         )
-    if ledger.lost_crash and not ledger.gaps:
-        lost = out.counted_and(ledger.lost_crash, "record", "was", "were")
-        story.add(8, f"At most {lost} lost when the process died.")
-    if ledger.skipped:
-        skipped = out.counted_and(ledger.skipped, "seq", "was", "were")
-        story.add(
-            0,
-            f"Its seqs jump: {skipped} set aside when the process died and never given to a "
-            "record. No record is missing there.",
-        )
-    if not ledger.adds_up:
-        story.add(10, "Its ledger does not add up: a bug.", command=f"topics audit {topic} --json")
-
-
-_CAUSES = {
-    "crash": "lost in a power cut",
-    "repair": "given up when a damaged log was repaired",
-    "source_trim": "the source lost it before it was copied",
-}
-
-
-def _limits(config: Any) -> str:  # noqa: ANN401 - a mapping of settings
-    limits = []
-    if config["cap_records"]:
-        limits.append(out.counted(config["cap_records"], "record"))
-    if config["cap_bytes"]:
-        limits.append(out.size(config["cap_bytes"]))
-    return " or ".join(limits) if limits else "since lifted"
-
-
-def _life(ttl_ms: int) -> str:
-    return out.span(ttl_ms / 1000) if ttl_ms else "since lifted"
-
-
-def _tell_room(story: Story, state: TopicState) -> None:
-    config = state.config
-    if config["discard"] != "reject":
-        return
-    is_full = (config["cap_records"] and state.count >= config["cap_records"]) or (
-        config["cap_bytes"] and state.bytes >= config["cap_bytes"]
     )
-    if is_full:
-        story.add(
-            7,
-            f"It is full ({_limits(config)}) and refuses writes rather than evict.",
-            since_ms=state.last_write_ts,
-            command=f"topics delete {quote(state.topic)} --before SEQ",
-        )
 
 
-def _tell_times(story: Story, log: AnyLog, state: TopicState) -> None:
-    """A wrong clock leaves its time in a topic for good."""
-    newest = next(
-        iter(log.read(state.topic, after=max(0, state.head_seq - 1), limit=1).records), None
-    )
-    ahead_ms = 0 if newest is None else newest.ts - int(time.time() * 1000)
-    if newest is not None and ahead_ms > AHEAD_MS:
-        story.add(
-            3,
-            f"Its newest record is {out.span(ahead_ms / 1000)} in the future: a clock was wrong. "
-            "Times of a topic never go back, so new records get that time too. Its TTL and "
-            "idempotency keys go by how long the log has been running since, and leases of the "
-            "wrong time have ended: nothing needs to be done, unless the clock is wrong now.",
-            since_ms=newest.ts,
-            word="it says",
-        )
-
-
-def _tell_jobs(story: Story, log: AnyLog, state: TopicState) -> None:
-    assert state.queue is not None
-    topic, counts = state.topic, state.queue
-    delayed = state.count - counts.ready - counts.in_flight
-    oldest = next(records_after(log, topic, 0), None)
-    since = None if oldest is None else oldest.ts
-    if counts.ready and not counts.in_flight:
-        story.add(
-            6,
-            f"{_ready(counts.ready)}, and no worker holds any.",
-            since_ms=since,
-            command=f"topics queue peek {topic}",
-        )
-    elif state.count:
-        story.add(
-            1,
-            f"{_ready(counts.ready)}, {counts.in_flight} at work, {delayed} held back.",
-            since_ms=since,
-            command=f"topics queue stats {topic}",
-        )
-    dead = Dead.of(log, state)
-    if dead.oldest is not None:
-        them = "it" if dead.count == 1 else "them"
-        story.add(
-            5,
-            f"{dead.jobs} failed too often: {dead.letters_in} holds {them}.",
-            since_ms=dead.oldest.ts,
-            command=f"topics queue dead {topic}",
-        )
-
-
-def _ready(jobs: int) -> str:
-    return f"{out.counted_and(jobs, 'job', 'is', 'are')} ready"
-
-
-def _tell_cursor(story: Story, cursor: CursorState) -> None:
-    if cursor.gap_pending:
-        story.add(
-            5,
-            f"Cursor {cursor.cursor} waits before a gap: it was too slow for some records.",
-            since_ms=cursor.updated_ts,
-            command=f"topics explain {quote(f'{cursor.topic}/{cursor.cursor}')}",
-        )
-    elif cursor.lag_records:
-        story.add(
-            4,
-            f"Cursor {cursor.cursor} is {out.counted(cursor.lag_records, 'record')} "
-            f"({out.span(cursor.lag_seconds)}) behind.",
-            since_ms=cursor.updated_ts,
-            command=f"topics explain {quote(f'{cursor.topic}/{cursor.cursor}')}",
-        )
+def _ahead(log: AnyLog, state: TopicState) -> tuple[int, int] | None:
+    """The time of the newest record and how far it is ahead, if that is too far."""
+    page = log.read(state.topic, after=max(0, state.head_seq - 1), limit=1)
+    for newest in page.records:
+        ahead_ms = newest.ts - int(time.time() * 1000)
+        if ahead_ms > AHEAD_MS:
+            return newest.ts, ahead_ms
+    return None
 
 
 def of_cursor(log: AnyLog, topic: str, name: str) -> Story:
@@ -338,7 +144,7 @@ def _of_live(state: TopicState, seq: int, record: Record | None) -> Story:
         waiting = "may be at work" if counts.in_flight else "waits: no worker holds any job"
         story.add(
             2,
-            f"As a job it {waiting}; {_ready(counts.ready)}, {counts.in_flight} at work.",
+            f"As a job it {waiting}; {jobs_ready(counts.ready)}, {counts.in_flight} at work.",
             command=f"topics queue stats {topic}",
         )
     else:

@@ -16,8 +16,8 @@ from topics.cli._options import Where, on_a_log
 from topics.cli._types import checked_seq
 
 if TYPE_CHECKING:
-    from topics.cli._stories import Story
     from topics.client.interface import AnyLog
+    from topics.wire.stories import Story
 
 
 @click.command(context_settings={"allow_extra_args": True})

@@ -26,17 +26,20 @@ import msgspec
 from topics.delivery.live import LiveDelivery
 from topics.delivery.loop_budget import LoopTimers
 from topics.engine.clock import Clock, SystemClock
+from topics.engine.effects import Io, Op
 from topics.engine.engine import Engine
 from topics.engine.recovery import directory
 from topics.engine.recovery.opening import Opening, open_entered
 from topics.errors import Internal, InvalidSetting, LogFailed, RefusedToOpen, TopicsError
 from topics.http.access_log import AccessLog
+from topics.http.api.metrics import collect
 from topics.http.api.service import HttpLimits, Service
 from topics.http.host_check import HostCheck
 from topics.http.limits import Limits, head_bytes
 from topics.http.listener import Listener, load_certificate, tls_context
 from topics.server.collector import GarbageCollector
 from topics.server.config import ServerConfig, TlsFiles
+from topics.server.disk_room import measure
 from topics.server.driver import Driver
 from topics.server.pump import Pump
 from topics.server.routers import RouterPump
@@ -326,13 +329,19 @@ class Server:
                 _log.error("no sample for the history: %s", error)
 
         self._sampling = True
-        sample = self.service.history.sample(
+        self._driver.start(self._measure(engine), sampled)
+
+    def _measure(self, engine: Engine) -> Op[None]:
+        history = self.service.history
+        history.disk = yield Io(lambda: measure(RealFs(), self._data_dir))
+        numbers = yield from collect(self.service)
+        yield from history.sample(
             engine,
             shards=self._shards,
             pressure=self._pressure(),
             streams=self.service.streams,
+            numbers=numbers.shape,
         )
-        self._driver.start(sample, sampled)
 
     def _maintained(self, answer: None, error: TopicsError | None) -> None:
         self._maintaining = False

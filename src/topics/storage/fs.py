@@ -138,6 +138,10 @@ class Fs(Protocol):
         """The size of a regular file in bytes."""
         ...
 
+    def room(self, path: str) -> tuple[int, int]:
+        """Bytes that may still be written where `path` is, and bytes there in all."""
+        ...
+
     def sync_dir(self, path: str) -> None:
         """Make the creations, renames and removals inside this directory durable."""
         ...
@@ -367,6 +371,10 @@ class RealFs:
         if stat.S_ISDIR(found.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         return found.st_size
+
+    def room(self, path: str) -> tuple[int, int]:
+        found = os.statvfs(path)
+        return found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
 
     def sync_dir(self, path: str) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -179,6 +179,12 @@ class Mount:
         with self._running():
             return self._platter.file(path).seen.size
 
+    def room(self, path: str) -> tuple[int, int]:
+        with self._running():
+            self._platter.lookup(path)
+            free, capacity = self._platter.room(), self._platter.capacity
+            return (1 << 50, 1 << 50) if free is None or capacity is None else (free, capacity)
+
     def sync_dir(self, path: str) -> None:
         with self._running():
             self._platter.sync_dir(self._platter.directory(path))

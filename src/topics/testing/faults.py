@@ -186,6 +186,10 @@ class FaultFs:
         self._check_running()
         return self.inner.size(path)
 
+    def room(self, path: str) -> tuple[int, int]:
+        self._check_running()
+        return self.inner.room(path)
+
     def sync_dir(self, path: str) -> None:
         self.check("sync_dir", path)
         self.inner.sync_dir(path)

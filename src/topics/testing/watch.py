@@ -185,6 +185,9 @@ class WatchFs:
     def size(self, path: str) -> int:
         return self.inner.size(path)
 
+    def room(self, path: str) -> tuple[int, int]:
+        return self.inner.room(path)
+
     def sync_dir(self, path: str) -> None:
         with self._mutex:
             folder = _clean(path)

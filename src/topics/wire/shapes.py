@@ -479,6 +479,11 @@ class Metrics(Struct):
     throttled_total: U64
     streams_lagged_total: U64
     wal: WalMetrics
+    disk_free_bytes: U64 | UnsetType = UNSET
+    """Measured every ten seconds, as the next two are."""
+    disk_total_bytes: U64 | UnsetType = UNSET
+    log_bytes: U64 | UnsetType = UNSET
+    """What the files of the log take on disk; records in segments are not in it."""
 
 
 class KeyRights(Struct):
@@ -502,15 +507,65 @@ class ServerHistory(Struct):
     streams: Points
 
 
+class Trouble(Struct):
+    """Something that is wrong with a topic now, and the part of the topic that shows it."""
+
+    weight: int
+    topic: str
+    part: Literal["ledger", "settings", "jobs", "dead", "consumers", "routers"]
+    what: str
+
+
+class ConsumerLag(Struct):
+    """A named cursor and how far it is behind; no seconds where they were not measured."""
+
+    topic: str
+    cursor: str
+    lag_records: U64
+    lag_seconds: float | None
+
+
+class AppOutput(Struct):
+    """A staging app, such as a Spark query, and the topics of its last commit."""
+
+    app: str
+    epoch: U64
+    topics: list[str]
+
+
 class HistoryBody(Struct):
-    """What the server measured lately. `topics` has records written per second, `cursors` the
-    records that a consumer is behind; both only of what moved."""
+    """What the server measured lately. `topics` has records written per second. `cursors` and
+    `cursor_seconds` tell how far consumers of the topic asked for are behind. Without a topic
+    there are the counters of the last step, what is wrong, consumers and staging apps."""
 
     step_ms: U64
     times: list[U64]
     server: ServerHistory
     topics: dict[str, Points]
     cursors: dict[str, Points]
+    cursor_seconds: dict[str, Points]
+    now: Metrics | UnsetType = UNSET
+    wrong: list[Trouble] | UnsetType = UNSET
+    consumers: list[ConsumerLag] | UnsetType = UNSET
+    apps: list[AppOutput] | UnsetType = UNSET
+
+
+class FindingShape(Struct):
+    """One sentence of a story, what its time means, and the command that helps with it."""
+
+    weight: int
+    what: str
+    since_ms: U64 | None
+    word: str
+    command: str
+
+
+class StoryShape(Struct):
+    """What happened to a topic, the most important first."""
+
+    topic: str
+    opening: str
+    findings: list[FindingShape]
 
 
 READ_AS = {

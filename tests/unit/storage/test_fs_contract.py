@@ -253,6 +253,13 @@ def test_listdir_is_sorted_and_shows_files_and_directories(place: Place) -> None
     assert place.fs.listdir(place.root) == ["10", "9", "a", "b", "c"]
 
 
+def test_room_is_told_for_a_place_that_exists(place: Place) -> None:
+    free, total = place.fs.room(place.root)
+    assert 0 < free <= total
+    with pytest.raises(FileNotFoundError):
+        place.fs.room(place.at("absent/below"))
+
+
 def test_exists_answers_for_files_directories_and_neither(place: Place) -> None:
     path = place.put("a", b"")
     assert place.fs.exists(path)

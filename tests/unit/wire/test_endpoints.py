@@ -17,7 +17,7 @@ from topics.wire.statuses import STATUS
 
 NO_CLIENT_CALL = {"health", "healthz", "ready", "readyz", "metrics", "openapi", "openWebSocket"}
 """Read by probes, monitoring and generators, or opened as a connection of its own."""
-ONLY_CONSOLE = {"history", "keyRights"}
+ONLY_CONSOLE = {"history", "keyRights", "explainTopic"}
 ONLY_IN_A_GET = {"forwarded_total", "lag"}
 """Fields of a router that the answer to a PUT lacks, of which the client reads only the name."""
 STREAMED = {"openWatch", "streamJobs"}

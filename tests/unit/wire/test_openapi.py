@@ -41,6 +41,7 @@ SCOPES: dict[tuple[str, str], list[str] | None] = {
     ("get", "/readyz"): None,
     ("get", "/v0/metrics"): ["read"],
     ("get", "/v0/history"): ["read"],
+    ("get", "/v0/topics/{topic}/explain"): ["read"],
     ("get", "/v0/key"): [],
     ("get", "/v0/openapi.json"): None,
     ("get", "/v0/topics/{topic}/records"): ["read"],

@@ -86,6 +86,9 @@ def collect(service: Service, principal: Principal = ANYONE) -> Op[Numbers]:
         streams_lagged_total=service.streams_lagged_total,
         wal=wal,
     )
+    disk = service.history.disk
+    if disk is not None:
+        shape.disk_free_bytes, shape.disk_total_bytes, shape.log_bytes = disk
     numbers = Numbers(shape, buckets, cursors=cursors)
     if catalog is not None:
         names = filter(principal.allows, catalog.names())
@@ -209,6 +212,10 @@ def _lines(numbers: Numbers) -> Iterator[str]:
         ("topics_wal_read_only", "Whether a log shard cannot write.", int(wal.read_only)),
         ("topics_pressure", "Load from 0 to 1.", shape.pressure),
     ]
+    if isinstance(shape.disk_free_bytes, int) and isinstance(shape.log_bytes, int):
+        free, log = shape.disk_free_bytes, shape.log_bytes
+        gauges.append(("topics_disk_free_bytes", "Room left where the data is.", free))
+        gauges.append(("topics_log_bytes", "What the files of the log take.", log))
     for name, text, value in gauges:
         yield from _single(name, "gauge", text, value)
     counters = [

@@ -40,8 +40,13 @@ def history(call: Call) -> None:
     topic, kept = call.query.text("topic"), call.service.history
     if topic:
         call.principal.need_name(topic)
+    etag = kept.etag(call.principal)
+    headers = ((b"etag", etag), (b"cache-control", b"private, no-cache"))
+    if not topic and call.header(b"if-none-match") == etag:
+        call.reply(Response(304, content_type=None, headers=headers))
+        return
     body = kept.of_topic(topic) if topic else kept.everything(call.principal)
-    call.answer(responses.closed(body, call.spent()))
+    call.answer(responses.closed(body, call.spent()), headers=() if topic else headers)
 
 
 def key_rights(call: Call) -> None:

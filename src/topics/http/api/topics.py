@@ -6,6 +6,7 @@ from collections import Counter
 
 import msgspec
 
+from topics.engine.reads.explaining import explain
 from topics.engine.upkeep.lease_log import queue_counts
 from topics.errors import InvalidRequest
 from topics.http.api.call import Call
@@ -13,7 +14,8 @@ from topics.http.api.routing import Handler
 from topics.values import Config, Created, Dropped, TopicState, TopicSummary
 from topics.wire import requests, responses
 from topics.wire.cursors import list_cursor, parse_list_cursor
-from topics.wire.shapes import QueueDetails, TopicEntry, TopicList
+from topics.wire.shapes import FindingShape, QueueDetails, StoryShape, TopicEntry, TopicList
+from topics.wire.stories import Story
 
 MAX_PAGE = 1000
 DEFAULT_PAGE = 100
@@ -159,8 +161,26 @@ def holes(call: Call) -> None:
     )
 
 
+def story(call: Call) -> None:
+    (name,) = call.names
+
+    def answer(found: Story) -> None:
+        ordered = sorted(found.findings, key=lambda finding: -finding.weight)
+        sentences = [
+            FindingShape(
+                finding.weight, finding.what, finding.since_ms, finding.word, finding.command
+            )
+            for finding in ordered
+        ]
+        shape = StoryShape(name, found.opening, sentences)
+        call.answer(responses.present(shape, call.spent()))
+
+    call.run(explain(call.engine, name, allows=call.principal.allows), answer)
+
+
 HANDLERS: dict[str, Handler] = {
     "listTopics": listing,
+    "explainTopic": story,
     "configureTopic": configure,
     "getTopic": state,
     "dropTopic": drop,

@@ -76,7 +76,7 @@ SERVER = (
     Endpoint(
         "GET /v0/history",
         "history",
-        "Read rates and lag over the last hours, for plots",
+        "Read rates and lag over the last hours, and what is wrong now",
         scopes=("read",),
         query=(text("topic", "Only this topic, with its cursors, as far back as is known."),),
         replies={200: Success("Numbers in equal steps.", "HistoryBody")},
@@ -87,7 +87,7 @@ SERVER = (
                 '{"step_ms":10000,"times":[1795020482277,1795020492279],'
                 '"server":{"records_in":[0.0,12.4],"pressure":[0.0,0.0],"loop_lag_ms":[1.0,'
                 '0.4],"sync_ms":[null,0.31],"streams":[0.0,2.0]},"topics":{"orders":[null,'
-                '12.4]},"cursors":{"billing":[null,3.0]}}'
+                '12.4]},"cursors":{"billing":[null,3.0]},"cursor_seconds":{"billing":[null,1.2]}}'
             ),
         ),
     ),

@@ -78,6 +78,24 @@ TOPICS = (
         ),
     ),
     Endpoint(
+        "GET /v0/topics/{topic}/explain",
+        "explainTopic",
+        "Read in sentences what a topic lost, who is behind and what is stuck",
+        scopes=("read",),
+        replies={200: Success("The story of the topic.", "StoryShape")},
+        errors=("topic_not_found",),
+        example=Example(
+            38,
+            path={"topic": "mails"},
+            answer=(
+                '{"topic":"mails","opening":"mails is a queue with 2 live of 4 written records; '
+                'its last seq is 4.","findings":[{"weight":1,"what":"1 job is ready, 1 at work, 0 '
+                'held back.","since_ms":1790000000453,"word":"since","command":"topics queue stats '
+                'mails"}]}'
+            ),
+        ),
+    ),
+    Endpoint(
         "DELETE /v0/topics/{topic}",
         "dropTopic",
         "Drop a topic and the routers that touch it",

@@ -34,7 +34,7 @@ export class ApiError extends Error {
   }
 }
 
-export async function call(method, path, body, { signal, accept } = {}) {
+export async function call(method, path, body, { signal, accept, cache = "no-store" } = {}) {
   const headers = {};
   if (key) headers.Authorization = `Bearer ${key}`;
   if (accept) headers.Accept = accept;
@@ -42,7 +42,7 @@ export async function call(method, path, body, { signal, accept } = {}) {
   let response;
   try {
     const text = body === undefined || typeof body === "string" ? body : JSON.stringify(body);
-    response = await fetch(path, { method, headers, body: text, signal, cache: "no-store" });
+    response = await fetch(path, { method, headers, body: text, signal, cache });
   } catch (error) {
     if (error.name !== "AbortError") answered(false);
     throw error;
@@ -58,6 +58,8 @@ export async function call(method, path, body, { signal, accept } = {}) {
 }
 
 export const get = (path, options) => call("GET", path, undefined, options);
+// The snapshot that the server keeps: the browser asks whether it changed, mostly it did not.
+export const getHistory = (signal) => get("/v0/history", { signal, cache: "no-cache" });
 export const post = (path, body, options) => call("POST", path, body, options);
 export const put = (path, body, options) => call("PUT", path, body, options);
 export const name = encodeURIComponent;

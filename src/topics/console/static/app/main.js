@@ -1,5 +1,6 @@
 // The frame around every page: navigation, the key, and whether the server is there.
 
+import { Actions } from "./actions.js";
 import { get, hasKey, setKey } from "./api.js";
 import { Overview } from "./overview.js";
 import { Routers } from "./routers.js";
@@ -8,14 +9,14 @@ import { Topics } from "./topics.js";
 import { TryIt } from "./try.js";
 import { href, html, moment, render, useEffect, useLink, usePoll, useRef, useRoute, useState } from "./ui.js";
 
-const PAGES = [["", "Overview"], ["topics", "Topics"], ["queues", "Queues"], ["routers", "Routers"], ["try", "Try it"]];
+const PAGES = [["", "Overview"], ["topics", "Topics"], ["queues", "Queues"], ["routers", "Routers"], ["try", "Try it"], ["actions", "Actions"]];
 
 function KeyBox({ me, onChange }) {
   const [open, setOpen] = useState(false), [keep, setKeep] = useState(false);
   const field = useRef(null);
   useEffect(() => { if (open) field.current?.focus(); }, [open]);
   const save = (event) => { event.preventDefault(); setKey(field.current.value.trim(), { keep }); setOpen(false); onChange(); };
-  if (me && !me.auth) return html`<span class="faint">no keys set: everybody on this machine may do everything</span>`;
+  if (me && !me.auth) return html`<span class="faint">no keys: open to this machine</span>`;
   const may = me ? `${me.scopes.join(" + ")}${me.prefixes.length ? ` on ${me.prefixes.map((p) => p + "*").join(", ")}` : ""}` : "";
   return html`<div class="keybox">
     ${me ? html`<span class="badge">${may}</span>` : null}
@@ -38,6 +39,15 @@ function Shell() {
   const content = useRef(null);
   useEffect(() => { document.title = [...parts].reverse().concat("topics").join(" · "); }, [parts.join("/")]);
   const key = parts.join("/");
+  useEffect(() => { // "/" goes to the first field of the page, as in other tools.
+    const keys = (event) => {
+      if (event.key !== "/" || event.ctrlKey || event.metaKey || /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName)) return;
+      const field = content.current?.querySelector("input:not([type=checkbox])");
+      if (field) { event.preventDefault(); field.focus(); }
+    };
+    addEventListener("keydown", keys);
+    return () => removeEventListener("keydown", keys);
+  }, []);
   return html`
     <a class="skip" href="#content" onClick=${(e) => { e.preventDefault(); content.current.focus(); }}>Skip to the content</a>
     <header>
@@ -53,6 +63,7 @@ function Shell() {
         page === "topics" ? html`<${Topics} query=${query} may=${may} />` :
         page === "queues" ? html`<${Topics} query=${query} may=${may} queues=${true} />` :
         page === "routers" ? html`<${Routers} query=${query} />` :
+        page === "actions" ? html`<${Actions} />` :
         page === "try" ? html`<${TryIt} query=${query} may=${may} />` :
         html`<section class="card"><h1>No such page</h1><p><a href="#/">Back to the overview</a></p></section>`}
     </main>`;

@@ -2,9 +2,10 @@
 
 import { follow, get, name, post } from "./api.js";
 import { preview, visible } from "./json.js";
-import { Ask, Copy, Json, Problem, When, counted, href, html, moment, number, quote, setQuery, useCallback, useEffect, useRef, useState } from "./ui.js";
+import { Component } from "../vendor/preact.js";
+import { Ask, Copy, Json, Problem, When, counted, href, html, moment, number, quote, readRoute, setQuery, useCallback, useEffect, useRef, useState } from "./ui.js";
 
-const PAGE = 50, KEPT = 2000, LIVE = 300; // LIVE rows are drawn again within a few milliseconds
+const PAGE = 50, KEPT = 2000, MOST = 2000, LIVE = 100; // LIVE rows are drawn again within a few milliseconds
 export const LOSSES = {
   cap: "evicted: the topic is capped", ttl: "expired: records of this topic live only so long", mixed: "evicted or expired",
   crash: "lost in a crash, or to damage on disk", repair: "lost in a repair", source_trim: "lost in the source before a router copied it",
@@ -17,19 +18,27 @@ async function older(topic, before, { match, signal }) {
   return { rows: [...page.records, ...gaps], next: page.next_before_seq ?? null };
 }
 
+// The page after `seq`, oldest first as the server has it. With a loss before it there is a tombstone.
+async function newer(topic, seq, { match, signal }) {
+  const page = await get(`/v0/topics/${name(topic)}/records?from_seq=${seq}&limit=${PAGE}&include_tags=true${match ? `&match=${name(match)}` : ""}`, { signal });
+  const lost = page.tombstone;
+  const gaps = lost ? [{ gap: true, from: lost.gap_from, to: lost.gap_to, kind: lost.reason }] : [];
+  return { rows: [...page.records, ...gaps], next: page.caught_up ? null : page.next_from_seq };
+}
+
 const merge = (rows, more) => [...rows, ...more].sort((a, b) => (b.$seq ?? b.to) - (a.$seq ?? a.to)).filter((row, i, all) => i === 0 || (row.$seq ?? -row.to) !== (all[i - 1].$seq ?? -all[i - 1].to));
 
 export function Records({ topic, state, query, may }) {
-  const match = query.match ?? "", at = query.seq ? Number(query.seq) : null;
+  const match = query.match ?? "", at = query.seq ? Number(query.seq) : null, live = query.live === "1";
   const [rows, setRows] = useState([]), [next, setNext] = useState(null), [error, setError] = useState(null);
-  const [busy, setBusy] = useState(true), [open, setOpen] = useState(at), [live, setLive] = useState(false), [paused, setPaused] = useState(0);
+  const [busy, setBusy] = useState(true), [open, setOpen] = useState(query.open ? Number(query.open) : at), [after, setAfter] = useState(null), [paused, setPaused] = useState(0);
   const [removing, setRemoving] = useState(null);
-  const foot = useRef(null), held = useRef([]), pausedNow = useRef(false);
+  const foot = useRef(null), top = useRef(null), list = useRef(null), held = useRef([]), pausedNow = useRef(false);
   const load = useCallback(async (before, signal) => {
     setBusy(true);
     try {
       const page = await older(topic, before, { match, signal });
-      setRows((was) => merge(before ? was : [], page.rows));
+      setRows((was) => merge(before ? was.slice(-MOST) : [], page.rows));
       setNext(page.next);
       setError(null);
     } catch (failed) { if (failed.name !== "AbortError") setError(failed); return; }
@@ -38,9 +47,33 @@ export function Records({ topic, state, query, may }) {
   useEffect(() => {
     const stop = new AbortController();
     setRows([]);
-    load(at ? at + Math.floor(PAGE / 2) : null, stop.signal);
+    const from = at ? at + Math.floor(PAGE / 2) : null;
+    setAfter(from === null ? null : from - 1);
+    setOpen(query.open ? Number(query.open) : at);
+    load(from, stop.signal).then(() => requestAnimationFrame(() => {
+      if (at && !stop.signal.aborted) (list.current?.querySelector(".row.open") ?? list.current?.querySelector(".gap.here"))?.scrollIntoView({ block: "center" });
+    }));
     return () => stop.abort();
   }, [topic, match, at]);
+  const loadNewer = useCallback(async () => {
+    setBusy(true);
+    try {
+      const page = await newer(topic, after, { match });
+      const tall = document.documentElement.scrollHeight;
+      setRows((was) => { const all = merge(was, page.rows); if (all.length > MOST) { const last = all[MOST - 1]; setNext(last.$seq ?? last.from); } return all.slice(0, MOST); });
+      setAfter(page.next);
+      // What was read stays where it is: the new rows come above it.
+      requestAnimationFrame(() => { if (scrollY < 5) scrollBy(0, document.documentElement.scrollHeight - tall); });
+      setError(null);
+    } catch (failed) { setError(failed); }
+    setBusy(false);
+  }, [topic, match, after]);
+  useEffect(() => { // Upwards only after the reader scrolled: the first page must not run away.
+    if (after === null || busy || live) return undefined;
+    const look = () => { if (scrollY < 60) loadNewer(); };
+    addEventListener("scroll", look, { passive: true });
+    return () => removeEventListener("scroll", look);
+  }, [after, busy, live, loadNewer]);
   useEffect(() => { // Endless scroll: the next page is fetched when the end comes into view.
     if (next === null || busy || live) return undefined;
     const seen = new IntersectionObserver((entries) => { if (entries.some((e) => e.isIntersecting)) load(next); }, { rootMargin: "400px" });
@@ -68,11 +101,22 @@ export function Records({ topic, state, query, may }) {
     const stop = follow(topic, top || null, (kind, said) => {
       if (kind === "record") held.current.push(...said.records.filter((r) => matches(r, match)));
       else if (kind === "tombstone") held.current.push({ gap: true, from: said.gap_from, to: said.gap_to, kind: said.reason });
-      else if (kind === "ended") { setError(said); setLive(false); }
+      else if (kind === "ended") { setError(said); setQuery({ live: "" }); }
       if (held.current.length > KEPT) held.current.splice(0, held.current.length - KEPT);
     });
-    return () => { stop(); clearInterval(timer); };
+    return () => { stop(); clearInterval(timer); held.current = []; };
   }, [live, topic, match]);
+  const toggle = (seq) => {
+    const now = open === seq ? null : seq, { parts, query: asked } = readRoute();
+    setOpen(now);
+    history.replaceState(null, "", href(parts, { ...asked, open: now ?? "" })); // no new page: only the link changes
+  };
+  const move = (event) => { // Arrow keys, and j and k, go from row to row.
+    const by = { ArrowDown: 1, j: 1, ArrowUp: -1, k: -1 }[event.key];
+    if (!by || !event.target.classList.contains("line")) return;
+    const lines = [...list.current.querySelectorAll("button.line")], to = lines[lines.indexOf(event.target) + by];
+    if (to) { event.preventDefault(); to.focus(); }
+  };
   const pause = () => { pausedNow.current = !pausedNow.current; setPaused(pausedNow.current ? held.current.length || -1 : 0); };
   return html`
     <form class="bar" onSubmit=${(e) => { e.preventDefault(); jump(e.target, topic, setError); }}>
@@ -80,18 +124,31 @@ export function Records({ topic, state, query, may }) {
       <label>Go to seq <input name="seq" inputmode="numeric" pattern="[0-9]*" defaultValue=${query.seq ?? ""} /></label>
       <label>or time <input name="time" type="datetime-local" step="1" /></label>
       <button>Show</button>
-      ${(match || at) && html`<button type="button" class="quiet" onClick=${() => setQuery({ match: "", seq: "" })}>Clear</button>`}
+      ${(match || at) && html`<button type="button" class="quiet" onClick=${() => setQuery({ match: "", seq: "", open: "" })}>Clear</button>`}
       <span class="grow"></span>
-      <label class="inline"><input type="checkbox" checked=${live} onChange=${(e) => { setLive(e.target.checked); pausedNow.current = false; }} /> Live</label>
+      <label class="inline"><input type="checkbox" checked=${live} onChange=${(e) => { pausedNow.current = false; setQuery({ live: e.target.checked ? "1" : "", seq: "", open: "" }); }} /> Live</label>
       ${live && html`<button type="button" onClick=${pause} aria-pressed=${pausedNow.current}>${pausedNow.current ? `Go on${paused > 0 ? ` (${number(paused)} new)` : ""}` : "Pause"}</button>`}
       ${may("delete") && match && html`<button type="button" class="danger" onClick=${() => setRemoving(match)}>Delete what matches…</button>`}
     </form>
     <${Problem} error=${error} />
-    <ol class="records" aria-label="Records, newest first" aria-busy=${busy}>
-      ${rows.map((row) => (row.gap ? html`<${Gap} key=${"gap" + row.to} ...${row} topic=${topic} />` : html`<${Row} key=${row.$seq} record=${row} topic=${topic} open=${open === row.$seq} onToggle=${() => setOpen(open === row.$seq ? null : row.$seq)} />`))}
+    ${after !== null && !live && html`<p ref=${top}><button type="button" onClick=${loadNewer} disabled=${busy}>Newer records</button> <a href=${href(["topics", topic], { match })}>Go to the newest</a></p>`}
+    <ol class="records" ref=${list} aria-label="Records, newest first" aria-busy=${busy} onKeyDown=${move}>
+      ${rows.map((row, i) => (row.gap ? html`<${Gap} key=${"gap" + row.to} ...${row} topic=${topic} here=${at !== null && row.from <= at && at <= row.to} before=${rows[i - 1]?.$ts} />` : html`<${Row} key=${row.$seq} record=${row} topic=${topic} open=${open === row.$seq} onToggle=${toggle} />`))}
     </ol>
     <p ref=${foot} class="faint">${busy ? "Loading…" : rows.length === 0 ? (match ? "No live record has such a tag." : "No live records.") : live && next !== null ? `The newest ${LIVE} are shown while the tail is live.` : next === null ? "This is the beginning." : html`<button type="button" onClick=${() => load(next)}>Older records</button>`}</p>
     ${removing && html`<${Remove} topic=${topic} match=${removing} onDone=${() => { setRemoving(null); load(null); }} />`}`;
+}
+
+// How many records a filter matches, as far as a few pages tell.
+async function tally(topic, match) {
+  let n = 0, before = null;
+  for (let pages = 0; pages < 20; pages++) {
+    const page = await get(`/v0/topics/${name(topic)}/records?order=desc&limit=1000&match=${name(match)}${before ? `&before_seq=${before}` : ""}`);
+    n += page.records.length;
+    before = page.next_before_seq ?? null;
+    if (before === null) return { n, more: false };
+  }
+  return { n, more: true };
 }
 
 function matches(record, match) {
@@ -112,7 +169,13 @@ async function jump(form, topic, setError) {
   setQuery({ match, seq });
 }
 
-function Row({ record, topic, open, onToggle }) {
+class Row extends Component {
+  // Records never change: a row is drawn again only when it opens or closes.
+  shouldComponentUpdate(next) { return next.open !== this.props.open || next.record.$seq !== this.props.record.$seq; }
+  render({ record, topic, open, onToggle }) { return line(record, topic, open, () => onToggle(record.$seq)); }
+}
+
+function line(record, topic, open, onToggle) {
   const meta = record.meta;
   return html`<li class=${open ? "row open" : "row"}>
     <button type="button" class="line" aria-expanded=${open} onClick=${onToggle}>
@@ -127,13 +190,25 @@ function Row({ record, topic, open, onToggle }) {
   </li>`;
 }
 
-function Gap({ from, to, kind, topic }) {
-  return html`<li class="gap"><strong>${counted(to - from + 1, "record")} lost</strong>, seq ${number(from)}${to > from ? ` to ${number(to)}` : ""}: ${LOSSES[kind] ?? kind}. <a href=${href(["topics", topic], { tab: "ledger" })}>The ledger</a></li>`;
+const KINDS = { deleted: "deleted on purpose", cap: LOSSES.cap, ttl: LOSSES.ttl, crash: LOSSES.crash, skipped: LOSSES.skipped, source_trim: LOSSES.source_trim };
+
+function Gap({ from, to, kind, topic, here, before }) {
+  const [open, setOpen] = useState(false), [runs, setRuns] = useState(null), [error, setError] = useState(null);
+  const why = async () => {
+    setOpen(!open);
+    if (open || runs) return;
+    try { setRuns((await post(`/v0/topics/${name(topic)}/holes`, { from_seq: from, to_seq: to })).runs); } catch (failed) { setError(failed); }
+  };
+  return html`<li class=${here ? "gap here" : "gap"}><strong>${counted(to - from + 1, "record")} lost</strong>, seq ${number(from)}${to > from ? ` to ${number(to)}` : ""}: ${LOSSES[kind] ?? kind}.${before ? html` Written before <${When} ms=${before} />.` : ""}
+    <button type="button" class="quiet" aria-expanded=${open} onClick=${why}>Why</button><a href=${href(["topics", topic], { tab: "ledger" })}>The ledger</a>
+    ${open && html`<div class="reasons" role="status"><${Problem} error=${error} />${runs && html`<ul>${runs.slice(0, 50).map(([a, b, what]) => html`<li>seq ${number(a)}${b > a ? ` to ${number(b)}` : ""}: ${KINDS[what] ?? what}</li>`)}</ul>${runs.length > 50 && html`<p>and ${number(runs.length - 50)} more ranges</p>`}`}</div>`}</li>`;
 }
 
 function Remove({ topic, match, onDone }) {
+  const [count, setCount] = useState(null);
+  useEffect(() => { tally(topic, match).then(setCount, () => setCount({ n: null })); }, []);
   const remove = async () => { await post(`/v0/topics/${name(topic)}/delete`, { match }); onDone(); };
   return html`<${Ask} title="Delete records" action="Delete for good" danger=${true} command=${`topics delete ${quote(topic)} --match ${quote(match)}`} onYes=${remove} onNo=${onDone}>
-    <p>Every live record of <b>${topic}</b> whose tag ${match.endsWith("*") ? `begins with ${match.slice(0, -1)}` : `is ${match}`} is removed, now and for good. Readers are not told.</p>
+    <p><b>${count === null ? "Counting…" : count.n === null ? "" : `${counted(count.n, "record")}${count.more ? " or more" : ""}.`}</b> Every live record of <b>${topic}</b> whose tag ${match.endsWith("*") ? `begins with ${match.slice(0, -1)}` : `is ${match}`} is removed, now and for good. Readers are not told.</p>
   <//>`;
 }

@@ -1,9 +1,9 @@
 // The list of topics or queues: search, sort, sizes, rates.
 
-import { call, get, name, put } from "./api.js";
-import { Ask, Name, Problem, Sparkline, Stale, StackedBar, counted, href, html, number, quote, rate, setQuery, size, useEffect, useMemo, usePoll, useRef, useState } from "./ui.js";
+import { get, getHistory, name, put } from "./api.js";
+import { Ask, Name, Problem, Sparkline, Stale, StackedBar, counted, href, html, number, quote, rate, setQuery, size, useEffect, useMemo, usePoll, useRef, useState, useWindow } from "./ui.js";
 
-const SHOWN = 200;
+const ROW = 38, QUEUE_ROW = 58; // pixels, as the sheet says
 
 async function everyTopic(prefix, signal) {
   const found = [];
@@ -28,8 +28,8 @@ export function Topics({ query, may, queues = false }) {
   const search = query.q ?? "", sort = query.sort ?? "topic";
   const [typed, setTyped] = useState(search), [making, setMaking] = useState(false);
   const timer = useRef(null);
-  const list = usePoll((signal) => everyTopic("", signal), 5000, []);
-  const history = usePoll((signal) => get("/v0/history", { signal }), 10000, []);
+  const list = usePoll((signal) => everyTopic("", signal), (all) => Math.max(5000, 10 * (all?.length ?? 0)), []); // longer for more topics
+  const history = usePoll(getHistory, 10000, []);
   useEffect(() => setTyped(search), [search]);
   const type = (event) => {
     setTyped(event.target.value);
@@ -42,6 +42,7 @@ export function Topics({ query, may, queues = false }) {
     for (const t of found) { t.points = history.value?.topics[t.topic] ?? null; t.rate = t.points?.at(-1) ?? 0; }
     return found.sort(COLUMNS[sort]?.[1] ?? COLUMNS.topic[1]);
   }, [list.value, history.value, search, sort, queues]);
+  const shown = useWindow(rows.length, queues ? QUEUE_ROW : ROW);
   const head = (id) => html`<th scope="col" aria-sort=${sort === id ? "ascending" : undefined} class=${id === "topic" ? "" : "n"}><button type="button" class="plain" onClick=${() => setQuery({ sort: id === "topic" ? "" : id })}>${COLUMNS[id][0]}${sort === id ? " ▾" : ""}</button></th>`;
   return html`
     <h1>${queues ? "Queues" : "Topics"} <${Stale} ...${list} /></h1>
@@ -51,14 +52,13 @@ export function Topics({ query, may, queues = false }) {
       ${may("admin") && html`<button type="button" onClick=${() => setMaking(true)}>New ${queues ? "queue" : "topic"}…</button>`}
     </div>
     <${Problem} error=${list.error?.status ? list.error : null} />
-    <table class="list"><thead><tr>${head("topic")}${!queues && html`<th scope="col">Durability</th>`}${head("rate")}<th scope="col"><span class="unseen">Written over time</span></th>${queues ? html`<th scope="col">Jobs</th>` : html`${head("count")}${head("bytes")}${head("head_seq")}`}</tr></thead>
-    <tbody>${rows.slice(0, SHOWN).map((t) => html`<tr key=${t.topic}>
-      <td><a href=${href(["topics", t.topic])}><${Name}>${t.topic}<//></a> ${!queues && t.type === "queue" && html`<span class="badge">queue</span>`} ${t.lost > 0 && html`<a class="badge warn" href=${href(["topics", t.topic], { tab: "ledger" })}>lost ${number(t.lost)}</a>`}</td>
+    <div class="scroll"><table class=${queues ? "list windowed tall" : "list windowed"} aria-rowcount=${rows.length + 1}><thead><tr>${head("topic")}${!queues && html`<th scope="col">Durability</th>`}${head("rate")}<th scope="col"><span class="unseen">Written over time</span></th>${queues ? html`<th scope="col">Jobs</th>` : html`${head("count")}${head("bytes")}${head("head_seq")}`}</tr></thead>
+    <tbody ref=${shown.body}>${shown.above > 0 && html`<tr key="above" class="room" aria-hidden="true"><td colspan="7"><svg width="1" height=${shown.above} /></td></tr>`}${rows.slice(shown.first, shown.last).map((t, i) => html`<tr key=${t.topic} aria-rowindex=${shown.first + i + 2}>
+      <td class="name"><a href=${href(["topics", t.topic])}><${Name}>${t.topic}<//></a> ${!queues && t.type === "queue" && html`<span class="badge">queue</span>`} ${t.lost > 0 && html`<a class="badge warn" href=${href(["topics", t.topic], { tab: "ledger" })} title="Records lost: open the ledger">lost ${number(t.lost)}</a>`}</td>
       ${!queues && html`<td>${t.durability}</td>`}<td class="n">${rate(t.rate)}</td><td><${Sparkline} points=${t.points} label=${`records written to ${t.topic}`} /></td>
       ${queues ? html`<td><${Jobs} queue=${t.queue} /></td>` : html`<td class="n">${number(t.count)}</td><td class="n">${size(t.bytes)}</td><td class="n">${number(t.head_seq)}</td>`}
-    </tr>`)}</tbody></table>
+    </tr>`)}${shown.below > 0 && html`<tr key="below" class="room" aria-hidden="true"><td colspan="7"><svg width="1" height=${shown.below} /></td></tr>`}</tbody></table></div>
     ${list.value && rows.length === 0 && html`<p class="faint">${search ? "No name contains that." : queues ? "There is no queue yet." : "There is no topic yet."} ${!search && !queues && html`<a href="#/try">Write the first record</a>.`}</p>`}
-    ${rows.length > SHOWN && html`<p class="faint">The first ${SHOWN} are shown. Search to see fewer.</p>`}
     ${making && html`<${NewTopic} queues=${queues} onDone=${() => { setMaking(false); list.again(); }} />`}`;
 }
 

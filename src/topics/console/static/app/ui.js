@@ -3,6 +3,7 @@
 import { h, render, Fragment } from "../vendor/preact.js";
 import { useEffect, useMemo, useRef, useState, useCallback } from "../vendor/hooks.js";
 import htm from "../vendor/htm.js";
+import { note } from "./actions.js";
 import { link, onLink } from "./api.js";
 import { tokens, visible } from "./json.js";
 
@@ -41,23 +42,25 @@ export function useRoute() {
 
 // ---- Polling: stops while the tab is hidden, keeps the last answer when the server is away
 
-export function usePoll(ask, everyMs, inputs) {
+export function usePoll(ask, every, inputs) {
+  // `every` is milliseconds, or tells them from the last answer.
   const [answer, setAnswer] = useState({ value: null, error: null, at: null });
   const again = useRef(() => {});
   useEffect(() => {
-    let timer = null, running = null, ended = false;
+    let timer = null, running = null, ended = false, last = null;
     async function run() {
       clearTimeout(timer);
       running?.abort();
       const mine = (running = new AbortController());
       try {
         const value = await ask(mine.signal);
-        if (!ended && mine === running) setAnswer({ value, error: null, at: Date.now() });
+        if (!ended && mine === running) { last = value; setAnswer({ value, error: null, at: Date.now() }); }
       } catch (error) {
         if (ended || error.name === "AbortError") return;
         setAnswer((was) => ({ ...was, error }));
       }
-      if (!ended && everyMs && !document.hidden) timer = setTimeout(run, everyMs);
+      const wait = typeof every === "function" ? every(last) : every;
+      if (!ended && wait && !document.hidden) timer = setTimeout(run, wait);
     }
     const seen = () => { if (!document.hidden) run(); else clearTimeout(timer); };
     again.current = run;
@@ -126,13 +129,13 @@ export function Sparkline({ points, label, unit = "/s" }) {
   return html`<svg class="spark" viewBox="0 0 ${w} ${tall}" width=${w} height=${tall} role="img" aria-label=${`${label}: now ${rate(last)}, at most ${rate(top)}`}><path d=${path} /></svg>`;
 }
 
-export function Chart({ title, times, lines, format = number }) {
+export function Chart({ title, times, lines, format = number, least = 1 }) {
   // lines: [{name, points}], points parallel to `times` (ms); null is "not known".
   const [at, setAt] = useState(null);
   const w = 640, tall = 170, left = 56, bottom = 22, room = w - left - 8, rise = tall - bottom - 8;
   const known = lines.flatMap((l) => l.points.filter((p) => p !== null));
   if (times.length < 2 || known.length === 0) return html`<figure class="chart"><figcaption>${title}</figcaption><p class="faint">Not enough samples yet.</p></figure>`;
-  const top = Math.max(...known, 1);
+  const top = Math.max(...known, least);
   const x = (i) => left + (i / (times.length - 1)) * room;
   const y = (p) => 8 + rise - (p / top) * rise;
   const move = (event) => {
@@ -160,8 +163,8 @@ export function Chart({ title, times, lines, format = number }) {
       ${at !== null && html`<line class="now" x1=${x(at)} x2=${x(at)} y1="8" y2=${8 + rise} />`}
     </svg>
     ${lines.length > 1 && html`<ul class="legend">${lines.map((l, i) => html`<li><i class=${`dot c${i % 6}`}></i>${l.name}</li>`)}</ul>`}
-    <table class="unseen"><caption>${title}</caption><thead><tr><th>time</th>${lines.map((l) => html`<th>${l.name}</th>`)}</tr></thead>
-      <tbody>${times.map((t, i) => (i % Math.ceil(times.length / 24) ? null : html`<tr><td>${moment(t)}</td>${lines.map((l) => html`<td>${l.points[i] === null ? "" : format(l.points[i])}</td>`)}</tr>`))}</tbody></table>
+    <div class="unseen"><table><caption>${title}</caption><thead><tr><th>time</th>${lines.map((l) => html`<th>${l.name}</th>`)}</tr></thead>
+      <tbody>${times.map((t, i) => (i % Math.ceil(times.length / 24) ? null : html`<tr><td>${moment(t)}</td>${lines.map((l) => html`<td>${l.points[i] === null ? "" : format(l.points[i])}</td>`)}</tr>`))}</tbody></table></div>
   </figure>`;
 }
 
@@ -205,24 +208,54 @@ export function Problem({ error }) {
 export function Ask({ title, children, action, danger, command, onYes, onNo }) {
   // Everything that changes data asks first, and shows the command that does the same.
   const dialog = useRef(null);
+  const stopper = useRef(null), [progress, setProgress] = useState(null);
   const [error, setError] = useState(null), [busy, setBusy] = useState(false);
   useEffect(() => { dialog.current.showModal(); }, []);
+  const cancel = () => { if (busy && progress) stopper.current?.abort(); else onNo(); };
   const yes = async (event) => {
     event.preventDefault();
     setBusy(true);
-    try { await onYes(); } catch (failed) { setError(failed); setBusy(false); }
+    setError(null);
+    const stop = (stopper.current = new AbortController());
+    try {
+      await onYes((done, all) => setProgress({ done, all }), stop.signal);
+      note(title, command, stop.signal.aborted ? "stopped" : "done");
+    } catch (failed) {
+      if (failed.name !== "AbortError") { note(title, command, failed.message); setError(failed); }
+      setBusy(false);
+    }
   };
   return html`<dialog ref=${dialog} onClose=${onNo} aria-label=${title}><form onSubmit=${yes}>
     <h2>${title}</h2>${children}
-    ${command && html`<p class="command"><code>${command}</code> <${Copy} text=${command} /></p>`}
+    ${command && html`<p class="command"><span class="faint">The same as a command:</span><code>${command}</code> <${Copy} text=${command} /></p>`}
     <${Problem} error=${error} />
-    <p class="buttons"><button type="button" onClick=${onNo}>Cancel</button><button type="submit" class=${danger ? "danger" : "primary"} disabled=${busy}>${busy ? "Working…" : action}</button></p>
+    ${progress && html`<p role="status"><progress max=${progress.all} value=${progress.done}></progress> ${number(progress.done)} of ${number(progress.all)}</p>`}
+    <p class="buttons"><button type="button" onClick=${cancel}>${busy && progress ? "Stop" : "Cancel"}</button><button type="submit" class=${danger ? "danger" : "primary"} disabled=${busy}>${busy ? "Working…" : action}</button></p>
   </form></dialog>`;
 }
 
 export function Stale({ at, error }) {
   if (!error || error.status) return null;
   return html`<span class="badge warn" title=${String(error.message)}>${at ? `as of ${moment(at).slice(11, 19)}` : "not loaded"}</span>`;
+}
+
+// Rows of a long list: only those near the view are drawn, the others are room above and below.
+export function useWindow(count, tall, over = 12) {
+  const [range, setRange] = useState([0, 60]), body = useRef(null);
+  const look = useCallback(() => {
+    if (!body.current) return;
+    const top = -body.current.getBoundingClientRect().top;
+    const first = Math.max(0, Math.floor(top / tall) - over), last = Math.ceil((top + innerHeight) / tall) + over;
+    setRange((was) => (Math.abs(was[0] - first) < over / 2 && Math.abs(was[1] - last) < over / 2 ? was : [first, last]));
+  }, [tall]);
+  useEffect(() => {
+    look();
+    addEventListener("scroll", look, { passive: true });
+    addEventListener("resize", look);
+    return () => { removeEventListener("scroll", look); removeEventListener("resize", look); };
+  }, [look, count]);
+  const first = Math.min(range[0], Math.max(0, count - 1)), last = Math.min(count, Math.max(range[1], first + 20));
+  return { body, first, last, above: first * tall, below: Math.max(0, count - last) * tall };
 }
 
 export const quote = (text) => (/^[\w./:@%+=-]+$/.test(text) ? text : `'${text.replace(/'/g, `'\\''`)}'`);
