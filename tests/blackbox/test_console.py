@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import json
@@ -187,3 +188,20 @@ def test_the_console_and_the_command_explain_a_topic_in_the_same_sentences(
             ((told["what"], told["since_ms"]) for told in said["findings"]), key=str
         )
         assert len(sentences) == findings
+
+
+def test_records_that_streams_get_are_counted_once_for_each_reader(
+    shared_server: ServerProcess,
+) -> None:
+    server = shared_server
+    api(server, "PUT", "/v0/topics/followed", {"durability": "memory"})
+    opened = [api(server, "POST", "/v0/watch", {"topics": {"followed": {}}}) for _ in range(2)]
+    with contextlib.ExitStack() as streams, httpx.Client(headers=BOSS, timeout=90) as client:
+        for made in opened:
+            url = server.url + made["stream_url"]
+            streams.enter_context(client.stream("GET", url))
+        history_with(server, lambda told: told["now"]["sse_connections"] == 2)
+        api(server, "POST", "/v0/topics/followed", {"records": [{"data": 1}] * 500})
+        rates = history_with(server, lambda told: any(told["server"]["records_out"]))["server"]
+    ins, outs = (sum(filter(None, rates[line])) for line in ("records_in", "records_out"))
+    assert outs == pytest.approx(2 * ins, rel=0.5)  # over all steps: a write may end a step

@@ -272,6 +272,9 @@ class EventStream:
         for name in self._feed.names:
             self._feed.wake(name)
 
+    def passed(self) -> int:
+        return self._feed.passed()
+
     def shut_down(self) -> None:
         """The server stops; the session can be resumed elsewhere or later."""
         self._sink.take_back()

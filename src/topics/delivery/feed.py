@@ -71,6 +71,7 @@ class Feed:
         self._on_empty = on_empty
         self._topics = live.engine.kernel.catalog.by_name
         self._subs: dict[str, Subscription] = {}
+        self._counted: dict[str, tuple[int, int]] = {}
         self._marked: set[str] = set()
         self._round: list[str] = []  # names still to be drained, the next one last
         self._current: str | None = None  # being drained
@@ -87,6 +88,17 @@ class Feed:
     @property
     def names(self) -> list[str]:
         return list(self._subs)
+
+    def passed(self) -> int:
+        """How many seqs the reader was brought past since the call before; for statistics."""
+        before = self._counted
+        now = {name: (sub.place.epoch, sub.place.cursor) for name, sub in self._subs.items()}
+        self._counted = now
+        return sum(
+            max(0, cursor - before[name][1])
+            for name, (epoch, cursor) in now.items()
+            if name in before and before[name][0] == epoch
+        )
 
     def follow(self, sub: Subscription) -> None:
         """Deliver this topic from its place on, instead of an earlier subscription to it."""

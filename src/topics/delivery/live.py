@@ -14,13 +14,19 @@ from topics.delivery.loop_budget import LoopBudget, Schedule, Timers
 from topics.delivery.pages import PageCache, Runner
 from topics.delivery.sessions import Sessions
 from topics.delivery.synced import SyncedHeads
+from topics.engine.effects import PAUSE, Op
 from topics.engine.engine import Engine
 from topics.engine.kernel import Host
+
+STREAMS_BETWEEN_PAUSES = 1000
 
 
 class LiveConnection(Protocol):
     def shut_down(self) -> None:
         """Send the shutdown frame and end."""
+
+    def passed(self) -> int:
+        """How many seqs its readers were brought past since the call before."""
 
 
 class LiveDelivery:
@@ -56,6 +62,15 @@ class LiveDelivery:
 
     def count_lag(self) -> None:
         self.lagged_total += 1
+
+    def passed(self) -> Op[int]:
+        """How many seqs the readers of all streams were brought past since the call before."""
+        total = 0
+        for count, connection in enumerate([*self.connections], 1):
+            total += connection.passed()
+            if count % STREAMS_BETWEEN_PAUSES == 0:
+                yield PAUSE
+        return total
 
     def shut_down(self) -> None:
         """End every stream with its own last words, and every long poll with what it has."""

@@ -335,11 +335,13 @@ class Server:
         history = self.service.history
         history.disk = yield Io(lambda: measure(RealFs(), self._data_dir))
         numbers = yield from collect(self.service)
+        delivered = yield from self.service.live.passed()
         yield from history.sample(
             engine,
             shards=self._shards,
             pressure=self._pressure(),
             streams=self.service.streams,
+            delivered=delivered,
             numbers=numbers.shape,
         )
 

@@ -501,6 +501,8 @@ class ServerHistory(Struct):
     """Numbers of the whole server, one per step; null where nothing was measured."""
 
     records_in: Points
+    records_out: Points
+    """Passed on to open streams, filtered ones included."""
     pressure: Points
     loop_lag_ms: Points
     sync_ms: Points

@@ -29,11 +29,13 @@ def explain(engine: Engine, name: str, *, allows: Callable[[str], bool]) -> Op[S
     topic = engine.kernel.topic(name)
     after_gaps = {}
     for gap in ledger.gaps:
-        found = yield from engine.kernel.ask(topic, partial(topic.first_after, gap.gap_to))
+        found = yield from engine.kernel.indexes.ask(topic, partial(topic.first_after, gap.gap_to))
         if found:
             after_gaps[gap.gap_to] = found[1]
-    oldest = yield from engine.kernel.ask(topic, partial(topic.first_after, 0))
-    newest = yield from engine.kernel.ask(topic, partial(topic.first_after, max(0, topic.head - 1)))
+    oldest = yield from engine.kernel.indexes.ask(topic, partial(topic.first_after, 0))
+    newest = yield from engine.kernel.indexes.ask(
+        topic, partial(topic.first_after, max(0, topic.head - 1))
+    )
     ahead_ms = newest[1] - engine.kernel.clock.now_ms() if newest else 0
     late = [found for found in cursors if found.lag_records or found.gap_pending]
     facts = Facts(
@@ -59,7 +61,7 @@ def _dead(engine: Engine, state: TopicState, allows: Callable[[str], bool]) -> O
     if letters is None or not allows(letters.name):
         return None
     count = dead_count(engine, engine.kernel.topic(state.topic))
-    oldest = yield from engine.kernel.ask(letters, partial(letters.first_after, 0))
+    oldest = yield from engine.kernel.indexes.ask(letters, partial(letters.first_after, 0))
     if not count or not oldest:
         return None
     return DeadJobs(counted(count, "job"), letters.name, oldest[1], count != 1)

@@ -145,6 +145,7 @@ class Measurements:
         shards: int,
         pressure: float,
         streams: int,
+        delivered: int = 0,
         numbers: Metrics | None = None,
     ) -> Op[None]:
         """Take a sample. The numbers are rates over the time since the sample before."""
@@ -161,6 +162,7 @@ class Measurements:
         lag, self._longest_lag_ms = self._longest_lag_ms, 0.0
         measured = {
             "records_in": written / seconds if seconds else 0.0,
+            "records_out": delivered / seconds if seconds else 0.0,
             "pressure": pressure,
             "loop_lag_ms": lag,
             "sync_ms": self._mean_sync_ms(engine, shards),
@@ -211,7 +213,7 @@ class Measurements:
     def _waited_s(self, engine: Engine, topic: Topic, seq: int) -> Op[float]:
         """How long the first record behind a cursor has been there."""
         try:
-            waiting = yield from engine.kernel.ask(topic, partial(topic.first_after, seq))
+            waiting = yield from engine.kernel.indexes.ask(topic, partial(topic.first_after, seq))
         except (Internal, TopicNotFound):
             return math.nan
         return max(0, self._clock.now_ms() - waiting[1]) / 1000 if waiting else 0.0

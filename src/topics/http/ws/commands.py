@@ -87,6 +87,9 @@ class Socket:
         upgrade.on_binary = self._refuse_binary
         upgrade.on_close = self._closed
 
+    def passed(self) -> int:
+        return self._feed.passed()
+
     def shut_down(self) -> None:
         """Say goodbye and close, behind the answer to the command under way: what it did stays."""
         self._feed.close()

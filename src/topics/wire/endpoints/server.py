@@ -85,7 +85,7 @@ SERVER = (
             query="topic=orders",
             answer=(
                 '{"step_ms":10000,"times":[1795020482277,1795020492279],'
-                '"server":{"records_in":[0.0,12.4],"pressure":[0.0,0.0],"loop_lag_ms":[1.0,'
+                '"server":{"records_in":[0.0,12.4],"records_out":[0.0,24.8],"pressure":[0.0,0.0],"loop_lag_ms":[1.0,'
                 '0.4],"sync_ms":[null,0.31],"streams":[0.0,2.0]},"topics":{"orders":[null,'
                 '12.4]},"cursors":{"billing":[null,3.0]},"cursor_seconds":{"billing":[null,1.2]}}'
             ),
