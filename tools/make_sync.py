@@ -192,7 +192,7 @@ def routes() -> str:
         name = re.sub(r"(?=[A-Z])", "_", endpoint.name).upper()
         if name in asked:
             kind = answers.of(endpoint) if name in parsed else "Raw"
-            call = f'Route("{endpoint.method}", "{endpoint.path}", {kind})'
+            call = f'ApiRoute("{endpoint.method}", "{endpoint.path}", {kind})'
             constants.append(f"{name} = {call}")
             asked.remove(name)
     assert not asked, f"the table has no endpoints {asked}"
@@ -204,7 +204,7 @@ def routes() -> str:
     text = (
         f"{header}\n\nfrom typing import Literal\n\n"
         f"from msgspec import UNSET, Raw, Struct, UnsetType\n\n"
-        f"from topics.client._call import Route\nfrom topics.values import "
+        f"from topics.client._call import ApiRoute\nfrom topics.values import "
         f"{', '.join(sorted(answers.values))}\n\n"
         + "\n\n".join([*answers.made.values(), "\n".join(constants)])
     )

@@ -40,7 +40,7 @@ from topics.core.facts import (
     TopicDeleted,
 )
 from topics.storage import erasures, identity
-from topics.storage.erasures import Begun, ByteScan, Erasure, Rewritten, Scope, TagHash
+from topics.storage.erasures import Begun, ByteScan, Erasure, ErasureScope, Rewritten, TagHash
 from topics.storage.frames import buffer as frames
 from topics.storage.frames.append import appended_run, encode_append
 from topics.storage.frames.buffer import CleanEnd, Frame, Unreadable
@@ -405,7 +405,9 @@ ERASURE_BEGUN = Begun(
     store_id=STORE_ID.hex(),
     topic="orders",
     topic_id=10,
-    scope=Scope(before_seq=9, tag=TagHash.of("user-7/", salt=bytes(range(16)), is_prefix=True)),
+    scope=ErasureScope(
+        before_seq=9, tag=TagHash.of("user-7/", salt=bytes(range(16)), is_prefix=True)
+    ),
     begun_ms=TS,
     deleted=2,
     bound=12,

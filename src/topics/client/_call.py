@@ -52,7 +52,7 @@ def quoted(name: str) -> str:
     return quote(name, safe="", errors="backslashreplace")
 
 
-class Route(Generic[T]):
+class ApiRoute(Generic[T]):
     """An endpoint: where it is called, and the type of its answer. `_routes` has all of them."""
 
     __slots__ = ("_decode", "_kind", "method", "path")

@@ -57,7 +57,7 @@ class TagHash(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return sha256(bytes.fromhex(self.salt) + text.encode()).hexdigest() == self.sha256
 
 
-class Scope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ErasureScope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a caller asked to erase; with both, records that fit both."""
 
     before_seq: int | None = None
@@ -77,7 +77,7 @@ class Begun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     store_id: str  # 32 hex digits
     topic: str
     topic_id: int
-    scope: Scope
+    scope: ErasureScope
     begun_ms: int
     deleted: int  # records that the delete at its beginning removed
     bound: int  # the topic's head then: the scope reaches no later record

@@ -11,15 +11,15 @@ from topics.storage.erasures import (
     ByteScan,
     Erasure,
     ErasureLedger,
+    ErasureScope,
     Rewritten,
-    Scope,
     TagHash,
 )
 from topics.storage.fs import Fs
 from topics.testing import SimDisk
 
 SCAN = ByteScan(probes=3, files=7, bytes=4096, found=[], unread=[])
-SCOPE = Scope(tag=TagHash.of("user-7/", salt=bytes(16), is_prefix=True))
+SCOPE = ErasureScope(tag=TagHash.of("user-7/", salt=bytes(16), is_prefix=True))
 
 
 def begun(number: int = 1) -> Begun:
@@ -158,10 +158,10 @@ def test_a_receipt_has_no_tag_but_tells_whether_it_is_of_one() -> None:
 
 
 def test_a_scope_covers_what_its_delete_would_have_removed() -> None:
-    before = Scope(before_seq=9)
+    before = ErasureScope(before_seq=9)
     assert before.covers(8, None)
     assert not before.covers(9, "user-7/cart")
-    both = Scope(before_seq=9, tag=SCOPE.tag)
+    both = ErasureScope(before_seq=9, tag=SCOPE.tag)
     assert both.covers(8, "user-7/cart")
     assert not both.covers(8, None)
     assert not both.covers(9, "user-7/cart")

@@ -9,7 +9,7 @@ import pytest
 
 from topics import values
 from topics.client import _routes
-from topics.client._call import Route
+from topics.client._call import ApiRoute
 from topics.wire.endpoints import ENDPOINTS
 from topics.wire.endpoints.parts import Endpoint
 from topics.wire.shapes import READ_AS, shape_of
@@ -41,7 +41,7 @@ def test_names_routes_and_steps_of_the_story_are_distinct() -> None:
 
 
 def test_the_client_calls_every_endpoint_by_its_name() -> None:
-    called = {name for name, route in vars(_routes).items() if isinstance(route, Route)}
+    called = {name for name, route in vars(_routes).items() if isinstance(route, ApiRoute)}
     named = {endpoint.name for endpoint in ENDPOINTS} - NO_CLIENT_CALL - ONLY_CONSOLE - STREAMED
     assert called == {re.sub(r"(?=[A-Z])", "_", name).upper() for name in named}
 

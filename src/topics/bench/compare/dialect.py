@@ -21,7 +21,7 @@ RECORD = stored(payload())
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class Asked:
     """Bytes to send, and how many answers they get. Nothing is sent if there are no bytes."""
 
     sent: bytes
@@ -30,10 +30,10 @@ class Exchange:
     """All answers together have exactly so many bytes; 0: not known, cut them one by one."""
 
 
-NOTHING = Exchange(b"")
+NOTHING = Asked(b"")
 """Waits for the next answer to what was sent before."""
 
-Script: TypeAlias = Generator[Exchange, Sequence[bytes], None]
+Script: TypeAlias = Generator[Asked, Sequence[bytes], None]
 """What one connection does: each exchange it yields is sent, and its answers come back."""
 
 
@@ -43,19 +43,19 @@ class Dialect(ABC):
     has_queue = True
 
     @abstractmethod
-    def greeting(self) -> Sequence[Exchange]:
+    def greeting(self) -> Sequence[Asked]:
         """What a new connection says first."""
 
     @abstractmethod
-    def preparation(self, *, synced: bool) -> Sequence[Exchange]:
+    def preparation(self, *, synced: bool) -> Sequence[Asked]:
         """Creates the topics, on one connection of a new server."""
 
     @abstractmethod
-    def write(self, topic: str, records: int) -> Exchange:
+    def write(self, topic: str, records: int) -> Asked:
         """Append that many records in one round trip, each acknowledged."""
 
     @abstractmethod
-    def read(self, page: int) -> Exchange:
+    def read(self, page: int) -> Asked:
         """The records of a page of `HISTORY`, counted from 0."""
 
     @abstractmethod
@@ -70,12 +70,12 @@ class Dialect(ABC):
     def is_delivery(self, answer: bytes) -> bool:
         """Whether this answer to a watcher has a record in it."""
 
-    def fill(self, first: int, records: int) -> Exchange:
+    def fill(self, first: int, records: int) -> Asked:
         """Append that many records to `HISTORY`; `first` counts them from 0."""
         del first
         return self.write(HISTORY, records)
 
-    def claim(self, worker: int) -> Exchange:
+    def claim(self, worker: int) -> Asked:
         """Up to `CLAIM` jobs for this worker."""
         raise AssertionError(worker)
 
@@ -83,7 +83,7 @@ class Dialect(ABC):
         """What names each job of a claim in an ack; empty: no job is left."""
         raise AssertionError(answers)
 
-    def ack(self, worker: int, jobs: Sequence[bytes]) -> Exchange:
+    def ack(self, worker: int, jobs: Sequence[bytes]) -> Asked:
         """Say that the jobs are done."""
         raise AssertionError(worker, jobs)
 

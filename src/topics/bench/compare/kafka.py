@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from topics.bench.compare import kafka_jars
-from topics.bench.compare.dialect import HISTORY, LIVE, LOG, PAGE, RECORD, Dialect, Exchange, Script
+from topics.bench.compare.dialect import HISTORY, LIVE, LOG, PAGE, RECORD, Asked, Dialect, Script
 from topics.bench.compare.peer import Peer, free_port, listening
 from topics.bench.server_process import ServingChild
 
@@ -34,22 +34,22 @@ class KafkaDialect(Dialect):
 
     has_queue = False
 
-    def greeting(self) -> Sequence[Exchange]:
+    def greeting(self) -> Sequence[Asked]:
         return []
 
-    def preparation(self, *, synced: bool) -> Sequence[Exchange]:
+    def preparation(self, *, synced: bool) -> Sequence[Asked]:
         del synced  # a setting of the broker
         one = struct.pack(">ihii", 1, 1, 0, 0)  # a partition, a replica, no details
         listed = b"".join([_text(topic) + one for topic in (LOG, LIVE, HISTORY)])
         asked = struct.pack(">i", 3) + listed + struct.pack(">i?", PATIENCE_MS, False)
         return [_request(CREATE_TOPICS, asked)]
 
-    def write(self, topic: str, records: int) -> Exchange:
+    def write(self, topic: str, records: int) -> Asked:
         batch = record_batch(records)
         head = struct.pack(">hhi", -1, 1, PATIENCE_MS)  # no transaction, the leader's ack
         return _request(PRODUCE, head + _partition(topic, struct.pack(">i", len(batch)) + batch))
 
-    def read(self, page: int) -> Exchange:
+    def read(self, page: int) -> Asked:
         size = PAGE // FILLED * len(record_batch(FILLED))
         return self._fetch(HISTORY, page * PAGE, size)
 
@@ -79,7 +79,7 @@ class KafkaDialect(Dialect):
                 if error:
                     raise RuntimeError(f"Kafka answered with error {error} for {topic}")
 
-    def _fetch(self, topic: str, offset: int, size: int) -> Exchange:
+    def _fetch(self, topic: str, offset: int, size: int) -> Asked:
         limits = struct.pack(">iiiib", -1, PATIENCE_MS, 1, size, 0)
         return _request(FETCH, limits + _partition(topic, struct.pack(">qi", offset, size)))
 
@@ -163,9 +163,9 @@ def crc32c(data: bytes) -> int:
     return crc ^ 0xFFFFFFFF
 
 
-def _request(kind: tuple[int, int], body: bytes) -> Exchange:
+def _request(kind: tuple[int, int], body: bytes) -> Asked:
     head = struct.pack(">hhi", *kind, 1) + _text("bench")
-    return Exchange(struct.pack(">i", len(head) + len(body)) + head + body)
+    return Asked(struct.pack(">i", len(head) + len(body)) + head + body)
 
 
 def _partition(topic: str, rest: bytes) -> bytes:

@@ -18,7 +18,7 @@ from itertools import count
 
 import uvloop
 
-from topics.bench.compare.dialect import HISTORY, JOBS, LIVE, LOG, PAGE, Dialect, Exchange, Script
+from topics.bench.compare.dialect import HISTORY, JOBS, LIVE, LOG, PAGE, Asked, Dialect, Script
 from topics.bench.compare.peers import PEERS
 from topics.bench.measure import percentile
 
@@ -42,7 +42,7 @@ class Plan:
         return json.dumps(asdict(self))
 
 
-class Connection(asyncio.Protocol):
+class ScriptRunner(asyncio.Protocol):
     """Runs scripts over one socket and writes down how long each exchange took."""
 
     def __init__(self, dialect: Dialect) -> None:
@@ -53,7 +53,7 @@ class Connection(asyncio.Protocol):
         self._ended: asyncio.Future[None] | None = None
         self._data = b""
         self._answers: list[bytes] = []
-        self._exchange = Exchange(b"", 0)
+        self._exchange = Asked(b"", 0)
         self._asked = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -114,7 +114,7 @@ class Connection(asyncio.Protocol):
         if self._script is not None:
             self._go_on(self._script.send, answers)
 
-    def _go_on(self, resume: Callable[..., Exchange], given: object) -> None:
+    def _go_on(self, resume: Callable[..., Asked], given: object) -> None:
         try:
             exchange = resume(given)
             while not exchange.answers:
@@ -134,7 +134,7 @@ class Connection(asyncio.Protocol):
 # Scripts
 
 
-def saying(exchanges: Sequence[Exchange]) -> Script:
+def saying(exchanges: Sequence[Asked]) -> Script:
     for exchange in exchanges:  # noqa: UP028  `yield from` a list cannot take the answers
         yield exchange
 
@@ -178,8 +178,8 @@ class Load:
         self._address = (host, int(port))
         self.plan = plan
 
-    async def connect(self) -> Connection:
-        connection = Connection(self._peer.dialect())
+    async def connect(self) -> ScriptRunner:
+        connection = ScriptRunner(self._peer.dialect())
         loop = asyncio.get_running_loop()
         await loop.create_connection(lambda: connection, *self._address)
         await connection.run(saying(connection.dialect.greeting()))
@@ -215,7 +215,7 @@ async def write(load: Load) -> None:
     tell({"rate": plan.records * len(times) / seconds, "p50_us": percentile(times, 0.5) / 1e3})
 
 
-async def write_for(seconds: float, connections: Sequence[Connection], records: int) -> None:
+async def write_for(seconds: float, connections: Sequence[ScriptRunner], records: int) -> None:
     until = time.perf_counter() + seconds
 
     def is_over() -> bool:

@@ -18,8 +18,8 @@ from topics.bench.compare.dialect import (
     NOTHING,
     PAGE,
     RECORD,
+    Asked,
     Dialect,
-    Exchange,
     Script,
 )
 from topics.bench.compare.peer import Peer, free_port, listening
@@ -38,13 +38,13 @@ class NatsDialect(Dialect):
         NatsDialect.connections += 1
         self._inbox = f"{_INBOX}.{NatsDialect.connections}"
 
-    def greeting(self) -> Sequence[Exchange]:
+    def greeting(self) -> Sequence[Asked]:
         hello: dict[str, object] = {"verbose": False, "pedantic": False, "lang": "python"}
         hello |= {"headers": True, "no_responders": True, "version": "1", "protocol": 1}
         subscribed = f"CONNECT {json.dumps(hello)}\r\nSUB {self._inbox} 1\r\nPING\r\n"
-        return [Exchange(subscribed.encode(), 1)]
+        return [Asked(subscribed.encode(), 1)]
 
-    def preparation(self, *, synced: bool) -> Sequence[Exchange]:
+    def preparation(self, *, synced: bool) -> Sequence[Asked]:
         del synced  # a setting of the server
         made = [self._create_stream(topic) for topic in (LOG, LIVE, HISTORY)]
         made.append(self._create_stream(JOBS, retention="workqueue"))
@@ -52,23 +52,23 @@ class NatsDialect(Dialect):
         made.append(self._create_consumer(JOBS, WORKERS, ack_policy="explicit", max_ack_pending=-1))
         return made
 
-    def write(self, topic: str, records: int) -> Exchange:
-        return Exchange(self._published(topic, RECORD) * records, records)
+    def write(self, topic: str, records: int) -> Asked:
+        return Asked(self._published(topic, RECORD) * records, records)
 
-    def read(self, page: int) -> Exchange:
+    def read(self, page: int) -> Asked:
         del page  # the consumer remembers its position
         return self._next(HISTORY, READER, PAGE)
 
-    def claim(self, worker: int) -> Exchange:
+    def claim(self, worker: int) -> Asked:
         del worker
         return self._next(JOBS, WORKERS, CLAIM)
 
     def jobs(self, answers: Sequence[bytes]) -> Sequence[bytes]:
         return [answer.split(b" ", 4)[3] for answer in answers if answer.startswith(b"MSG")]
 
-    def ack(self, worker: int, jobs: Sequence[bytes]) -> Exchange:
+    def ack(self, worker: int, jobs: Sequence[bytes]) -> Asked:
         del worker  # an ack is not answered, as in every NATS client unless one asks for it
-        return Exchange(b"".join([b"PUB %b 4\r\n+ACK\r\n" % job for job in jobs]), 0)
+        return Asked(b"".join([b"PUB %b 4\r\n+ACK\r\n" % job for job in jobs]), 0)
 
     def watching(self) -> Script:
         config = {"deliver_policy": "new", "ack_policy": "none", "deliver_subject": self._inbox}
@@ -99,23 +99,23 @@ class NatsDialect(Dialect):
         if answer.startswith(b"-ERR") or b'"error":' in answer:
             raise RuntimeError(answer.decode(errors="replace"))
 
-    def _create_stream(self, topic: str, *, retention: str = "limits") -> Exchange:
+    def _create_stream(self, topic: str, *, retention: str = "limits") -> Asked:
         config = {"name": topic, "subjects": [topic], "storage": "file", "retention": retention}
         return self._call(f"STREAM.CREATE.{topic}", config)
 
-    def _create_consumer(self, topic: str, name: str, **settings: object) -> Exchange:
+    def _create_consumer(self, topic: str, name: str, **settings: object) -> Asked:
         config = {"durable_name": name, "deliver_policy": "all", **settings}
         asked = {"stream_name": topic, "config": config}
         return self._call(f"CONSUMER.DURABLE.CREATE.{topic}.{name}", asked)
 
-    def _next(self, topic: str, consumer: str, batch: int) -> Exchange:
+    def _next(self, topic: str, consumer: str, batch: int) -> Asked:
         asked = self._call(
             f"CONSUMER.MSG.NEXT.{topic}.{consumer}", {"batch": batch, "no_wait": True}
         )
-        return Exchange(asked.sent, batch)
+        return Asked(asked.sent, batch)
 
-    def _call(self, what: str, body: object) -> Exchange:
-        return Exchange(self._published(f"$JS.API.{what}", json.dumps(body).encode()))
+    def _call(self, what: str, body: object) -> Asked:
+        return Asked(self._published(f"$JS.API.{what}", json.dumps(body).encode()))
 
     def _published(self, subject: str, data: bytes) -> bytes:
         return f"PUB {subject} {self._inbox} {len(data)}\r\n".encode() + data + b"\r\n"

@@ -16,8 +16,8 @@ from topics.bench.compare.dialect import (
     NOTHING,
     PAGE,
     RECORD,
+    Asked,
     Dialect,
-    Exchange,
     Script,
 )
 from topics.bench.compare.peer import Peer
@@ -34,10 +34,10 @@ class OurDialect(Dialect):
 
     is_streaming = False
 
-    def greeting(self) -> Sequence[Exchange]:
+    def greeting(self) -> Sequence[Asked]:
         return []
 
-    def preparation(self, *, synced: bool) -> Sequence[Exchange]:
+    def preparation(self, *, synced: bool) -> Sequence[Asked]:
         durability = "fsync" if synced else "disk"
         kinds = {LOG: "log", LIVE: "log", HISTORY: "log", JOBS: "queue"}
         return [
@@ -45,20 +45,20 @@ class OurDialect(Dialect):
             for topic, kind in kinds.items()
         ]
 
-    def write(self, topic: str, records: int) -> Exchange:
+    def write(self, topic: str, records: int) -> Asked:
         listed = b",".join([b'{"data":' + RECORD + b"}"] * records)
         return _sent("POST", f"{topic}?return_seqs=false", b'{"records":[' + listed + b"]}")
 
-    def read(self, page: int) -> Exchange:
+    def read(self, page: int) -> Asked:
         return _request("POST", f"{HISTORY}/diff", {"from_seq": page * PAGE, "limit": PAGE})
 
-    def claim(self, worker: int) -> Exchange:
+    def claim(self, worker: int) -> Asked:
         return _request("POST", f"{JOBS}/claim", {"node": f"worker-{worker}", "max": CLAIM})
 
     def jobs(self, answers: Sequence[bytes]) -> Sequence[bytes]:
         return [job[: job.index(b",")] for job in answers[0].split(_JOB)[1:]]
 
-    def ack(self, worker: int, jobs: Sequence[bytes]) -> Exchange:
+    def ack(self, worker: int, jobs: Sequence[bytes]) -> Asked:
         body = b'{"node":"worker-%d","seqs":[%b]}' % (worker, b",".join(jobs))
         return _sent("POST", f"{JOBS}/ack", body)
 
@@ -108,11 +108,11 @@ class Ours(Peer):
             yield server
 
 
-def _request(method: str, path: str, body: object) -> Exchange:
+def _request(method: str, path: str, body: object) -> Asked:
     return _sent(method, path, json.dumps(body).encode())
 
 
-def _sent(method: str, path: str, body: bytes, *, prefix: str = "/v0/topics/") -> Exchange:
+def _sent(method: str, path: str, body: bytes, *, prefix: str = "/v0/topics/") -> Asked:
     head = f"{method} {prefix}{path} HTTP/1.1\r\nhost: bench\r\n{_FIELDS}"
     length = f"content-length: {len(body)}\r\n" if body else ""
-    return Exchange(f"{head}{length}\r\n".encode() + body)
+    return Asked(f"{head}{length}\r\n".encode() + body)

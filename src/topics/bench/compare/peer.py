@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
-from topics.bench.compare.dialect import Dialect, Exchange
+from topics.bench.compare.dialect import Asked, Dialect
 from topics.bench.server_process import START_S, ServingChild
 
 
@@ -64,7 +64,7 @@ def listening(
         end(process)
 
 
-def ask(address: str, dialect: Dialect, exchange: Exchange) -> None:
+def ask(address: str, dialect: Dialect, exchange: Asked) -> None:
     """One exchange on a connection of its own; raises `OSError` or `RuntimeError` if it fails."""
     host, _, port = address.rpartition(":")
     with socket.create_connection((host, int(port)), timeout=START_S) as connection:
@@ -73,7 +73,7 @@ def ask(address: str, dialect: Dialect, exchange: Exchange) -> None:
             _await_answers(connection, dialect, said)
 
 
-def _await_answers(connection: socket.socket, dialect: Dialect, exchange: Exchange) -> None:
+def _await_answers(connection: socket.socket, dialect: Dialect, exchange: Asked) -> None:
     data, at, answers = b"", 0, 0
     while answers < exchange.answers:
         end_at = dialect.end_of_answer(data, at)

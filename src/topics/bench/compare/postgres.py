@@ -20,8 +20,8 @@ from topics.bench.compare.dialect import (
     NOTHING,
     PAGE,
     RECORD,
+    Asked,
     Dialect,
-    Exchange,
     Script,
 )
 from topics.bench.compare.peer import Peer, free_port, listening
@@ -53,14 +53,14 @@ class PostgresDialect(Dialect):
 
     is_listening = False
 
-    def greeting(self) -> Sequence[Exchange]:
+    def greeting(self) -> Sequence[Asked]:
         start = struct.pack(">i", 196_608) + b"user\0postgres\0database\0postgres\0\0"
-        return [Exchange(struct.pack(">i", len(start) + 4) + start)]
+        return [Asked(struct.pack(">i", len(start) + 4) + start)]
 
     def __init__(self) -> None:
         self._known: set[str] = set()
 
-    def preparation(self, *, synced: bool) -> Sequence[Exchange]:
+    def preparation(self, *, synced: bool) -> Sequence[Asked]:
         del synced  # a setting of the server
         statements = [
             line.format(topic=topic) for topic in (LOG, LIVE, HISTORY) for line in _CREATE
@@ -69,23 +69,23 @@ class PostgresDialect(Dialect):
         statements.append(f"ALTER TABLE {JOBS} ADD held_until timestamptz, ADD worker text")
         return [_simple(statement) for statement in statements]
 
-    def write(self, topic: str, records: int) -> Exchange:
+    def write(self, topic: str, records: int) -> Asked:
         values = ", ".join(f"(${number})" for number in range(1, records + 1))
         inserting = f"INSERT INTO {topic} (data) VALUES {values}"
         return self._run(_NOTIFYING if topic == LIVE else inserting, [RECORD] * records)
 
-    def read(self, page: int) -> Exchange:
+    def read(self, page: int) -> Asked:
         asked = self._run(_READ, [b"%d" % (FIRST_SEQ + page * PAGE)])
         size = 5 * (asked.sent[0] == ord("P")) + 5 + PAGE * _ROW + len("C....SELECT 1000\0") + 6
-        return Exchange(asked.sent, size=size)
+        return Asked(asked.sent, size=size)
 
-    def claim(self, worker: int) -> Exchange:
+    def claim(self, worker: int) -> Asked:
         return self._run(_CLAIM, [b"worker-%d" % worker])
 
     def jobs(self, answers: Sequence[bytes]) -> Sequence[bytes]:
         return [body[6 : 6 + _int(body, 2)] for kind, body in _messages(answers[0]) if kind == b"D"]
 
-    def ack(self, worker: int, jobs: Sequence[bytes]) -> Exchange:
+    def ack(self, worker: int, jobs: Sequence[bytes]) -> Asked:
         del worker
         return self._run(_ACK, [b"{%b}" % b",".join(jobs)])
 
@@ -113,7 +113,7 @@ class PostgresDialect(Dialect):
         if answer.startswith(b"E") or b"SERROR\0" in answer:
             raise RuntimeError(answer.decode(errors="replace"))
 
-    def _run(self, statement: str, values: Sequence[bytes]) -> Exchange:
+    def _run(self, statement: str, values: Sequence[bytes]) -> Asked:
         """Bind and execute; a statement that this connection has not prepared is parsed first."""
         name = f"s{abs(hash(statement))}".encode()
         parts = b""
@@ -123,7 +123,7 @@ class PostgresDialect(Dialect):
         listed = b"".join([struct.pack(">i", len(value)) + value for value in values])
         bound = b"\0" + name + b"\0\0\0" + struct.pack(">h", len(values)) + listed + b"\0\0"
         executed = _message(b"E", b"\0\0\0\0\0") + _message(b"S", b"")
-        return Exchange(parts + _message(b"B", bound) + executed)
+        return Asked(parts + _message(b"B", bound) + executed)
 
 
 class Postgres(Peer):
@@ -182,8 +182,8 @@ def _user() -> str | None:
     return "postgres" if "postgres" in names else "nobody"
 
 
-def _simple(statement: str) -> Exchange:
-    return Exchange(_message(b"Q", statement.encode() + b"\0"))
+def _simple(statement: str) -> Asked:
+    return Asked(_message(b"Q", statement.encode() + b"\0"))
 
 
 def _message(kind: bytes, body: bytes) -> bytes:

@@ -14,8 +14,8 @@ from topics.bench.compare.dialect import (
     LIVE,
     PAGE,
     RECORD,
+    Asked,
     Dialect,
-    Exchange,
     Script,
 )
 from topics.bench.compare.peer import Peer, free_port, listening
@@ -31,27 +31,27 @@ _ENTRY = b"*2\r\n$12\r\n1000000000-0\r\n*2\r\n$1\r\nd\r\n$%d\r\n%b\r\n" % (len(R
 class RedisDialect(Dialect):
     """RESP2. A batch is a pipeline of XADD, which is how Redis clients send many records."""
 
-    def greeting(self) -> Sequence[Exchange]:
+    def greeting(self) -> Sequence[Asked]:
         return []
 
-    def preparation(self, *, synced: bool) -> Sequence[Exchange]:
+    def preparation(self, *, synced: bool) -> Sequence[Asked]:
         del synced  # a setting of the server
         return [_command("XGROUP", "CREATE", JOBS, GROUP, "0", "MKSTREAM")]
 
-    def write(self, topic: str, records: int) -> Exchange:
-        return Exchange(_command("XADD", topic, "*", "d", RECORD).sent * records, records)
+    def write(self, topic: str, records: int) -> Asked:
+        return Asked(_command("XADD", topic, "*", "d", RECORD).sent * records, records)
 
-    def fill(self, first: int, records: int) -> Exchange:
+    def fill(self, first: int, records: int) -> Asked:
         ids = range(FIRST_ID + first, FIRST_ID + first + records)
         sent = b"".join([_command("XADD", HISTORY, f"{at}-0", "d", RECORD).sent for at in ids])
-        return Exchange(sent, records)
+        return Asked(sent, records)
 
-    def read(self, page: int) -> Exchange:
+    def read(self, page: int) -> Asked:
         start = f"{FIRST_ID + page * PAGE}-0"
         asked = _command("XRANGE", HISTORY, start, "+", "COUNT", str(PAGE))
-        return Exchange(asked.sent, size=len(b"*%d\r\n" % PAGE) + PAGE * len(_ENTRY))
+        return Asked(asked.sent, size=len(b"*%d\r\n" % PAGE) + PAGE * len(_ENTRY))
 
-    def claim(self, worker: int) -> Exchange:
+    def claim(self, worker: int) -> Asked:
         asked = ["XREADGROUP", "GROUP", GROUP, f"worker-{worker}", "COUNT", str(CLAIM)]
         return _command(*asked, "STREAMS", JOBS, ">")
 
@@ -59,7 +59,7 @@ class RedisDialect(Dialect):
         parts = answers[0].split(b"\r\n*2\r\n$1\r\nd\r\n")  # each but the last ends with an id
         return [part[part.rindex(b"\n") + 1 :] for part in parts[:-1]]
 
-    def ack(self, worker: int, jobs: Sequence[bytes]) -> Exchange:
+    def ack(self, worker: int, jobs: Sequence[bytes]) -> Asked:
         del worker
         return _command("XACK", JOBS, GROUP, *jobs)
 
@@ -109,10 +109,10 @@ class Redis(Peer):
             yield server
 
 
-def _command(*parts: str | bytes) -> Exchange:
+def _command(*parts: str | bytes) -> Asked:
     encoded = [part if isinstance(part, bytes) else part.encode() for part in parts]
     listed = b"".join([b"$%d\r\n%b\r\n" % (len(part), part) for part in encoded])
-    return Exchange(b"*%d\r\n%b" % (len(encoded), listed))
+    return Asked(b"*%d\r\n%b" % (len(encoded), listed))
 
 
 def _end_of_value(data: bytes, start: int) -> int:
