@@ -16,7 +16,12 @@ SMALL = 40
 ALONE = {
     "topics.cli.__main__": "run by `python -m`",
     "topics.cli.completion": "loaded by its name when the command is given",
+    "topics.server.disk_room": "work on files, which the wiring of the server stays clear of",
     "topics.wire.requests.routers": "the package hands its bodies on to several callers",
+}
+TWICE = {
+    ("topics.client.aio", "topics.embedded.log"): "signatures; `test_interface.py` compares them",
+    ("topics.core.facts", "topics.storage.snapshots.lines"): "a fact and a format, which may part",
 }
 TWINS = {"Channel", "SseChannel", "WsChannel"}
 """The blocking and the asyncio kind of one thing: the first is generated from the second."""
@@ -57,3 +62,31 @@ def test_the_name_of_a_class_is_used_once() -> None:
             if isinstance(node, ast.ClassDef):
                 places[node.name].append(name)
     assert {name: found for name, found in places.items() if len(found) > 1}.keys() == TWINS
+
+
+def code_lines(path: Path, tree: ast.Module) -> list[tuple[int, str]]:
+    """Lines that say something: no blank line, comment, import, or text in quotes."""
+    lines = path.read_text().splitlines()
+    silent: set[int] = set()
+    for node in ast.walk(tree):
+        is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if isinstance(node, ast.stmt) and (
+            is_text or isinstance(node, ast.Import | ast.ImportFrom)
+        ):
+            silent.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    numbered = ((at, line.strip()) for at, line in enumerate(lines, 1) if at not in silent)
+    return [(at, line) for at, line in numbered if any(map(str.isalnum, line)) and line[0] != "#"]
+
+
+def test_no_ten_lines_stand_twice_without_a_reason() -> None:
+    seen: dict[tuple[str, ...], str] = {}
+    twice = set()
+    for name, path, tree in modules():
+        if "by tools/make_sync.py" in path.read_text():
+            continue  # generated from another module
+        lines = code_lines(path, tree)
+        for start in range(len(lines) - 9):
+            window = tuple(line for _, line in lines[start : start + 10])
+            if (first := seen.setdefault(window, name)) != name:
+                twice.add((first, name))
+    assert twice == TWICE.keys()

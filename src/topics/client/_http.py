@@ -8,7 +8,7 @@ understand. One request is in flight on a connection at a time.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Generic, NamedTuple, Protocol, TypeVar
 from urllib.parse import quote, urlencode
 
 import httptools
@@ -220,3 +220,30 @@ def refusal(answer: Answer) -> TopicsError:
             "check the address, and what stands between",
         )
     return from_wire(facts.code, facts.message, facts.detail)
+
+
+class _Closable(Protocol):
+    def close(self) -> None: ...
+
+
+C = TypeVar("C", bound=_Closable)
+
+
+class StreamedResponse(Generic[C]):
+    """A response on a connection, before its body is read."""
+
+    def __init__(self, connection: C, response: ResponseParser, patience: float) -> None:
+        self._connection = connection
+        self._response = response
+        self._patience = patience
+
+    @property
+    def status(self) -> int:
+        return self._response.status
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return self._response.headers
+
+    def close(self) -> None:
+        self._connection.close()

@@ -19,6 +19,7 @@ from topics.client._http import (
     BrokenResponse,
     ResponseParser,
     ServerAddress,
+    StreamedResponse,
     refusal,
     retry_after,
 )
@@ -341,23 +342,8 @@ class AsyncClientConnection(asyncio.Protocol):
             self._transport.abort()
 
 
-class AsyncBodyStream:
+class AsyncBodyStream(StreamedResponse[AsyncClientConnection]):
     """A response whose body is read part by part. Iterate over it."""
-
-    def __init__(
-        self, connection: AsyncClientConnection, response: ResponseParser, patience: float
-    ) -> None:
-        self._connection = connection
-        self._response = response
-        self._patience = patience
-
-    @property
-    def status(self) -> int:
-        return self._response.status
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        return self._response.headers
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         while True:
@@ -387,9 +373,6 @@ class AsyncBodyStream:
                 break
         self.close()
         return Answer(self.status, self.headers, b"".join(parts))
-
-    def close(self) -> None:
-        self._connection.close()
 
 
 def _now() -> float:

@@ -26,6 +26,7 @@ from topics.client._http import (
     BrokenResponse,
     ResponseParser,
     ServerAddress,
+    StreamedResponse,
     refusal,
     retry_after,
 )
@@ -375,23 +376,8 @@ class ClientConnection:
             self.socket.close()
 
 
-class BodyStream:
+class BodyStream(StreamedResponse[ClientConnection]):
     """A response whose body is read part by part. Iterate over it."""
-
-    def __init__(
-        self, connection: ClientConnection, response: ResponseParser, patience: float
-    ) -> None:
-        self._connection = connection
-        self._response = response
-        self._patience = patience
-
-    @property
-    def status(self) -> int:
-        return self._response.status
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        return self._response.headers
 
     def __iter__(self) -> Iterator[bytes]:
         response = self._response
@@ -423,9 +409,6 @@ class BodyStream:
                 break
         self.close()
         return Answer(self.status, self.headers, b"".join(parts))
-
-    def close(self) -> None:
-        self._connection.close()
 
 
 def _said(error: OSError) -> str:

@@ -1,4 +1,7 @@
-"""`Log`: what `topics.open` returns for a directory, or for memory. How calls run is in `calls`."""
+"""`Log`: what `topics.open` returns for a directory, or for memory. How calls run is in `calls`.
+
+Its signatures are those of the client, and a test compares them: help texts are in `AnyLog`.
+"""
 
 from __future__ import annotations
 

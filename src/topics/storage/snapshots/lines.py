@@ -123,7 +123,10 @@ class TopicLine(_SnapshotLine, frozen=True, kw_only=True, omit_defaults=True, ta
 
 
 class RouterLine(_SnapshotLine, frozen=True, kw_only=True, tag="router"):
-    """One router and its position."""
+    """One router and its position.
+
+    Its fields are those of the fact `RouterCreated`, but a snapshot is a format of its own.
+    """
 
     name: str
     source: str
