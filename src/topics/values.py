@@ -572,6 +572,31 @@ class StageCommit(Value, frozen=True):
         return shown
 
 
+class WaitingStages(Value, frozen=True, gc=False):
+    """What an app has staged for an epoch that is not committed.
+
+    `bytes` are data and meta, `disk_bytes` what the files take. The times are those of the first
+    and the last stage, in milliseconds.
+    """
+
+    app: str
+    epoch: int
+    stages: int
+    records: int
+    bytes: int
+    disk_bytes: int
+    oldest_ts: int
+    newest_ts: int
+
+
+class DroppedStages(Value, frozen=True, gc=False):
+    """How many stages of an app were discarded, and the bytes of their files."""
+
+    app: str
+    dropped: int
+    disk_bytes: int
+
+
 class RouterState(Value, frozen=True):
     """A router and how far it has come; `lag` source records are still to be looked at.
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import io
+import os
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from itertools import count
 from typing import Any
@@ -13,6 +17,8 @@ import pytest
 from tests.blackbox.conftest import PATIENCE_S, ServerFactory, ServerProcess
 
 import topics
+from topics.cli import _checks
+from topics.client.sync_http import Http
 from topics.errors import NotFound
 
 ARROW = "application/vnd.apache.arrow.stream"
@@ -340,6 +346,49 @@ def test_stages_belong_to_the_key_that_began_their_app(server_factory: ServerFac
         share = refusal(commit(limited, "mine.app4/1"))
         assert share[2] == {"limit": "max_stage_apps_per_key", "max": 3, "retry_after_ms": 1000}
         commit(owner, "app4/1").raise_for_status()
+
+
+def test_stages_of_dead_runs_can_be_seen_and_go(server_factory: ServerFactory) -> None:
+    """A run dies with its server, another takes over, an operator drops what is left."""
+    server = server_factory(env={"TOPICS_API_KEYS": "admin,owner:rw,limited:rw:mine."})
+    with by(server, "owner") as owner:
+        for part in range(2):
+            stage(owner, f"app/1/{part}/{7 << 24 | part}?by_run=true", row("t", part))
+    server.restart()
+    with by(server, "owner") as owner, by(server, "limited") as limited:
+        stage(owner, f"app/1/2/{7 << 24 | 2}?by_run=true", row("t", 2)).raise_for_status()
+        stage(owner, f"app/2/0/{8 << 24}?by_run=true", row("t", 8)).raise_for_status()
+        late = stage(owner, f"app/1/3/{7 << 24}?by_run=true", row("t", 3))
+        assert refusal(late)[:2] == (400, "invalid_request")
+        assert limited.get("/v0/stages").json()["stages"] == []
+        assert refusal(owner.delete("/v0/stages/app"))[0] == 403, "needs admin"
+        metrics = httpx.get(f"{server.url}/v0/metrics", headers={"Authorization": "Bearer admin"})
+        assert "topics_stages 1\n" in metrics.text
+        assert "topics_stage_disk_bytes 4096\n" in metrics.text
+    with topics.open(server.url, token="admin") as log:
+        (waiting,) = log.stages()
+        assert (waiting.app, waiting.epoch, waiting.stages, waiting.records) == ("app", 2, 1, 1)
+    with Http(server.url, token="admin") as http:
+        young, old = (list(_checks.server_stages(http, time.time() + late)) for late in (0, 700))
+    assert [check.found for check in young] == ["1 epoch under way"]
+    assert [check.remedy for check in old] == [
+        "if its driver is dead: topics spark stages drop app"
+    ]
+    shown = cli("spark", "stages", "ls", "--url", server.url)
+    assert shown.splitlines()[1].split()[:4] == ["app", "2", "1", "1"]
+    dropped = cli("spark", "stages", "drop", "app", "--yes", "--url", server.url)
+    assert dropped == "dropped 1 stage of app, 4.0 KiB\n"
+    with by(server, "owner") as owner:
+        assert owner.get("/v0/stages").json()["stages"] == []
+
+
+def cli(*arguments: str) -> str:
+    command = [sys.executable, "-m", "topics.cli", *arguments]
+    env = os.environ | {"TOPICS_TOKEN": "admin"}
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, timeout=PATIENCE_S, env=env
+    )
+    return done.stdout
 
 
 def test_names_in_a_stage_count_against_the_byte_limit(server_factory: ServerFactory) -> None:

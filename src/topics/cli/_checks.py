@@ -33,6 +33,7 @@ MIN_FREE_BYTES = 1 << 30
 MIN_FREE_SHARE = 0.05
 MAX_SKEW_SECONDS = 5.0
 PATIENCE_SECONDS = 5.0
+OLD_STAGE_SECONDS = 600.0
 MAX_LOOKS = 100
 
 
@@ -108,6 +109,7 @@ def server(target: targets.Target) -> Iterator[Check]:
         yield ready(http)
         yield key(http)
         yield from server_times(http, time.time())
+        yield from server_stages(http, time.time())
 
 
 def unreachable(url: str, error: TopicsError) -> Check:
@@ -175,6 +177,27 @@ def server_times(http: Http, now: float) -> Iterator[Check]:
     except TopicsError:
         return  # an earlier check has said why
     yield newest_record(newest, now)
+
+
+def server_stages(http: Http, now: float) -> Iterator[Check]:
+    """Stages that no commit has come for in a long time; nothing on a server that lists none."""
+    try:
+        listed = msgspec.json.decode(http.request("GET", "/v0/stages").body)["stages"]
+    except TopicsError:
+        return
+    old = [each for each in listed if now - each["newest_ts"] / 1000 > OLD_STAGE_SECONDS]
+    if not old:
+        yield Check("stages", GOOD, f"{out.counted(len(listed), 'epoch')} under way")
+        return
+    apps = list(dict.fromkeys(each["app"] for each in old))
+    held = out.size(sum(each["disk_bytes"] for each in old))
+    more = f" and {len(apps) - 1} more" if len(apps) > 1 else ""
+    yield Check(
+        "stages",
+        NOTE,
+        f"{held} of epochs that were not committed, silent for over 10 min: {apps[0]}{more}",
+        f"if its driver is dead: topics spark stages drop {apps[0]}",
+    )
 
 
 # A directory

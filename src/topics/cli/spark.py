@@ -11,6 +11,7 @@ from topics.cli._exit import NO, OK
 from topics.cli._groups import CommandGroup
 from topics.cli._options import Where, as_json_option, master_option, on_a_log
 from topics.cli._output import notices, print_facts, print_json, print_json_line, style
+from topics.cli.stages import stages
 
 if TYPE_CHECKING:
     from topics.spark.bulk.exporting import Done
@@ -22,6 +23,9 @@ say = notices("spark")
 @click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
 def spark() -> None:
     """Check Spark on this machine, and run bulk jobs over topics with it."""
+
+
+spark.add_command(stages)
 
 
 @spark.command()

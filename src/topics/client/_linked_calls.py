@@ -11,7 +11,14 @@ from msgspec import Struct
 from topics.client import _routes as routes
 from topics.client._call import ApiCall, Listed, page_query
 from topics.client._calls import ARROW_STREAM, rendered
-from topics.values import CursorState, RouterState, StageCommit, Staged
+from topics.values import (
+    CursorState,
+    DroppedStages,
+    RouterState,
+    StageCommit,
+    Staged,
+    WaitingStages,
+)
 from topics.wire.drafts import batch_of, split_topics
 from topics.wire.jsonbytes import encode
 
@@ -19,24 +26,37 @@ from topics.wire.jsonbytes import encode
 
 
 def stage(
-    app: str, epoch: int, part: int, rows: Iterable[Mapping[str, Any]], attempt: int
+    app: str,
+    epoch: int,
+    part: int,
+    rows: Iterable[Mapping[str, Any]],
+    attempt: int,
+    *,
+    by_run: bool = False,
 ) -> ApiCall[Staged]:
     names, drafts = split_topics(rows)
     body = b'{"records":%b}' % rendered(batch_of(drafts, None), names)
-    return ApiCall(
-        *_stage_at(app, epoch, part, attempt), routes.STAGE_RECORDS.parse, body, idempotent=True
-    )
+    where = _stage_at(app, epoch, part, attempt)
+    parse = routes.STAGE_RECORDS.parse
+    return ApiCall(*where, parse, body, query=_runs(by_run=by_run), idempotent=True)
 
 
-def stage_arrow(app: str, epoch: int, part: int, rows: bytes, attempt: int) -> ApiCall[Staged]:
+def stage_arrow(
+    app: str, epoch: int, part: int, rows: bytes, attempt: int, *, by_run: bool = False
+) -> ApiCall[Staged]:
     """The same for rows that are an Arrow stream already."""
     return ApiCall(
         *_stage_at(app, epoch, part, attempt),
         routes.STAGE_RECORDS.parse,
         rows,
+        query=_runs(by_run=by_run),
         headers={"Content-Type": ARROW_STREAM},
         idempotent=True,
     )
+
+
+def _runs(*, by_run: bool) -> dict[str, str] | None:
+    return {"by_run": "true"} if by_run else None
 
 
 def _stage_at(app: str, epoch: int, part: int, attempt: int) -> tuple[str, str]:
@@ -52,6 +72,19 @@ def commit(app: str, epoch: int, parts: Sequence[tuple[int, int]]) -> ApiCall[St
 
 def last_commit(app: str) -> ApiCall[StageCommit]:
     return routes.GET_LAST_COMMIT.call(app=app)
+
+
+def stages() -> ApiCall[list[WaitingStages]]:
+    def parse(body: bytes) -> list[WaitingStages]:
+        return routes.LIST_STAGES.parse(body).stages
+
+    return ApiCall(*routes.LIST_STAGES.at(), parse)
+
+
+def drop_stages(app: str, epoch: int | None) -> ApiCall[DroppedStages]:
+    query = None if epoch is None else {"epoch": str(epoch)}
+    where = routes.DROP_STAGES.at(app=app)
+    return ApiCall(*where, routes.DROP_STAGES.parse, query=query, idempotent=True)
 
 
 # Named cursors

@@ -19,6 +19,7 @@ from topics.values import (
     CursorState,
     DeleteResult,
     Dropped,
+    DroppedStages,
     Extended,
     Nacked,
     RouterState,
@@ -27,6 +28,7 @@ from topics.values import (
     Tombstone,
     TopicState,
     TopicSummary,
+    WaitingStages,
 )
 
 
@@ -192,6 +194,12 @@ class ParsedRedriven(Struct, rename={"source": "from"}, kw_only=True):
     performance: ParsedPerformance | None = None
 
 
+class ParsedStagesList(Struct, kw_only=True):
+    stages: list[WaitingStages]
+    more: bool
+    performance: ParsedPerformance | None = None
+
+
 LIST_TOPICS = ApiRoute("GET", "/v0/topics", ParsedTopicList)
 CONFIGURE_TOPIC = ApiRoute("PUT", "/v0/topics/{topic}", Created)
 GET_TOPIC = ApiRoute("GET", "/v0/topics/{topic}", TopicState)
@@ -220,4 +228,6 @@ LIST_JOBS = ApiRoute("GET", "/v0/topics/{topic}/jobs", ParsedPeekedJobsPage)
 REDRIVE_JOBS = ApiRoute("POST", "/v0/topics/{topic}/redrive", ParsedRedriven)
 STAGE_RECORDS = ApiRoute("POST", "/v0/stages/{app}/{epoch}/{part}/{attempt}", Staged)
 GET_LAST_COMMIT = ApiRoute("GET", "/v0/stages/{app}", StageCommit)
+LIST_STAGES = ApiRoute("GET", "/v0/stages", ParsedStagesList)
+DROP_STAGES = ApiRoute("DELETE", "/v0/stages/{app}", DroppedStages)
 COMMIT_STAGES = ApiRoute("POST", "/v0/stages/{app}/{epoch}/commit", StageCommit)

@@ -27,6 +27,7 @@ from topics.values import (
     CursorState,
     DeleteResult,
     Dropped,
+    DroppedStages,
     Holes,
     Page,
     ReadPlan,
@@ -37,6 +38,7 @@ from topics.values import (
     Tombstone,
     TopicState,
     TopicSummary,
+    WaitingStages,
 )
 from topics.wire.drafts import Records
 
@@ -342,6 +344,14 @@ class AsyncRemoteLog(Shown):
     async def last_commit(self, app: str) -> StageCommit:
         """The last epoch that an app committed, and the seqs it gave; `NotFound` without one."""
         return await self._run(_linked_calls.last_commit(app))
+
+    async def stages(self) -> list[WaitingStages]:
+        """What is staged and not committed, by app and epoch, the oldest first; at most 1000."""
+        return await self._run(_linked_calls.stages())
+
+    async def drop_stages(self, app: str, *, epoch: int | None = None) -> DroppedStages:
+        """Discard what an app has staged and not committed, in one epoch or in all."""
+        return await self._run(_linked_calls.drop_stages(app, epoch))
 
     # Named cursors
 

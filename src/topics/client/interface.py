@@ -19,6 +19,7 @@ from topics.values import (
     CursorState,
     DeleteResult,
     Dropped,
+    DroppedStages,
     Holes,
     Page,
     ReadPlan,
@@ -29,6 +30,7 @@ from topics.values import (
     Tombstone,
     TopicState,
     TopicSummary,
+    WaitingStages,
 )
 from topics.wire.drafts import Records
 
@@ -255,6 +257,14 @@ class AnyLog(Shown):
     @abstractmethod
     def last_commit(self, app: str) -> StageCommit:
         """The last epoch that an app committed, and the seqs it gave; `NotFound` without one."""
+
+    @abstractmethod
+    def stages(self) -> list[WaitingStages]:
+        """What is staged and not committed, by app and epoch, the oldest first; at most 1000."""
+
+    @abstractmethod
+    def drop_stages(self, app: str, *, epoch: int | None = None) -> DroppedStages:
+        """Discard what an app has staged and not committed, in one epoch or in all."""
 
     # Named cursors
 

@@ -28,6 +28,7 @@ from topics.values import (
     CursorState,
     DeleteResult,
     Dropped,
+    DroppedStages,
     Holes,
     Page,
     ReadPlan,
@@ -38,6 +39,7 @@ from topics.values import (
     Tombstone,
     TopicState,
     TopicSummary,
+    WaitingStages,
 )
 from topics.wire.drafts import Records
 
@@ -229,6 +231,12 @@ class RemoteLog(AnyLog):
 
     def last_commit(self, app: str) -> StageCommit:
         return self._run(_linked_calls.last_commit(app))
+
+    def stages(self) -> list[WaitingStages]:
+        return self._run(_linked_calls.stages())
+
+    def drop_stages(self, app: str, *, epoch: int | None = None) -> DroppedStages:
+        return self._run(_linked_calls.drop_stages(app, epoch))
 
     # Named cursors
 

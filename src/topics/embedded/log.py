@@ -29,6 +29,7 @@ from topics.values import (
     CursorState,
     DeleteResult,
     Dropped,
+    DroppedStages,
     Holes,
     Page,
     ReadPlan,
@@ -39,6 +40,7 @@ from topics.values import (
     Tombstone,
     TopicState,
     TopicSummary,
+    WaitingStages,
 )
 from topics.wire.drafts import batch_of
 
@@ -215,6 +217,12 @@ class Log(Calls, AnyLog):
 
     def last_commit(self, app: str) -> StageCommit:
         return self._run(lambda engine: engine.staging.last_commit(app))
+
+    def stages(self) -> list[WaitingStages]:
+        return self._run(lambda engine: engine.staging.waiting())
+
+    def drop_stages(self, app: str, *, epoch: int | None = None) -> DroppedStages:
+        return self._change(lambda engine: engine.staging.drop(app, epoch=epoch))
 
     # Named cursors
 

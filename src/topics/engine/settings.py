@@ -34,6 +34,7 @@ RANGES: dict[str, tuple[int, int]] = {
     "max_node_bytes": (1, 4096),
     "max_limit": (1, 10_000),
     "stage_ttl_ms": (1, 1 << 62),
+    "stage_lease_ms": (1, 1 << 62),
     "max_stage_bytes": (0, 1 << 62),
     "max_stages": (0, 1 << 62),
     "max_stage_apps": (0, 1 << 62),
@@ -69,6 +70,7 @@ class EngineSettings(msgspec.Struct, frozen=True):
     max_node_bytes: int = 128
     max_limit: int = 1000
     stage_ttl_ms: int = 3_600_000
+    stage_lease_ms: int = 600_000
     max_stage_bytes: int = GIB
     max_stages: int = 100_000
     max_stage_apps: int = 262_144
@@ -116,6 +118,7 @@ class EngineKeywords(TypedDict, total=False):
     max_node_bytes: int
     max_limit: int
     stage_ttl_ms: int
+    stage_lease_ms: int
     max_stage_bytes: int
     max_stage_apps: int
     max_stages: int

@@ -287,8 +287,12 @@ SETTINGS: Final = (
     _engine_number("max_idempotency_keys", "Idempotency keys remembered per topic"),
     _engine_number("stage_ttl_ms", "How long a stage waits for its commit"),
     _engine_number(
+        "stage_lease_ms", "How long the stages of a run are kept when nothing is heard of it"
+    ),
+    _engine_number(
         "max_stage_bytes",
-        "Data and meta of all stages; their files may take 1 MiB more; 0 = no limit",
+        "Data and meta of the stages of one app; their files may take 1 MiB more, and all apps "
+        "together four times as much; 0 = no limit",
     ),
     _engine_number("max_stages", "Stages that wait for their commit; 0 = no limit"),
     _engine_number(
@@ -357,6 +361,7 @@ SECTIONS: Final = {
     ),
     "Staged writes": (
         "stage_ttl_ms",
+        "stage_lease_ms",
         "max_stage_bytes",
         "max_stages",
         "max_stage_apps",

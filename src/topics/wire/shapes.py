@@ -21,6 +21,7 @@ from topics.values import (
     JobState,
     QueueCounts,
     TombstoneReason,
+    WaitingStages,
 )
 from topics.wire.numbers import U64
 from topics.wire.predicates import Triple
@@ -405,6 +406,13 @@ class StagedShape(Struct):
     deduped: bool | UnsetType = UNSET
 
 
+class StagesList(Struct):
+    """What is staged and not committed."""
+
+    stages: list[WaitingStages]
+    more: bool
+
+
 class CommittedRun(Struct):
     """The seqs one topic got from a commit."""
 
@@ -470,6 +478,9 @@ class Metrics(Struct):
     bytes_live: U64
     queue_topics: U64
     queue_leases_in_flight: U64
+    stages: U64
+    stage_disk_bytes: U64
+    stage_oldest_ms: U64
     sse_connections: U64
     watch_sessions: U64
     ready: bool

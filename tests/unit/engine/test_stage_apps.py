@@ -251,11 +251,11 @@ def test_empty_stages_count_too() -> None:
 
 
 def test_one_key_takes_a_quarter_of_the_room_and_others_go_on() -> None:
-    server = Server(max_stages=8, max_stage_bytes=400)
+    server = Server(max_stages=8, max_stage_bytes=100)
     one, other = server.by("a"), server.by("b")
     server.stage(one, "a/1", ("t", "x" * 60))
     with pytest.raises(Throttled) as refused:
-        server.stage(one, "a/1", ("t", "x" * 60), rest="1/0")
+        server.stage(one, "more/1", ("t", "x" * 60))
     assert limit_of(refused) == ("max_stage_bytes_per_key", 100)
     server.stage(one, "a/1", ("t", "x" * 90))  # in place of its own
     server.stage(one, "a/1", rest="1/0")
@@ -266,6 +266,20 @@ def test_one_key_takes_a_quarter_of_the_room_and_others_go_on() -> None:
     server.keys = "b"
     server.stage(other, "a/1")  # in place of what a removed key has staged
     assert server.engine.staging.taken.nbytes == 62
+
+
+def test_what_one_app_has_left_behind_does_not_keep_others_from_staging() -> None:
+    server = Server(max_stage_bytes=100)
+    for app in ("dead", "b", "c", "d"):
+        server.stage(ANYBODY, f"{app}/1", ("t", "x" * 90))
+        with pytest.raises(Throttled) as refused:
+            server.stage(ANYBODY, f"{app}/2", ("t", "x" * 90))
+        assert limit_of(refused) == ("max_stage_bytes", 100)
+    with pytest.raises(Throttled) as refused:
+        server.stage(ANYBODY, "e/1", ("t", "x" * 90))
+    assert limit_of(refused) == ("max_stage_bytes_of_all", 400)
+    assert run(server.engine.staging.drop("dead")).dropped == 1
+    server.stage(ANYBODY, "e/1", ("t", "x" * 90))
 
 
 def test_a_share_is_a_quarter_and_at_least_one() -> None:

@@ -80,6 +80,7 @@ def test_every_setting_there_should_be_is_there() -> None:
         "MAX_TOTAL_BYTES",
         "MAX_IDEMPOTENCY_KEYS",
         "STAGE_TTL_MS",
+        "STAGE_LEASE_MS",
         "MAX_STAGE_BYTES",
         "MAX_STAGES",
         "MAX_STAGE_APPS",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from threading import Event
 from typing import Any, Self
 
 import pyarrow as pa
@@ -41,6 +42,8 @@ class Server:
     stages: dict[tuple[str, int, int, int], bytes] = field(default_factory=dict)
     commits: list[tuple[str, int, list[tuple[int, int]]]] = field(default_factory=list)
     refusal: TopicsError | None = None
+    runs: set[int] = field(default_factory=set)
+    touched: Event = field(default_factory=Event)
     topics: dict[str, set[str]] = field(default_factory=dict)
     """Of the last commit of each app."""
 
@@ -59,13 +62,20 @@ class FakeStages:
     def __init__(self, target: Target, app: str, *, retry_s: float) -> None:
         self.app = app
 
-    def keep(self, epoch: int, part: int, attempt: int, rows: bytes) -> bool:
+    def keep(
+        self, epoch: int, part: int, attempt: int, rows: bytes, *, by_run: bool = False
+    ) -> bool:
+        if by_run:
+            self.server.runs.add(attempt >> 24)
         if self.server.refusal is not None and self.server.stages:
             raise self.server.refusal
         is_open = self.server.judge(self.app, epoch)
         if is_open:
             self.server.stages[(self.app, epoch, part, attempt)] = rows
         return is_open
+
+    def touch(self, epoch: int, attempt: int) -> None:
+        self.server.touched.set()
 
     def is_open(self, epoch: int) -> bool:
         return self.server.judge(self.app, epoch)
@@ -123,10 +133,12 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Server:
 
 @pytest.fixture
 def in_task(monkeypatch: pytest.MonkeyPatch) -> Enter:
-    def enter(partition: int = 0, attempt: int = 0, batch: int | None = None) -> None:
-        properties = {}
+    def enter(
+        partition: int = 0, attempt: int = 0, batch: int | None = None, run: str | None = None
+    ) -> None:
+        properties = {} if run is None else {"spark.jobGroup.id": run}
         if batch is not None:
-            properties = {"sql.streaming.queryId": QUERY, "streaming.sql.batchId": str(batch)}
+            properties |= {"sql.streaming.queryId": QUERY, "streaming.sql.batchId": str(batch)}
         task = Task(partition, attempt, properties)
         monkeypatch.setattr(TaskContext, "get", lambda: task)
 
@@ -174,6 +186,33 @@ def test_the_same_attempt_of_another_driver_has_another_name(
     first, second = streaming().write(rows("1")), streaming().write(rows("1"))
     assert first.parts != second.parts
     assert len(server.stages) == 2
+
+
+def test_the_attempts_of_a_run_name_it(server: Server, in_task: Enter) -> None:
+    for batch in (0, 1):
+        in_task(partition=batch, attempt=batch, batch=batch, run="first")
+        streaming().write(rows("1"))
+    assert len(server.runs) == 1
+    in_task(batch=1, run="second")
+    streaming().write(rows("1"))
+    assert len(server.runs) == 2
+    writer = batching()
+    for attempt in (1, 2):
+        in_task(attempt=attempt)
+        writer.write(rows("1"))
+    assert len(server.runs) == 3
+
+
+def test_a_task_that_waits_for_its_rows_tells_that_it_is_alive(
+    server: Server, in_task: Enter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow() -> Iterator[pa.RecordBatch]:
+        yield from rows("1")
+        assert server.touched.wait(60)
+
+    monkeypatch.setattr(sink, "PULSE_S", 0.001)
+    in_task(batch=0, run="first")
+    assert streaming().write(slow()).rows == 1
 
 
 def test_the_driver_commits_every_part_of_every_task_once(server: Server, in_task: Enter) -> None:

@@ -54,7 +54,9 @@ SCOPES: dict[tuple[str, str], list[str] | None] = {
     ("post", "/v0/topics/{topic}/holes"): ["read"],
     ("post", "/v0/topics/{topic}/plan"): ["read"],
     ("post", "/v0/stages/{app}/{epoch}/{part}/{attempt}"): ["write"],
+    ("get", "/v0/stages"): ["read"],
     ("get", "/v0/stages/{app}"): ["read"],
+    ("delete", "/v0/stages/{app}"): ["admin"],
     ("post", "/v0/stages/{app}/{epoch}/commit"): ["write"],
 }
 

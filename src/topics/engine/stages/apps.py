@@ -117,6 +117,9 @@ class Apps:
         if app is not None:
             app.owner = owner
 
+    def is_owner(self, name: str, caller: Caller) -> bool:
+        return bool(caller.key) and self._owners.get(name) == caller.key
+
     # How many
 
     def expect(self, name: str, caller: Caller, *, answer_bytes: int) -> None:

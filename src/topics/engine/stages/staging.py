@@ -10,7 +10,8 @@ stages of a commit do not change while it runs, and no file is removed while it 
 count against the byte limit until they are committed, replaced, discarded or too old. The files of
 committed stages stay until no snapshot needs them any more: replay completes a commit from them.
 
-Whose an app is, and how much one key may take, is decided in `apps` and `room`. A
+Whose an app is, and how much one app and one key may take, is decided in `apps` and `room`; which
+run of a sink an app belongs to, in `runs`. A
 commit takes only stages of the key that the app belongs to, and only if they are as they were kept:
 with anything else it fails and nothing is appended.
 """
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
+from itertools import islice
 from typing import NamedTuple
 
 import msgspec
@@ -33,12 +35,13 @@ from topics.engine.stages.keys import name_of, stage_key, stage_keys
 from topics.engine.stages.landing import Landing
 from topics.engine.stages.room import Room, Taken
 from topics.engine.stages.rows import STEP_ROWS, StageRows, StageSize
+from topics.engine.stages.runs import Runs, run_of
 from topics.engine.stages.store import StageStore
 from topics.engine.writes.admission import Admission
 from topics.engine.writes.lifecycle import Lifecycle
 from topics.errors import Forbidden, Internal, InvalidRequest, NotFound, StaleEpoch, TopicsError
 from topics.storage.stages import Stage, StageInfo, StageKey, by_topic, disk_bytes
-from topics.values import CommittedRange, StageCommit, Staged
+from topics.values import CommittedRange, DroppedStages, StageCommit, Staged, WaitingStages
 
 MAX_EPOCH_STEP = 2**32
 """How far an epoch may lie beyond the last one: a wrong number must not use up all that follow."""
@@ -99,6 +102,7 @@ class Staging:
         self._committed: dict[str, list[_Committed]] = {}  # by app
         self._stranded: dict[str, Stranded] = {}  # by app
         self._apps = Apps(kernel.catalog, kernel.settings)
+        self._runs = Runs(kernel.settings.stage_lease_ms)
         self._apps_due_ms = 0  # no app can be forgotten before
         self.check_app = self._apps.check
         kernel.gates.complete_stranded = self.complete_stranded
@@ -122,6 +126,10 @@ class Staging:
         """What all stages take that are not committed, those being written included."""
         return self._room.taken
 
+    def oldest_age_ms(self, now_ms: int) -> int:
+        """How long the oldest stage waits for its commit, 0 without one."""
+        return max((now_ms - info.created_ms for info in islice(self._room, 1)), default=0)
+
     # Staging
 
     def stage(
@@ -133,15 +141,19 @@ class Staging:
         rows: StageRows,
         *,
         caller: Caller = ANYBODY,
+        by_run: bool = False,
     ) -> Op[Staged]:
-        """Keep records aside, durably, in place of any staged under the same names."""
+        """Keep records aside, durably, in place of any staged under the same names.
+
+        With `by_run` the upper 40 bits of `attempt` name the run of the sink, see `runs`.
+        """
         key = stage_key(app, epoch, part, attempt)
         try:
             size = yield from self._measured(key, rows, caller)
             yield from self._prepare(app)
             yield from self._locks.lock(app, epoch)
             try:
-                return (yield from self._stage(key, rows, size, caller))
+                return (yield from self._stage(key, rows, size, caller, by_run=by_run))
             finally:
                 self._locks.unlock(app, epoch)
         except TopicsError:
@@ -160,20 +172,24 @@ class Staging:
         if len(rows) > STEP_ROWS:
             yield Io(rows.let_go)
 
-    def _stage(self, key: StageKey, rows: StageRows, size: StageSize, caller: Caller) -> Op[Staged]:
+    def _stage(
+        self, key: StageKey, rows: StageRows, size: StageSize, caller: Caller, *, by_run: bool
+    ) -> Op[Staged]:
         owner = self._enter(key.app, caller)
         staged = Staged(*key, size.records, size.nbytes)
         try:
             if self._committed_app(key.app, key.epoch) is not None:
                 yield from self._let_go(rows)
                 return msgspec.structs.replace(staged, deduped=True)
+            if by_run and self._runs.enter(key.app, key.attempt, self._kernel.clock.now_ms()):
+                yield from self._discard_earlier_runs(key)
             taken = Taken(1, size.nbytes, disk_bytes(key, owner, size.body_bytes))
-            self._room.require(caller, taken, self._room.get(key))
-            self._room.hold(owner, taken)  # before the write: others may be writing too
+            self._room.require(key.app, caller, taken, self._room.get(key))
+            self._room.hold(key.app, owner, taken)  # before the write: others may be writing too
             try:
                 yield from self._write(key, rows, owner)
             finally:
-                self._room.give_back(owner, taken)
+                self._room.give_back(key.app, owner, taken)
         finally:
             self._apps.leave(key.app)
         return staged
@@ -204,6 +220,53 @@ class Staging:
             return False
         return True
 
+    def _discard_earlier_runs(self, key: StageKey) -> Op[None]:
+        """A new run has begun. This epoch is locked; one that is in use elsewhere goes later."""
+        for other in self._room.of_app(key.app):
+            if run_of(other.attempt) == run_of(key.attempt):
+                continue
+            if other.epoch == key.epoch:
+                if (yield from self._remove(other)):
+                    self._forget(other)
+            else:
+                yield from self._discard(other)
+
+    def _discard(self, key: StageKey) -> Op[int]:
+        """Remove a stage unless its epoch is in use; returns its bytes, 0 if it stays."""
+        if self._locks.is_held(key.app, key.epoch) or key.app in self._stranded:
+            return 0
+        yield from self._locks.lock(key.app, key.epoch)
+        try:
+            info = self._room.get(key)
+            if info is not None and (yield from self._remove(key)):
+                self._forget(key)
+                return info.disk_bytes
+        finally:
+            self._locks.unlock(key.app, key.epoch)
+        return 0
+
+    # Looking and dropping
+
+    def waiting(self, caller: Caller = ANYBODY) -> Op[list[WaitingStages]]:
+        """What waits for its commit, by app and epoch, the oldest first."""
+        found: list[WaitingStages] = []
+        for count, (app, epoch) in enumerate(self._room.epochs(), 1):
+            if caller.allows(app) or self._apps.is_owner(app, caller):
+                found += self._room.of(app, epoch)
+            if count % APPS_BETWEEN_PAUSES == 0:
+                yield PAUSE
+        return found
+
+    def drop(self, app: str, *, epoch: int | None = None) -> Op[DroppedStages]:
+        """Discard what an app has staged and not committed."""
+        dropped = nbytes = 0
+        for key in self._room.of_app(app):
+            if epoch in (None, key.epoch):
+                freed = yield from self._discard(key)
+                dropped += freed > 0
+                nbytes += freed
+        return DroppedStages(app, dropped, nbytes)
+
     # Committing
 
     def commit(
@@ -224,6 +287,7 @@ class Staging:
         yield from self._locks.lock_both(app, epoch)
         try:
             owner = self._enter(app, caller)
+            self._runs.hear(app, self._kernel.clock.now_ms())
             try:
                 return (yield from self._commit(keys, Commit(app, epoch, (), owner), caller))
             finally:
@@ -377,16 +441,14 @@ class Staging:
                 self._locks.unlock_both(app, epoch)
 
     def sweep(self) -> Op[None]:
-        """Discard the stages that are too old."""
+        """Discard the stages that are too old, or of runs that are silent for too long."""
         for key in self._room.older_than(self._oldest_ms()):
-            if self._locks.is_held(key.app, key.epoch) or key.app in self._stranded:
-                continue
-            yield from self._locks.lock(key.app, key.epoch)
-            try:
-                if (yield from self._remove(key)):
-                    self._forget(key)
-            finally:
-                self._locks.unlock(key.app, key.epoch)
+            yield from self._discard(key)
+        for app, run in self._runs.silent(self._kernel.clock.now_ms()):
+            self._runs.forget(app)
+            for key in self._room.of_app(app):
+                if run_of(key.attempt) == run:
+                    yield from self._discard(key)
 
     def _oldest_ms(self) -> int:
         """A stage that was made before this time is too old."""

@@ -64,6 +64,10 @@ def collect(service: Service, principal: Principal = ANYONE) -> Op[Numbers]:
             yield from _add_cursors(service, topic, cursors, now_ms)
         if count % TOPICS_BETWEEN_PAUSES == 0:
             yield PAUSE
+    stages = stage_disk_bytes = oldest_ms = 0
+    if service.engine is not None:
+        stages, _, stage_disk_bytes = service.engine.staging.taken
+        oldest_ms = service.engine.staging.oldest_age_ms(now_ms)
     wal, buckets = _wal(service)
     shape = Metrics(
         topics=len(topics),
@@ -76,6 +80,9 @@ def collect(service: Service, principal: Principal = ANYONE) -> Op[Numbers]:
         bytes_live=nbytes,
         queue_topics=queues,
         queue_leases_in_flight=leases,
+        stages=stages,
+        stage_disk_bytes=stage_disk_bytes,
+        stage_oldest_ms=oldest_ms,
         sse_connections=service.streams,
         watch_sessions=service.watch_sessions,
         ready=service.engine is not None and not service.draining and not wal.read_only,
@@ -194,6 +201,13 @@ def _lines(numbers: Numbers) -> Iterator[str]:
         ("topics_bytes_live", "Bytes of live records.", shape.bytes_live),
         ("topics_queue_topics", "Topics that are queues.", shape.queue_topics),
         ("topics_queue_leases_in_flight", "Jobs on lease.", shape.queue_leases_in_flight),
+        ("topics_stages", "Stages that wait for their commit.", shape.stages),
+        ("topics_stage_disk_bytes", "What their files take.", shape.stage_disk_bytes),
+        (
+            "topics_stage_oldest_seconds",
+            "How long the oldest of them waits.",
+            shape.stage_oldest_ms / 1000,
+        ),
         ("topics_sse_connections", "Open streams.", shape.sse_connections),
         ("topics_watch_sessions", "Watch sessions.", shape.watch_sessions),
         ("topics_ready", "Whether the server takes requests.", int(shape.ready)),

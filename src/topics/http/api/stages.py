@@ -21,13 +21,17 @@ from topics.http.api.pages import ARROW_STREAM
 from topics.http.api.routing import Admit, Handler
 from topics.http.api.service import Service
 from topics.http.budget import Charge
-from topics.values import StageCommit, Staged
+from topics.values import StageCommit, Staged, WaitingStages
 from topics.wire import requests, responses
 from topics.wire.query import path_u64
 from topics.wire.requests import StageRequest
+from topics.wire.shapes import StagesList
 
 ROW_BYTES: Final = 100
 """About what a record takes in memory besides its text."""
+
+MOST_LISTED: Final = 1000
+"""Epochs in one list of stages."""
 
 MANY_TOPICS: Final = 500
 """An answer about so many topics is made on a thread."""
@@ -59,6 +63,8 @@ def stage(call: Call) -> None:
             yield from bodies.decoded(body, requests.decode_stage_in_steps, requests.decode_stage)
         )
 
+    by_run = call.query.flag("by_run", default=False)
+
     def kept() -> Op[Staged]:
         try:
             sent = yield from decoded()
@@ -66,7 +72,8 @@ def stage(call: Call) -> None:
             if len(rows) > STEP_ROWS and not is_arrow:
                 count(ROW_BYTES * len(rows))
             caller = caller_of(call.service, call.principal)
-            return (yield from call.engine.stage(app, epoch, part, attempt, rows, caller=caller))
+            stage = call.engine.stage
+            return (yield from stage(app, epoch, part, attempt, rows, caller=caller, by_run=by_run))
         finally:
             charge.give_back()
 
@@ -112,6 +119,22 @@ def last_commit(call: Call) -> None:
     call.run(_shown(call, call.engine.staging.last_commit(app, caller=caller)), call.answer)
 
 
+def listing(call: Call) -> None:
+    caller = caller_of(call.service, call.principal)
+
+    def answer(found: list[WaitingStages]) -> None:
+        shape = StagesList(found[:MOST_LISTED], len(found) > MOST_LISTED)
+        call.answer(responses.present(shape, call.spent()))
+
+    call.run(call.engine.staging.waiting(caller), answer)
+
+
+def drop(call: Call) -> None:
+    (app,) = call.names
+    op = call.engine.staging.drop(app, epoch=call.query.u64("epoch"))
+    call.run(op, lambda done: call.answer(responses.shown(done, call.spent())))
+
+
 def _shown(call: Call, commit: Op[StageCommit]) -> Op[bytes]:
     done = yield from commit
     if len(done.topics) < MANY_TOPICS:
@@ -131,9 +154,22 @@ def admit(service: Service, principal: Principal, names: tuple[str, ...]) -> Non
     service.ready_engine.staging.check_app(names[0], caller_of(service, principal))
 
 
+def admit_drop(service: Service, principal: Principal, names: tuple[str, ...]) -> None:
+    """Refuse a key that may not use the name. An operator may drop what another key has staged."""
+    if not principal.allows(names[0]):
+        admit(service, principal, names)
+
+
 HANDLERS: dict[str, Handler] = {
     "stageRecords": stage,
     "commitStages": commit,
     "getLastCommit": last_commit,
+    "listStages": listing,
+    "dropStages": drop,
 }
-ADMITS: dict[str, Admit] = dict.fromkeys(HANDLERS, admit)
+ADMITS: dict[str, Admit] = {
+    "stageRecords": admit,
+    "commitStages": admit,
+    "getLastCommit": admit,
+    "dropStages": admit_drop,
+}

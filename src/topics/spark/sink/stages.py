@@ -8,6 +8,7 @@ room, for `retrySeconds`. What fails then says which setting or step helps.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import secrets
 from collections.abc import Iterable, Sequence
 from typing import Final, Self
@@ -33,13 +34,23 @@ class WriteRefused(TopicsError):
         self.code = cause.code
 
 
-def new_attempt(task_attempt: int) -> int:
+def new_attempt(task_attempt: int, run: int | None = None) -> int:
     """A number that no other attempt has, not even one of a driver that is thought to be dead.
 
     Spark counts its attempts from 0 again in every driver. Under those numbers alone a task that
-    outlived its driver could replace a stage of the next one, under its commit.
+    outlived its driver could replace a stage of the next one, under its commit. The upper bits are
+    those of the run, so that the server can tell the stages of a dead run from those of the next.
     """
-    return secrets.randbits(40) << 24 | task_attempt & 0xFFFFFF
+    return (new_run() if run is None else run) << 24 | task_attempt & 0xFFFFFF
+
+
+def new_run() -> int:
+    return secrets.randbits(40)
+
+
+def run_named(name: str) -> int:
+    """The number of a run that has a name of its own."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:5])
 
 
 class StageClient:
@@ -49,9 +60,20 @@ class StageClient:
         self.app = app
         self._server = SparkClient(target, retry_s=retry_s)
 
-    def keep(self, epoch: int, part: int, attempt: int, rows: bytes) -> bool:
-        """Stage an Arrow stream of records. False: the epoch is committed, send no more of it."""
-        return self._is_kept(stage_arrow(self.app, epoch, part, rows, attempt))
+    def keep(
+        self, epoch: int, part: int, attempt: int, rows: bytes, *, by_run: bool = False
+    ) -> bool:
+        """Stage an Arrow stream of records. False: the epoch is committed, send no more of it.
+
+        With `by_run` the attempt is one of a run: the server discards stages of earlier runs.
+        """
+        return self._is_kept(stage_arrow(self.app, epoch, part, rows, attempt, by_run=by_run))
+
+    def touch(self, epoch: int, attempt: int) -> None:
+        """Tell the server that the run is alive; a failure to do so is told by the next call."""
+        with contextlib.suppress(TopicsError):
+            alive = stage(self.app, epoch, _LAST_PART, (), attempt, by_run=True)
+            self._server.run_once(alive, timeout_s=DROP_TIMEOUT_S)
 
     def is_open(self, epoch: int) -> bool:
         """Whether the epoch can still be committed; raises `StaleEpoch` if a later one was."""

@@ -22,7 +22,9 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Final
 
 from pyspark import TaskContext
@@ -36,7 +38,13 @@ from topics.errors import StaleEpoch, TopicsError
 from topics.spark.errors import InvalidOption, OtherTargets
 from topics.spark.sink.chunks import Chunk, RowEncoder, chunks
 from topics.spark.sink.options import SinkOptions, check_columns, parse
-from topics.spark.sink.stages import StageClient, WriteRefused, new_attempt
+from topics.spark.sink.stages import (
+    StageClient,
+    WriteRefused,
+    new_attempt,
+    new_run,
+    run_named,
+)
 from topics.values import StageCommit
 
 if TYPE_CHECKING:
@@ -45,7 +53,10 @@ if TYPE_CHECKING:
 
 _QUERY_ID: Final = "sql.streaming.queryId"
 _BATCH_ID: Final = "streaming.sql.batchId"
+_RUN_ID: Final = "spark.jobGroup.id"
 _SHOWN_TOPICS: Final = 5
+PULSE_S: Final = 60.0
+"""How often a task tells the server that its run is alive."""
 _log = logging.getLogger("topics.spark")
 
 
@@ -103,13 +114,14 @@ class BatchWriter(DataSourceArrowWriter):
         self._app = app
         self._epoch = epoch
         self._is_open = is_open
+        self._run = new_run()
 
     def write(self, iterator: Iterator[RecordBatch]) -> TaskCommit:
         if not self._is_open:
             targets = Targets(iterator, self._options.topic)
             targets.find_all()
             return TaskCommit(self._app, self._epoch, (), 0, targets.sorted)
-        return _stage(self._options, self._app, self._epoch, iterator)
+        return _stage(self._options, self._app, self._epoch, self._run, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         done = _commit(self._options, self._app, self._epoch, _staged(messages))
@@ -138,7 +150,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
             raise InvalidOption(
                 "this stream gives its batches no numbers: use a micro-batch trigger"
             )
-        return _stage(self._options, self._options.app_prefix + query, int(batch), iterator)
+        name = task.getLocalProperty(_RUN_ID)
+        run = None if name is None else run_named(name)
+        return _stage(self._options, self._options.app_prefix + query, int(batch), run, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         staged = _staged(messages)
@@ -168,21 +182,24 @@ def _task() -> TaskContext:
 
 
 def _stage(
-    options: SinkOptions, app: str, epoch: int, batches: Iterable[RecordBatch]
+    options: SinkOptions, app: str, epoch: int, run: int | None, batches: Iterable[RecordBatch]
 ) -> TaskCommit:
     """Stage the rows of this task; stops early when the epoch turns out to be committed."""
     task = _task()
-    partition, attempt = task.partitionId(), new_attempt(task.taskAttemptId())
+    partition, attempt = task.partitionId(), new_attempt(task.taskAttemptId(), run)
+    by_run = run is not None
     encoder = RowEncoder(partition, options.topic, as_text=options.as_text)
     targets = Targets(batches, options.topic)
     parts: list[tuple[int, int]] = []
     rows = 0
-    with _stages(options, app) as stages:
+    pulse = _pulse(options, app, epoch, attempt) if by_run else nullcontext()
+    with _stages(options, app) as stages, pulse:
         try:
             for chunk in chunks(targets, encoder):
                 parts.append((chunk.part(partition), attempt))
                 rows += chunk.rows
-                if not _keep(stages, epoch, chunk, parts[-1], f"partition {partition}"):
+                where = f"partition {partition}"
+                if not _keep(stages, epoch, chunk, parts[-1], where, by_run=by_run):
                     targets.find_all()
                     break
         except BaseException:
@@ -222,9 +239,36 @@ class Targets:
             self._found.add(None)
 
 
-def _keep(stages: StageClient, epoch: int, chunk: Chunk, part: tuple[int, int], where: str) -> bool:
+@contextmanager
+def _pulse(options: SinkOptions, app: str, epoch: int, attempt: int) -> Iterator[None]:
+    """Tell the server now and then that the run is alive, however long its rows take to come."""
+    ended = Event()
+
+    def beat() -> None:
+        while not ended.wait(PULSE_S):
+            with _stages(options, app) as stages:
+                stages.touch(epoch, attempt)
+
+    beating = Thread(target=beat, name="topics-sink-pulse", daemon=True)
+    beating.start()
     try:
-        return stages.keep(epoch, *part, chunk.body)
+        yield
+    finally:
+        ended.set()
+        beating.join()
+
+
+def _keep(
+    stages: StageClient,
+    epoch: int,
+    chunk: Chunk,
+    part: tuple[int, int],
+    where: str,
+    *,
+    by_run: bool,
+) -> bool:
+    try:
+        return stages.keep(epoch, *part, chunk.body, by_run=by_run)
     except TopicsError as error:
         raise WriteRefused(
             f"{where}, {chunk.shown_rows} could not be staged: {error}", error

@@ -64,7 +64,8 @@ SERVER = (
             answer=(
                 '{"topics":3,"topics_ephemeral":0,"topics_memory":0,"topics_disk":2,'
                 '"topics_fsync":1,"routers":0,"records_live":3,"bytes_live":51,'
-                '"queue_topics":0,"queue_leases_in_flight":0,"sse_connections":0,'
+                '"queue_topics":0,"queue_leases_in_flight":0,"stages":0,'
+                '"stage_disk_bytes":0,"stage_oldest_ms":0,"sse_connections":0,'
                 '"watch_sessions":1,"ready":true,"replay_progress":1.0,"uptime_ms":788,'
                 '"pressure":0.0,"throttled_total":0,"streams_lagged_total":0,'
                 '"wal":{"fsyncs":16,"frames":43,"batches":25,"bytes_written":4608,'

@@ -6,6 +6,8 @@ from topics.wire.endpoints.parts import (
     Endpoint,
     Example,
     Success,
+    flag,
+    u64,
 )
 
 STAGES = (
@@ -14,6 +16,15 @@ STAGES = (
         "stageRecords",
         "Keep records aside until their epoch is committed",
         scopes=("write",),
+        query=(
+            flag(
+                "by_run",
+                "Whether the upper 40 bits of `attempt` name a run of the sink. The first stage of "
+                "a new run discards what earlier runs of the app have staged; an earlier run is "
+                "refused; the stages of a run that is silent for TOPICS_STAGE_LEASE_MS go.",
+                default=False,
+            ),
+        ),
         body="StageBody",
         max_body_bytes=None,
         body_media=(ARROW_STREAM,),
@@ -40,6 +51,35 @@ STAGES = (
                 '{"app":"etl","epoch":1,"deduped":true,"topics":{"orders":{"first_seq":4,'
                 '"last_seq":4,"count":1}}}'
             ),
+        ),
+    ),
+    Endpoint(
+        "GET /v0/stages",
+        "listStages",
+        "List what is staged and not committed",
+        scopes=("read",),
+        replies={
+            200: Success(
+                "By app and epoch, at most 1000 of them, the oldest first; `more` tells of others.",
+                "StagesList",
+            )
+        },
+        example=Example(
+            51,
+            answer='{"stages":[],"more":false}',
+        ),
+    ),
+    Endpoint(
+        "DELETE /v0/stages/{app}",
+        "dropStages",
+        "Discard what an app has staged and not committed",
+        scopes=("admin",),
+        query=(u64("epoch", "Only the stages of this epoch."),),
+        replies={200: Success("How many stages were discarded.", "DroppedStages")},
+        example=Example(
+            52,
+            path={"app": "etl"},
+            answer='{"app":"etl","dropped":0,"disk_bytes":0}',
         ),
     ),
     Endpoint(
