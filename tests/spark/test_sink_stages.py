@@ -112,12 +112,12 @@ def test_want_of_room_is_waited_out_and_then_an_error_that_names_the_setting(
     other = connect(server.url, "other", retry_s=0.0)
     assert other.keep(1, 0, 1, large)
     with pytest.raises(WriteRefused, match="TOPICS_MAX_STAGE_BYTES") as caught:
-        connect(server.url, "hasty", retry_s=0.0).keep(1, 0, 1, large)
+        connect(server.url, "other", retry_s=0.0).keep(1, 5, 1, large)
     assert caught.value.code == "throttled"
     with pytest.raises(WriteRefused, match="TOPICS_MAX_BODY_BYTES"):
         other.keep(1, 1, 1, body('"' + "x" * 8000 + '"'))
     with Proxy(server.address) as proxy, ThreadPoolExecutor() as pool:
-        waiting = pool.submit(connect(proxy.url, "patient").keep, 1, 0, 1, large)
+        waiting = pool.submit(connect(proxy.url, "other").keep, 1, 5, 1, large)
         turned_away = proxy.hold(lambda request: len(proxy.seen) > 1)
         turned_away.wait()
         other.drop(1, [(0, 1)])

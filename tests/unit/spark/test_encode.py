@@ -192,3 +192,13 @@ def test_nested_columns_read_back_as_they_were(
     read = [json.loads(text, object_pairs_hook=list) for text in json_of(column).to_pylist()]
     wanted = [plain(row, kind) for row in rows[skipped:]]
     assert json.dumps(read) == json.dumps(wanted)
+
+
+def test_rows_cut_out_of_a_larger_batch_are_encoded_as_they_are_alone() -> None:
+    names = ["plain", 'a "quote"', "new\nline", None, "ä", "tail"]
+    rows = pa.array([{"name": name, "price": 2.0, "far": 1e300} for name in names])
+    whole = json_of(rows).to_pylist()
+    for first in range(len(names)):
+        for count in range(len(names) - first + 1):
+            assert json_of(rows.slice(first, count)).to_pylist() == whole[first : first + count]
+    assert whole[1] == '{"name":"a \\"quote\\"","price":2.0,"far":1e+300}'

@@ -42,7 +42,7 @@ _ESCAPES: Final = {code: msgspec.json.encode(chr(code))[1:-1].decode() for code 
     ord('"'): '\\"',
     ord("\\"): "\\\\",
 }
-_IS_SPECIAL: Final = np.isin(np.arange(256), list(_ESCAPES))
+_PLAIN: Final = bytes(code for code in range(256) if code not in _ESCAPES)
 
 
 class Unencodable(TopicsError):
@@ -132,8 +132,10 @@ def _floats(column: pa.Array) -> pa.Array:
         raise Unencodable("JSON has no NaN or Infinity; replace it, by null for instance")
     texts = _spelled(column)
     # 1.0 is spelled "1": a reader that guesses types would see integers come and go.
-    is_whole = pc.match_substring_regex(texts, r"^-?\d+$")
-    return pc.if_else(is_whole, _joined(texts, ".0"), texts)
+    has_point = pc.or_(pc.match_substring(texts, "."), pc.match_substring(texts, "e"))
+    if pc.all(has_point).as_py() is True:
+        return texts
+    return pc.if_else(has_point, texts, _joined(texts, ".0"))
 
 
 def _quoted(strings: pa.Array) -> pa.Array:
@@ -145,13 +147,16 @@ def _quoted(strings: pa.Array) -> pa.Array:
 
 
 def _special_bytes(strings: pa.Array) -> list[int]:
-    """The bytes in these strings that JSON wants escaped."""
-    text = strings.buffers()[2]
-    if text is None:
+    """The bytes in these strings that JSON wants escaped.
+
+    What is looked at is the text of these rows, not that of the batch they were cut out of.
+    """
+    _, edges, text = strings.buffers()
+    if text is None or not len(strings):
         return []
-    used = np.frombuffer(text, np.uint8)
-    found: list[int] = np.unique(used[_IS_SPECIAL[used]]).tolist()
-    return found
+    first, last = np.frombuffer(edges, np.int32)[[strings.offset, strings.offset + len(strings)]]
+    used = text.slice(int(first), int(last - first)).to_pybytes()
+    return sorted(set(used.translate(None, delete=_PLAIN)))
 
 
 def _spelled_in_quotes(column: pa.Array) -> pa.Array:
@@ -159,9 +164,11 @@ def _spelled_in_quotes(column: pa.Array) -> pa.Array:
 
 
 def _timestamps(column: pa.Array) -> pa.Array:
+    """In UTC without a zone, with a Z behind it: Arrow takes a hundred times as long for a zone."""
     zone = "UTC" if column.type.tz else None
-    texts = _spelled(column.cast(pa.timestamp("us", zone)))
-    return _joined('"', pc.replace_substring(texts, " ", "T"), '"')
+    texts = _spelled(column.cast(pa.timestamp("us", zone)).view(pa.timestamp("us")))
+    end = 'Z"' if zone else '"'
+    return _joined('"', pc.replace_substring(texts, " ", "T"), end)
 
 
 def _base64(column: pa.Array) -> pa.Array:
