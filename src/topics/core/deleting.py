@@ -24,6 +24,7 @@ from topics.core.topic import Topic
 
 STEP_SEQS = 2048
 STEP_TAGS = 512
+_COUNT_BITS = 32
 ALL_TAGS = 1 << 20
 """A step without a pause: during replay no request waits for the tag index to be pruned."""
 
@@ -172,10 +173,11 @@ def apply_deleted(
         if fact.match is not None and fact.before is None and chosen is None:
             for _ in topic.tags.forget_matching(fact.match, below=limit, step=ALL_TAGS):
                 pass
-    if topic.delete_version >> 32 == generation:
+    # The log's generation in the upper half, the number of the delete in it in the lower.
+    if topic.delete_version >> _COUNT_BITS == generation:
         topic.delete_version += 1
     else:
-        topic.delete_version = generation << 32 | 1
+        topic.delete_version = generation << _COUNT_BITS | 1
     if lowest in topic.deleted:
         topic.advance(lowest)
     if topic.config.cap_records or topic.config.cap_bytes:

@@ -97,7 +97,7 @@ class Tick:
         self._want_end()
 
     def uncork_later(self, connection: Corked) -> None:
-        """Send answers at the end of the tick, or when the first of them has waited enough."""
+        """Send answers at the end of the tick, or when the first of them has waited `HELD_NS`."""
         if self._is_lone and not self._is_due and connection is self._heard:
             _uncork(connection)
             return

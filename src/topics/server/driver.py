@@ -68,7 +68,7 @@ class Driver:
             try:
                 self._loop.call_soon_threadsafe(self.drain)
             except RuntimeError:
-                _log.debug("the loop is gone; nobody waits for these submissions any more")
+                _log.debug("the loop is gone, and with it the operations that waited here")
 
     def drain(self) -> None:
         """Answer what was delivered; on the loop's thread."""

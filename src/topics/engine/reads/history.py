@@ -24,7 +24,7 @@ from topics.core.topic import Topic
 from topics.engine.effects import Io, Op
 from topics.engine.reads.ranges import Fetched
 from topics.engine.reads.tail_frames import fetch_slots
-from topics.storage.segments.codec import DEAD, DEAD_AT, ENTRY_SIZE, Entry, Idx
+from topics.storage.segments.codec import DEAD, DEAD_AT, ENTRY_SIZE, Idx
 from topics.storage.segments.segment import COLD, ActiveSegment, AnySegment, Segment
 from topics.storage.segments.store import SegmentStore
 from topics.storage.segments.tagfile import TagFile
@@ -131,9 +131,9 @@ class SegmentHistory:
             self._idx(part) for part, _, _ in self._ranges(lo, hi) if not isinstance(part, Resident)
         ]
 
-    def _counts(self, seq: int, entry: Entry) -> bool:
+    def _counts(self, seq: int, length: int, dead: int) -> bool:
         """Whether the record of an index entry is there and no delete byte removes it."""
-        return entry[1] != 0 and (entry[4] != DEAD or seq >= self.marks_below)
+        return length != 0 and (dead != DEAD or seq >= self.marks_below)
 
     # What the core asks
 
@@ -159,7 +159,11 @@ class SegmentHistory:
             else:
                 chosen = selectors(some)
                 found = compress(enumerate(self._idx(part).entries(i, j), part.first + i), chosen)
-                sizes = [x[1] - _UNCOUNTED - x[5] for seq, x in found if self._counts(seq, x)]
+                sizes = [
+                    length - _UNCOUNTED - names
+                    for seq, (_, length, _, _, dead, names) in found
+                    if self._counts(seq, length, dead)
+                ]
                 n, size = len(sizes), sum(sizes)
             count, nbytes = count + n, nbytes + size
         return count, nbytes
@@ -172,9 +176,10 @@ class SegmentHistory:
                 yield from self._sizes(part, i, j)
 
     def _sizes(self, part: AnySegment, i: int, j: int) -> Iterator[tuple[int, int]]:
-        for seq, entry in enumerate(self._idx(part).entries(i, j), part.first + i):
-            if self._counts(seq, entry):
-                yield seq, entry[1] - _UNCOUNTED - entry[5]
+        entries = self._idx(part).entries(i, j)
+        for seq, (_, length, _, _, dead, names) in enumerate(entries, part.first + i):
+            if self._counts(seq, length, dead):
+                yield seq, length - _UNCOUNTED - names
 
     def time_of(self, seq: int) -> int:
         for part, i, _ in self._ranges(seq, seq):
@@ -248,17 +253,18 @@ class SegmentHistory:
         j = _cut_to_room(idx, i, min(j, i + _READ_RECORDS), room)
         frames, cold = yield Io(lambda: _read(store, topic_id, part, idx, (i, j)))
         if not idx.has_dead(i, j) and None not in frames:
-            sizes = [entry[1] - _UNCOUNTED - entry[5] for entry in idx.entries(i, j)]
+            entries = idx.entries(i, j)
+            sizes = [length - _UNCOUNTED - names for _, length, _, _, _, names in entries]
             seqs = range(part.first + i, part.first + j)
             offsets: list[int | None] = [0] * len(frames)
             return Fetched(seqs, sizes, frames, offsets, seqs[-1], cold)
         fetched = Fetched([], [], [], [], part.first + j - 1, cold)
-        for seq, entry, frame in zip(
+        for seq, (_, length, _, _, dead, names), frame in zip(
             range(part.first + i, part.first + j), idx.entries(i, j), frames, strict=True
         ):
-            if self._counts(seq, entry):
+            if self._counts(seq, length, dead):
                 fetched.seqs.append(seq)  # type: ignore[union-attr]  # made as a list above
-                fetched.sizes.append(entry[1] - _UNCOUNTED - entry[5])
+                fetched.sizes.append(length - _UNCOUNTED - names)
                 fetched.bufs.append(frame or b"")
                 fetched.offsets.append(0 if frame else None)
         return fetched
@@ -288,7 +294,8 @@ def _cut_to_room(idx: Idx, i: int, j: int, room: int) -> int:
     """Where to stop so that the frames fetched are not many more than `room` bytes."""
     if idx.offset(j - 1) + idx.length(j - 1) - idx.offset(i) <= room:
         return j  # frames take more than what is counted of them
-    sizes = (max(entry[1] - _UNCOUNTED - entry[5], 0) for entry in idx.entries(i, j))
+    entries = idx.entries(i, j)
+    sizes = (max(length - _UNCOUNTED - names, 0) for _, length, _, _, _, names in entries)
     for position, total in enumerate(accumulate(sizes), i):
         if total > room:
             return max(position, i + 1)

@@ -12,7 +12,7 @@ from topics.core.tail import FRAME_OVERHEAD, Tail
 from topics.engine.effects import Io, Op
 from topics.engine.reads.ranges import Fetched
 from topics.storage.frames.append import verify
-from topics.storage.sources import Sources
+from topics.storage.sources import OFFSET_BITS, OFFSET_MASK, Sources
 
 SPAN_SLACK = 4096
 """Foreign bytes between two wanted frames that are cheaper to read along than to skip."""
@@ -72,7 +72,7 @@ def view_slots(
         room, sum(tail.lengths[a:b]) + SPAN_SLACK
     ):
         return None
-    view = sources.get(start >> 32).view(start & 0xFFFFFFFF, size)
+    view = sources.get(start >> OFFSET_BITS).view(start & OFFSET_MASK, size)
     if view is None:
         return None
     return [view] * (b - a), [location - start for location in locations]
@@ -124,9 +124,9 @@ def _spans(slots: _Slots, *, is_scattered: bool) -> list[tuple[int, int]]:
 def _read_span(sources: Sources, topic_id: int, slots: _Slots, fetched: Fetched) -> Op[None]:
     bufs, offsets = fetched.bufs, fetched.offsets
     seqs, locations, lengths, _ = slots
-    source = sources.get(locations[0] >> 32)
-    start = locations[0] & 0xFFFFFFFF
-    size = (locations[-1] & 0xFFFFFFFF) + lengths[-1] - start
+    source = sources.get(locations[0] >> OFFSET_BITS)
+    start = locations[0] & OFFSET_MASK
+    size = (locations[-1] & OFFSET_MASK) + lengths[-1] - start
     buf = source.view(start, size)
     places = [location - locations[0] for location in locations]
     bufs += [buf or b""] * len(places)

@@ -26,7 +26,7 @@ from topics.storage.frames.header import HOPS_SHIFT
 from topics.storage.fs import Fs
 from topics.storage.segments.segment import ActiveSegment, Segment
 from topics.storage.segments.store import SegmentStore
-from topics.storage.sources import Sources
+from topics.storage.sources import Sources, location, split_location
 from topics.storage.wal.scan import GenerationScan
 from topics.wire import jsonbytes
 
@@ -148,9 +148,8 @@ class Originals:
 
     def _from_log(self, run: Appended, seq: int) -> CopiedRecord | None:
         at = seq - run.first_seq
-        location, length = run.base + run.offsets[at], run.lengths[at]
-        source = self._sources.get(location >> 32)
-        offset = location & 0xFFFFFFFF
+        source_id, offset = split_location(run.base + run.offsets[at])
+        source, length = self._sources.get(source_id), run.lengths[at]
         frame = source.view(offset, length) or source.pread(offset, length)
         if not verify(frame, 0, length, topic_id=run.topic_id, seq=seq):
             return None
@@ -300,5 +299,5 @@ class Copier:
         durable = topic.durability.needs_sync
         frames, run = encode_append(topic.id, seq, ts, batch, durable=durable, hops=hops)
         source_id, offset = self._arenas.keep(topic.id, frames, run.last_seq)
-        run.base = (source_id << 32) + offset
+        run.base = location(source_id, offset)
         return run

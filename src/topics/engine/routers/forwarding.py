@@ -43,6 +43,7 @@ from topics.storage.crashpoints import crashpoint
 from topics.storage.frames.append import record_at
 from topics.storage.frames.buffer import encode
 from topics.storage.frames.header import HOPS_SHIFT
+from topics.storage.sources import location
 from topics.storage.wal.submission import Submission
 
 FLAGS_AT = 5
@@ -353,10 +354,10 @@ class Forwarder:
                 continue
             frames, run = part
             if submission.frames_at:
-                run.base = (submission.source_id << 32) + logged_at
+                run.base = location(submission.source_id, logged_at)
                 logged_at += len(frames)
             else:
                 source_id, offset = kernel.arenas.keep(dest.id, frames, run.last_seq)
-                run.base = (source_id << 32) + offset
+                run.base = location(source_id, offset)
                 kernel.derived_bytes += len(frames)
             dest.apply_appended(run)

@@ -20,6 +20,7 @@ from topics.engine.writes.caps import due_to_caps, load_losses
 from topics.engine.writes.gates import Publishing
 from topics.errors import Internal
 from topics.storage.frames.append import encode_append
+from topics.storage.sources import location
 from topics.storage.wal.submission import Submission
 
 CHUNK_BYTES = 4 << 20
@@ -184,7 +185,7 @@ def _appended(kernel: Kernel, submission: Submission) -> None:
     if submission.error is None:
         kernel.applied[submission.shard] = submission.last_lfn
         run = submission.run
-        run.base = (submission.source_id << 32) + submission.offset
+        run.base = location(submission.source_id, submission.offset)
         submission.chunk.run = run
 
 

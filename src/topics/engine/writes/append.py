@@ -25,6 +25,7 @@ from topics.errors import HeadMismatch, TopicNotFound
 from topics.storage.frames.append import NO_LEADS, encode_append
 from topics.storage.frames.buffer import encode
 from topics.storage.frames.prepared import PreparedAppend
+from topics.storage.sources import OFFSET_BITS
 from topics.storage.wal.submission import Submission
 from topics.values import Ack
 
@@ -45,7 +46,7 @@ class AppendSubmission(TopicChange):
         topic, run = self.topic, self.run
         if self.evicted is not None:
             topic.apply_evicted(self.evicted)
-        run.base = (self.source_id << 32) + self.offset
+        run.base = (self.source_id << OFFSET_BITS) + self.offset
         topic.apply_appended(run)
         for key in self.keys:
             topic.keys.remember(key)

@@ -177,7 +177,7 @@ class App:
     def _admit(self, request: Request, standing: _Standing, started_ns: int) -> _Admitted:
         service = self._service
         if (service.engine is None or service.draining) and not standing.is_always:
-            _ = service.ready_engine  # raises what is the matter
+            _ = service.ready_engine  # raises the reason why there is no engine
         endpoint, principal = standing.endpoint, standing.principal
         service.enter(principal.key_id)
         try:

@@ -111,7 +111,7 @@ class H1Connection(asyncio.Protocol):
         self._let_go_later()
 
     def _run_again(self, alike: Request, body: bytes) -> None:
-        """Answer a request whose head was read before, and that nothing can hold up."""
+        """Answer a request whose head was read before, and that does not have to wait."""
         reader = self._reader
         reader.since = None
         reader.requests += 1
@@ -340,7 +340,7 @@ class H1Connection(asyncio.Protocol):
             self._transport.write(data)
 
     def _let_go_later(self) -> None:
-        """Send collected output at the end of the tick; much of it is sent at once."""
+        """Send collected output at the end of the tick; a large amount is sent at once."""
         corked = self._corked
         if not corked:
             self._corked = None

@@ -254,9 +254,10 @@ def rebuild_idx(data: bytes, *, topic_id: int, first_seq: int, count: int | None
             break
         entry, found_seq = found
         passed_over = found_seq - seq
-        parts.append(_gap_entry(position, entry[0], ts) * passed_over)
+        offset, length, found_ts, *_ = entry
+        parts.append(_gap_entry(position, offset, ts) * passed_over)
         parts.append(ENTRY.pack(*entry))
-        position, seq, ts = entry[0] + entry[1] + 1, found_seq + 1, entry[2]
+        position, seq, ts = offset + length + 1, found_seq + 1, found_ts
     if end_seq is not None:
         parts.append(_gap_entry(position, len(data), ts) * (end_seq - seq))
     elif position < len(data):
@@ -282,8 +283,10 @@ def _record_from(
     mark = topic_id.to_bytes(8, "little")
     while position >= 0:
         found = _record_at(data, position, topic_id=topic_id)
-        if found is not None and found[1] >= seq and (end_seq is None or found[1] < end_seq):
-            return found
+        if found is not None:
+            _, found_seq = found
+            if found_seq >= seq and (end_seq is None or found_seq < end_seq):
+                return found
         position = data.find(mark, position + 1 + _TOPIC_ID_AT) - _TOPIC_ID_AT
     return None
 

@@ -291,7 +291,7 @@ class _ShardWriter:
         return batch.stop
 
     def _gather(self) -> _Batch:
-        """Park until there is work or the clock asks; then take what is there."""
+        """Wait until there is work, or until a sync or a probe is due; then take what is queued."""
         batch = _Batch()
         # Set before the look at the file: a writer that makes the file dirty afterwards sees it.
         self._is_far = True
@@ -350,10 +350,10 @@ class _ShardWriter:
         return min(low + (high - low) * pressure, high)
 
     def _commit(self, batch: _Batch) -> None:
-        """Write what is not written yet, sync if anybody needs it.
+        """Write the submissions that are not written yet; sync if one of the batch needs it.
 
-        What the owner wrote is in the log whatever becomes of those behind it: they fail alone.
-        Only a sync that fails takes it with it, and that is final.
+        Submissions that the owner wrote are in the log: if a later write fails, only the later ones
+        fail. If the sync fails, all fail, and the shard takes no more writes.
         """
         if batch.unwritten:
             self._write([s for s in batch.submissions if not s.written])

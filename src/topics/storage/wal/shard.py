@@ -127,9 +127,9 @@ class Shard(RotatingFile):
     ) -> int:
         """Append `count` frames of `size` bytes; returns the offset of the first. Not durable yet.
 
-        A long write is done in pieces, between which other threads get the interpreter. Nobody sees
-        the pieces: the tail moves when the last piece is written, so a sync that runs meanwhile
-        covers none of them, and after a crash a part of a write is a torn tail.
+        A long write is done in pieces, between which other threads get the interpreter. The tail
+        moves when the last piece is written, so a sync that runs meanwhile covers none of the
+        pieces, and after a crash a part of a write is a torn tail.
         """
         room = size + BEACON_SIZE
         if self.state is not ShardState.OPEN or self._tail + room > self._room:

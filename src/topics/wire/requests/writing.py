@@ -171,7 +171,7 @@ def _decode_bare(body: bytes) -> WriteRequest | None:
     around = len(_OPENING) + len(end) + len(_BORDER) * (len(sizes) - 1)
     if around + sum(sizes) != len(body) or not body.endswith(end):
         return None
-    # Between the records, and perhaps inside some, stands the border; often only between them.
+    # The border stands between the records. If payloads have it, too, the count does not fit.
     datas = body[len(_OPENING) : -len(end)].split(_BORDER)
     if len(datas) != len(records):
         datas = [bytes(record.data) for record in records]
