@@ -50,7 +50,7 @@ class DeadLetters:
             seqs = [leases.spent.popleft() for _ in range(min(most, len(leases.spent)))]
             records = yield from self._readable(topic, seqs)
             moved = yield from self._move(topic, records)
-            self._kernel.require(topic)
+            self._kernel.require(topic)  # the queue may have been dropped meanwhile
             if moved:
                 if most < LETTERS_AT_ONCE:
                     self._at_once[topic.id] = most * 2
@@ -130,6 +130,7 @@ class DeadLetters:
                 found = yield from self._engine.records(letters, live)
                 records = [found[seq] for seq in live if seq in found]
             for record in records:
+                # Looked at again: during the move of the letter before, this one may have died.
                 if not _is_letter_of(record, topic.name) or not letters.is_live(record.seq):
                     continue
                 if moved == most:

@@ -185,6 +185,7 @@ class Queues:
         yield from retain(self._kernel, topic)
 
         def hand_out() -> LeaseBook:
+            # Asked again after each wait, which may have brought a drop of the queue.
             leases = live_leases(self._kernel, topic)
             self._pass(topic, leases, claimers, is_cohort=is_cohort)
             return leases

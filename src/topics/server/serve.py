@@ -78,7 +78,7 @@ class Server:
         self._clock = clock or SystemClock()
         self._loop = asyncio.get_running_loop()
         self._readers = ThreadPoolExecutor(READ_THREADS, "topics-read")
-        self._lane = ThreadPoolExecutor(1, "topics-maintenance")
+        self._maintenance_pool = ThreadPoolExecutor(1, "topics-maintenance")
         self._driver = Driver(self._loop, self._readers)
         self._shards = config.engine.wal_shards or min(os.cpu_count() or 1, MAX_SHARDS)
         # Never less than one body: such a limit would refuse it for ever.
@@ -318,7 +318,7 @@ class Server:
         if work is not None:
             self._maintaining = True
             self._maintenance_over.clear()
-            self._driver.start(work, self._maintained, pool=self._lane)
+            self._driver.start(work, self._maintained, pool=self._maintenance_pool)
 
     def _sample(self, engine: Engine) -> None:
         """Add a step to the history that consoles draw."""
@@ -371,7 +371,7 @@ class Server:
         if self.service.access_log is not None:
             self.service.access_log.close()
         self._readers.shutdown(wait=False)
-        self._lane.shutdown(wait=False)
+        self._maintenance_pool.shutdown(wait=False)
         _log.info("stopped")
         return code
 
@@ -404,7 +404,9 @@ class Server:
         await self._finish_own_work()
         closed = self._loop.create_future()
         self._driver.start(
-            engine.upkeep.closing(), lambda _, error: closed.set_result(error), pool=self._lane
+            engine.upkeep.closing(),
+            lambda _, error: closed.set_result(error),
+            pool=self._maintenance_pool,
         )
         await closed
         try:

@@ -141,7 +141,7 @@ class Forwarder:
         """
         self._kernel.host.before_change()
         while (gate := self._busy.get(router.name)) is not None:
-            yield gate
+            yield gate  # look again: of several passes that wait here only one may begin
         gate = self._busy[router.name] = Gate()
         try:
             return (yield from self._pass(router))

@@ -75,7 +75,7 @@ class _Locks:
 
     def lock(self, app: str, epoch: int | None) -> Op[None]:
         while (gate := self._held.get((app, epoch))) is not None:
-            yield gate
+            yield gate  # look again: several operations may wait, and only one gets the lock
         self._held[(app, epoch)] = Gate()
 
     def unlock(self, app: str, epoch: int | None) -> None:
@@ -237,7 +237,7 @@ class Staging:
             return 0
         yield from self._locks.lock(key.app, key.epoch)
         try:
-            info = self._room.get(key)
+            info = self._room.get(key)  # a commit or another discard may have taken the stage
             if info is not None and (yield from self._remove(key)):
                 self._forget(key)
                 return info.disk_bytes

@@ -229,12 +229,12 @@ class Deleter:
 
         Raises `TopicNotFound` when the topic was dropped by then.
         """
-        kernel, let_in = self._kernel, False
+        kernel, admitted = self._kernel, False
         held: list[object] = []
         while True:
-            if topic.id in kernel.gates.closed and not let_in:
+            if topic.id in kernel.gates.closed and not admitted:
                 yield from kernel.gates.enter(topic.id)
-            kernel.require(topic)
+            kernel.require(topic)  # after either wait: it may have brought a drop, or other deletes
             if not any(map(topic.is_live, seqs)):
                 return None
             try:
@@ -242,7 +242,7 @@ class Deleter:
             except NotLoaded as missing:
                 loading = kernel.indexes.load(topic, missing.load)
             held.append((yield from kernel.gates.closed_during(topic.id, loading)))
-            let_in = True
+            admitted = True  # `closed_during` counts as admission
 
     def submit_seqs(self, topic: Topic, seqs: tuple[int, ...]) -> DeleteSubmission:
         """The same at once: the caller knows that the gate is open and that some records live.

@@ -58,7 +58,7 @@ class Lifecycle:
                 if (yield from self._update(topic, config)):
                     return Created(name, False, config.to_dict())
             elif name in self.being_created:
-                yield self.being_created[name]
+                yield self.being_created[name]  # look again: the creation may have failed
             else:
                 yield from self.create(name, config)
                 return Created(name, True, config.to_dict())
@@ -93,7 +93,7 @@ class Lifecycle:
         """Make a topic that does not exist; a lost race gives the winner's."""
         kernel, catalog = self._kernel, self._kernel.catalog
         check_topic_name(name)
-        while name in self.being_created:
+        while name in self.being_created:  # a creation that failed may be followed by another
             yield self.being_created[name]
         if name in catalog.by_name:
             return catalog.by_name[name]
