@@ -1,4 +1,4 @@
-"""Install Spark behind the demo: it is large, and nobody should wait for it to see the rest."""
+"""Install Spark behind the demo: it is large, and the rest of the demo does not need it."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ NOTICE_EVERY_S = 5.0
 
 
 class Installation:
-    """`tools/setup.py` in a process of its own; what it says is in a file until somebody asks."""
+    """`tools/setup.py` in a process of its own; its output goes to a file."""
 
     def __init__(self, log: Path) -> None:
         self._log = log

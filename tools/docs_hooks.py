@@ -1,7 +1,7 @@
 """Pages of the documentation that are made from the code while the site is built.
 
 `[openapi]` in a page becomes the list of HTTP calls, `[commands]` every command's help, `[errors]`
-every error code, `[settings]` every setting of a topic: nobody can forget to bring them up to date.
+every error code, `[settings]` every setting of a topic: they cannot go out of date.
 """
 
 import json

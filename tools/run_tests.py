@@ -22,7 +22,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 SLOWEST = 5
-"""How many tests of a tier are named with their time, so that nobody has to look for them."""
+"""How many tests of a tier are named with their time, so that slow ones are found quickly."""
 ROOT = Path(__file__).resolve().parent.parent
 NOTICE_EVERY_S = 10.0
 LIGHT = ("-p", "no:schemathesis")  # takes more than a second to import, in every worker

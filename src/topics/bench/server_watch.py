@@ -76,7 +76,7 @@ def hello_h1(path: str) -> bytes:
 
 
 def hello_h2(path: str) -> bytes:
-    """The same in HTTP/2, with windows so wide that nothing else need ever be sent."""
+    """The same in HTTP/2, with windows so wide that no window update has to be sent."""
     connection = h2.connection.H2Connection(h2.config.H2Configuration(header_encoding="utf-8"))
     window = h2.settings.SettingCodes.INITIAL_WINDOW_SIZE
     connection.local_settings = h2.settings.Settings(initial_values={window: WIDE_OPEN})

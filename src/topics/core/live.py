@@ -8,7 +8,7 @@ records weigh and when they came may have to be loaded first (`loading`).
 
 A topic of millions of records is weighed chunk by chunk, and the weights of whole chunks are
 remembered: removing records takes their weight off. So the next question about the same records
-costs a step for each chunk, not for each record. Chunks that nobody asked about cost nothing.
+costs a step for each chunk, not for each record. Chunks that were never asked about cost nothing.
 """
 
 from __future__ import annotations

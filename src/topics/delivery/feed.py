@@ -309,7 +309,8 @@ class Feed:
             sub.announced = caught_up
         if sub.first_read:
             sub.first_read = False
-            # Later reads of records are new ones, and those say so themselves.
+            # The first page may come from the page cache, which notes no read. Later pages hold
+            # new records, and the engine notes a read when it reads them.
             topic.last_read_ts = topic.last_consumed = self._live.engine.kernel.clock.now_ms()
         sub.place.move(topic.epoch, page.next)
         if page.caught_up:

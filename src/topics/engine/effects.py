@@ -101,7 +101,7 @@ def fulfil(op: Op[Any], wait: Wait) -> Wait:
         return op.send(result)
     assert not isinstance(wait, Sleep), "there is always room in a log without a queue"
     if isinstance(wait, Gate):
-        assert wait.is_open, "nobody is left who could open the gate"
+        assert wait.is_open, "no operation is left that could open the gate"
         return next(op)
     assert wait.done, "the blocking driver needs a committer that finishes what it is given"
     return next(op)

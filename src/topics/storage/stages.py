@@ -1,9 +1,9 @@
 """Stage files, version 1: records kept aside until their epoch is committed.
 
 A sink writes what belongs together as stages, one file per part and attempt, and then commits the
-epoch. Until then nobody sees the records. After the commit point the stage files are what a crash
-cannot take back: replay fills in from them whatever had not yet reached the log. So a file is
-durable, name included, before `write_stage` returns, and is believed only as a whole.
+epoch. Until then no reader sees the records. After the commit point replay appends from the stage
+files every record that had not yet reached the log when the process died. So a file is durable,
+name included, before `write_stage` returns, and is believed only as a whole.
 
     stages/<16 hex digits of H64(app)>-<epoch>/<part>-<attempt>.stage
 

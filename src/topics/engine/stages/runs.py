@@ -6,7 +6,7 @@ successor, also by a server that was restarted in between:
 
     a new run begins       what earlier runs of the app have staged and not committed goes
     an earlier run calls   it is refused: its driver is dead, or another driver has taken over
-    no call for long       the run's stages go, as those of a driver that nobody starts again
+    no call for long       the run's stages go, as those of a driver that is not started again
 
 A stage that is not staged by a run stays until it is too old.
 """

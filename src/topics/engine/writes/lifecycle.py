@@ -90,7 +90,7 @@ class Lifecycle:
             raise Throttled("max_topics", maximum=limit)
 
     def create(self, name: str, config: TopicConfig) -> Op[Topic]:
-        """Make a topic that does not exist; a lost race gives the winner's."""
+        """Create a topic. If another call created it meanwhile, return that topic."""
         kernel, catalog = self._kernel, self._kernel.catalog
         check_topic_name(name)
         while name in self.being_created:  # a creation that failed may be followed by another

@@ -1,7 +1,7 @@
 """The import of pyarrow and numpy, beside a loop that goes on.
 
-The import takes most of a second from a cold disk. On the loop everybody would wait for all of it;
-on a thread everybody still waits where the import keeps the interpreter lock:
+The import takes most of a second from a cold disk. On the loop all requests would wait for it; on a
+thread requests still wait where the import keeps the interpreter lock:
 
     what keeps the lock                          what is done here
     the first touch of each page of a library    libraries are read before, without the lock

@@ -109,6 +109,7 @@ def _root(head: bytes) -> int:
 
 def _field(head: bytes, table: int, number: int) -> int:
     """Where a field of a table is; 0 when it is not given."""
+    # Before the fields lies a list of their places, which begins with its size and the table's.
     fields = table - _I32.unpack_from(head, table)[0]
     (size,) = _U16.unpack_from(head, fields)
     entry = 4 + 2 * number

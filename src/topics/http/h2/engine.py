@@ -221,7 +221,7 @@ class H2Engine(H2Connection):
         super().close_connection(error_code, additional_data, last_stream_id)
 
     def _greet(self, data: bytes) -> int:
-        """Show the library the preface once it is whole; how much of the data that took."""
+        """Give the library the preface once it is whole; returns how many bytes it took."""
         if len(data) < _PREFACE_BYTES:
             return 0
         super().receive_data(data[:_PREFACE_BYTES])

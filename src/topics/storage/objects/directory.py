@@ -121,7 +121,7 @@ class DirectoryObjects:
             self._fs.sync_dir(parent_of(path))
 
     def tidy(self) -> None:
-        """Remove what unfinished puts left; only while nobody else writes here."""
+        """Remove what unfinished puts left; only while no other process writes here."""
         with self._explained("list", ""):
             for leftover in list(self._files(self._root)):
                 if leftover.endswith(TMP_SUFFIX):

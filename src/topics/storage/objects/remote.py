@@ -190,7 +190,7 @@ class RemoteObjects:
             return call(self._store)
 
     def _found_after(self, name: str, error: Exception) -> Contents | None:
-        """What is there after a conditional put whose outcome nobody told, or told in doubt."""
+        """What is there after a conditional put whose outcome is unknown or doubtful."""
         failed = self._failed("write", name, error)
         is_missing = isinstance(error, FileNotFoundError) and "NoSuchBucket" not in str(error)
         if not (failed.retryable or isinstance(error, _CONFLICT) or is_missing):
