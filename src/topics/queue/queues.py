@@ -177,7 +177,9 @@ class Queues:
 
     def _is_behind(self, topic: Topic) -> bool:
         """Whether expiry or routers have to run before the queue's records are up to date."""
-        return bool(self._kernel.catalog.routers.by_name) or self._has_expired(topic)
+        if self._kernel.catalog.routers.by_name:
+            return True
+        return bool(topic.config.ttl_ms) and may_have_expired(self._kernel, topic)
 
     def _serve(self, topic: Topic, claimers: Sequence[Claimer], *, is_cohort: bool) -> Op[None]:
         live_leases(self._kernel, topic)
@@ -272,7 +274,7 @@ class Queues:
         what the delete waited for.
         """
         topic, _ = self._queue(name)
-        if self._has_expired(topic):
+        if topic.config.ttl_ms:
             yield from retain(self._kernel, topic)
         leases = self._swept(topic)
         held: dict[int, Lease] = {}
@@ -352,7 +354,7 @@ class Queues:
         """Give jobs back, for now or for later. `error`: type and message of what went wrong."""
         named = self.named(node, seqs, lease_ids)
         topic, _ = self._queue(name)
-        if self._has_expired(topic):
+        if topic.config.ttl_ms:
             yield from retain(self._kernel, topic)
         leases = self._swept(topic)
         held: dict[int, Lease] = {}
@@ -377,7 +379,7 @@ class Queues:
         """Hold jobs for `lease_ms` from now; lease id and delivery count stay."""
         named = self.named(node, seqs, lease_ids)
         topic, _ = self._queue(name)
-        if self._has_expired(topic):
+        if topic.config.ttl_ms:
             yield from retain(self._kernel, topic)
         leases = self._swept(topic)
         held: dict[int, Lease] = {}
@@ -475,10 +477,6 @@ class Queues:
         if topic.leases is None:
             raise NotAQueue(name)
         return topic, topic.leases
-
-    def _has_expired(self, topic: Topic) -> bool:
-        """Whether records are past their time to live and still there."""
-        return may_have_expired(self._kernel, topic)
 
     def named(self, node: str, seqs: Sequence[int], lease_ids: Sequence[int | None] = ()) -> Named:
         """The jobs a call is about, which is checked."""

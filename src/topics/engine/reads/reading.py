@@ -109,7 +109,8 @@ class Reader:
         kernel = self._kernel
         if kernel.catalog.routers.by_name:
             yield from self.catch_up(topic)
-        yield from retain(kernel, topic)
+        if topic.config.ttl_ms:
+            yield from retain(kernel, topic)
         if query.from_ts is not None and query.after:
             raise InvalidRequest("give a start by seq or by time, not both")
         start = query.after
