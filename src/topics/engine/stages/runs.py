@@ -36,7 +36,7 @@ class _App(msgspec.Struct):
     earlier: list[int] = []
 
 
-class Runs:
+class SinkRuns:
     """The run of every app that has been heard of since the start, longest silent first."""
 
     def __init__(self, lease_ms: int) -> None:

@@ -35,7 +35,7 @@ from topics.engine.stages.keys import name_of, stage_key, stage_keys
 from topics.engine.stages.landing import Landing
 from topics.engine.stages.room import Room, Taken
 from topics.engine.stages.rows import STEP_ROWS, StageRows, StageSize
-from topics.engine.stages.runs import Runs, run_of
+from topics.engine.stages.runs import SinkRuns, run_of
 from topics.engine.stages.store import StageStore
 from topics.engine.writes.admission import Admission
 from topics.engine.writes.lifecycle import Lifecycle
@@ -102,7 +102,7 @@ class Staging:
         self._committed: dict[str, list[_Committed]] = {}  # by app
         self._stranded: dict[str, Stranded] = {}  # by app
         self._apps = Apps(kernel.catalog, kernel.settings)
-        self._runs = Runs(kernel.settings.stage_lease_ms)
+        self._runs = SinkRuns(kernel.settings.stage_lease_ms)
         self._apps_due_ms = 0  # no app can be forgotten before
         self.check_app = self._apps.check
         kernel.gates.complete_stranded = self.complete_stranded
