@@ -414,6 +414,24 @@ class DeleteResult(Value, frozen=True, gc=False):
     bytes: int
 
 
+class ErasureState(Value, frozen=True):
+    """How far an erasure is. `receipt` is what the ledger keeps of it, once it is done.
+
+    `segments` are those of the topic that are looked at, `segments_done` how many of them were.
+    """
+
+    erasure: int
+    topic: str
+    state: Literal["running", "done"]
+    phase: str
+    deleted: int
+    begun_ms: int
+    ended_ms: int | None
+    segments: int
+    segments_done: int
+    receipt: dict[str, Any] | None
+
+
 class Gap(Value, frozen=True, gc=False):
     """A run of seqs lost inside a topic, and what lost it."""
 

@@ -195,7 +195,7 @@ class Mover:
 
     def registered(self) -> Segment:
         """What metadata says after a restart."""
-        return msgspec.structs.replace(self.seg, tier=COLD) if self.flipped else self.seg
+        return self.seg.in_tier(COLD) if self.flipped else self.seg
 
 
 def check_served_and_finish(disk: SimDisk, mover: Mover) -> None:

@@ -43,6 +43,8 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "doctor": ("doctor", "Check this machine and the log."),
     "drop": ("topic", "Remove a topic with everything in it."),
     "dump": ("directory", "Write a topic of a directory as JSON lines."),
+    "erase": ("erase", "Remove records, and their bytes from every file."),
+    "erasures": ("erase", "Show erasures, how far they are, and receipts."),
     "explain": ("explain", "Say what happened to a topic, and what helps."),
     "flow": ("flow", "Topics in, SQL or Python, a topic or a table out."),
     "inspect": ("directory", "Show what a data directory holds."),

@@ -276,8 +276,8 @@ def recovery_facts(found: Found) -> Facts:
             if isinstance(fact, SeqSkipped)
         ],
         "indexes_to_rebuild": [
-            f"{layout.topic_name(topic_id)}/{layout.segment_name(first, 'idx')}"
-            for topic_id, first in sorted(found.store.repairs)
+            "/".join(found.store.files(*key).idx.rsplit("/", 2)[1:])
+            for key in sorted(found.store.repairs)
         ],
         "next_generation": found.generation + 1,
         "warnings": list(found.warnings),

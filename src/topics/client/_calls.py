@@ -25,6 +25,7 @@ from topics.values import (
     Created,
     DeleteResult,
     Dropped,
+    ErasureState,
     Hole,
     Holes,
     Page,
@@ -232,6 +233,24 @@ def record_of(sent: ParsedRecord) -> Record:
 def is_empty(page: Page) -> bool:
     """Whether a waiting read has nothing to say yet."""
     return not page.records and page.tombstone is None and page.caught_up
+
+
+def erase(
+    topic: str, *, before_seq: int | None, match: str | Sequence[str] | None
+) -> ApiCall[ErasureState]:
+    if before_seq is not None and before_seq < 0:
+        raise InvalidRequest("before_seq must be 0 or more")
+    asked: dict[str, Any] = {} if before_seq is None else {"before_seq": before_seq}
+    return routes.ERASE_RECORDS.call(
+        encode(asked | filters((), match)), idempotent=before_seq is not None, topic=topic
+    )
+
+
+def erasures(topic: str) -> ApiCall[list[ErasureState]]:
+    def parse(body: bytes) -> list[ErasureState]:
+        return routes.LIST_ERASURES.parse(body).erasures
+
+    return ApiCall(*routes.LIST_ERASURES.at(topic=topic), parse)
 
 
 def delete(

@@ -20,6 +20,7 @@ from topics.values import (
     DeleteResult,
     Dropped,
     DroppedStages,
+    ErasureState,
     Extended,
     Nacked,
     RouterState,
@@ -67,6 +68,12 @@ class ParsedDiffPage(Struct, kw_only=True):
     caught_up: bool
     tombstone: Tombstone | None
     lag: int
+    performance: ParsedPerformance | None = None
+
+
+class ParsedErasureList(Struct, kw_only=True):
+    topic: str
+    erasures: list[ErasureState]
     performance: ParsedPerformance | None = None
 
 
@@ -208,6 +215,8 @@ APPEND_RECORDS = ApiRoute("POST", "/v0/topics/{topic}", Ack)
 READ_AFTER_CURSOR = ApiRoute("POST", "/v0/topics/{topic}/diff", ParsedDiffPage)
 READ_RECORDS = ApiRoute("GET", "/v0/topics/{topic}/records", Raw)
 DELETE_RECORDS = ApiRoute("POST", "/v0/topics/{topic}/delete", DeleteResult)
+ERASE_RECORDS = ApiRoute("POST", "/v0/topics/{topic}/erase", ErasureState)
+LIST_ERASURES = ApiRoute("GET", "/v0/topics/{topic}/erase", ParsedErasureList)
 AUDIT_TOPIC = ApiRoute("GET", "/v0/topics/{topic}/audit", Audit)
 LIST_HOLES = ApiRoute("POST", "/v0/topics/{topic}/holes", ParsedHolesPage)
 PLAN_RANGES = ApiRoute("POST", "/v0/topics/{topic}/plan", ParsedPlan)

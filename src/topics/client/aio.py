@@ -28,6 +28,7 @@ from topics.values import (
     DeleteResult,
     Dropped,
     DroppedStages,
+    ErasureState,
     Holes,
     Page,
     ReadPlan,
@@ -306,6 +307,24 @@ class AsyncRemoteLog(Shown):
         `match` is a tag, or a prefix that ends in `*`. Records appended later are not touched.
         """
         return await self._run(_calls.delete(topic, before_seq=before_seq, match=match, seqs=seqs))
+
+    async def erase(
+        self,
+        topic: str,
+        *,
+        before_seq: int | None = None,
+        match: str | Sequence[str] | None = None,
+    ) -> ErasureState:
+        """Delete records as `delete` does, and remove their bytes from every file of the log.
+
+        A server answers when the records are deleted; it removes the bytes afterwards, also behind
+        a restart, and `erasures` tells how far it is. A log in the program answers when it is done.
+        """
+        return await self._run(_calls.erase(topic, before_seq=before_seq, match=match))
+
+    async def erasures(self, topic: str) -> list[ErasureState]:
+        """The erasures of a topic, the oldest first; each has its receipt once it is done."""
+        return await self._run(_calls.erasures(topic))
 
     async def plan(
         self, topic: str, *, from_seq: int, to_seq: int, target_bytes: int = PLAN_BYTES

@@ -20,6 +20,7 @@ from topics.values import (
     DeleteResult,
     Dropped,
     DroppedStages,
+    ErasureState,
     Holes,
     Page,
     ReadPlan,
@@ -221,6 +222,24 @@ class AnyLog(Shown):
 
         `match` is a tag, or a prefix that ends in `*`. Records appended later are not touched.
         """
+
+    @abstractmethod
+    def erase(
+        self,
+        topic: str,
+        *,
+        before_seq: int | None = None,
+        match: str | Sequence[str] | None = None,
+    ) -> ErasureState:
+        """Delete records as `delete` does, and remove their bytes from every file of the log.
+
+        A server answers when the records are deleted; it removes the bytes afterwards, also behind
+        a restart, and `erasures` tells how far it is. A log in the program answers when it is done.
+        """
+
+    @abstractmethod
+    def erasures(self, topic: str) -> list[ErasureState]:
+        """The erasures of a topic, the oldest first; each has its receipt once it is done."""
 
     @abstractmethod
     def plan(

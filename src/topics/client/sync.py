@@ -29,6 +29,7 @@ from topics.values import (
     DeleteResult,
     Dropped,
     DroppedStages,
+    ErasureState,
     Holes,
     Page,
     ReadPlan,
@@ -205,6 +206,18 @@ class RemoteLog(AnyLog):
         seqs: Sequence[int] | None = None,
     ) -> DeleteResult:
         return self._run(_calls.delete(topic, before_seq=before_seq, match=match, seqs=seqs))
+
+    def erase(
+        self,
+        topic: str,
+        *,
+        before_seq: int | None = None,
+        match: str | Sequence[str] | None = None,
+    ) -> ErasureState:
+        return self._run(_calls.erase(topic, before_seq=before_seq, match=match))
+
+    def erasures(self, topic: str) -> list[ErasureState]:
+        return self._run(_calls.erasures(topic))
 
     def plan(
         self, topic: str, *, from_seq: int, to_seq: int, target_bytes: int = PLAN_BYTES

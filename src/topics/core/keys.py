@@ -9,7 +9,7 @@ a shorter one in a new configuration applies to what is already remembered.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TypeAlias
 
@@ -119,6 +119,15 @@ class KeyWindow:
                 return False
             self._drop_oldest()
         return True
+
+    def forget(self, keys: Iterable[str]) -> None:
+        """Forget these keys, wherever they are in the window."""
+        for key in keys:
+            self._entries.pop(key, None)
+        kept = list(self.items())
+        self.clear()
+        for key, entry in kept:
+            self.restore(key, entry)
 
     def clear(self) -> None:
         """Forget every key: no write of this topic survived."""

@@ -30,6 +30,7 @@ from topics.values import (
     DeleteResult,
     Dropped,
     DroppedStages,
+    ErasureState,
     Holes,
     Page,
     ReadPlan,
@@ -188,6 +189,23 @@ class Log(Calls, AnyLog):
         return self._change(
             lambda engine: engine.delete(topic, before=before_seq, match=selector, seqs=seqs)
         )
+
+    def erase(
+        self,
+        topic: str,
+        *,
+        before_seq: int | None = None,
+        match: str | Sequence[str] | None = None,
+    ) -> ErasureState:
+        selector = _selector(match)
+        begun = self._change(
+            lambda engine: engine.erasing.begin(topic, before=before_seq, match=selector)
+        )
+        self._do(lambda engine: engine.erase_now())
+        return next(found for found in self.erasures(topic) if found.erasure == begun.erasure)
+
+    def erasures(self, topic: str) -> list[ErasureState]:
+        return self._run(lambda engine: engine.erasing.of_topic(topic))
 
     def plan(
         self, topic: str, *, from_seq: int, to_seq: int, target_bytes: int = PLAN_BYTES

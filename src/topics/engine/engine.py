@@ -15,6 +15,7 @@ from topics.core.topic import Topic
 from topics.engine.arenas import Arenas
 from topics.engine.clock import Clock, SystemClock
 from topics.engine.effects import Op, run
+from topics.engine.erasures import Erasing, ErasureBook
 from topics.engine.kernel import Kernel
 from topics.engine.reads.backwards import BackReader
 from topics.engine.reads.history import SegmentHistory
@@ -72,6 +73,7 @@ class Engine:
         warnings: Sequence[str] = (),
         read_only: bool = False,
         stage_store: StageStore | None = None,
+        erasures: ErasureBook | None = None,
     ) -> None:
         self.kernel = kernel
         self.warnings = list(warnings)  # what recovery noticed and lived with
@@ -86,6 +88,7 @@ class Engine:
         )
         self._appender = Appender(kernel, self.lifecycle, admission, self._ceilings)
         self._deleter = Deleter(kernel)
+        self.erasing = Erasing(kernel, self._deleter, self._reader, erasures)
         self.routing = Routing(kernel, self.lifecycle, self.forwarder)
         self.cursors = Cursors(kernel)
         self.views = Views(kernel, self.catch_up)
@@ -138,6 +141,11 @@ class Engine:
         """One pass for every router that is behind."""
         if self.kernel.catalog.routers.by_name and not self.read_only:
             run(self.forwarder.advance_all())
+
+    def erase_now(self) -> None:
+        """Bring every erasure that has begun to its receipt; raises when one fails."""
+        if self.upkeep is not None:
+            self.upkeep.erase_now()
 
     def checkpoint(self) -> None:
         if self.upkeep is not None:

@@ -27,7 +27,7 @@ _POINTS_BY_AREA = {
     "ckpt": "barrier data idx synced mark trim",
     "snap": "tmp synced renamed dirsynced pruned",
     "del": "commit data_byte data_sync idx_byte",
-    "erase": "begin begun receipt",
+    "erase": "begin begun data idx synced swapped dropped receipt",
     "drop": "meta data_unlinked",
     "tier": "data idx renamed verified flipped hot_data_unlinked",
     "evict": "commit",

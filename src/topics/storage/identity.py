@@ -30,13 +30,16 @@ SNAPSHOT_VERSION: Final = 4
 PARTS_VERSION: Final = 5
 """Of the snapshot format once a store has parts: programs that know none must not open it."""
 
+REWRITTEN_VERSION: Final = 3
+"""Of the segment format once a store has segments that an erasure wrote anew, under other names."""
+
 _VERSIONS: Final = {
     "store": STORE_VERSION,
     "wal": WAL_VERSION,
     "segment": SEGMENT_VERSION,
     "snapshot": SNAPSHOT_VERSION,
 }
-_ALSO_READ: Final = {"snapshot": PARTS_VERSION}
+_ALSO_READ: Final = {"snapshot": PARTS_VERSION, "segment": REWRITTEN_VERSION}
 _STORE_ID = re.compile(r"[0-9a-f]{32}")
 _CURRENT = re.compile(rb"((wal-[0-9]+\.log) ([0-9]{1,20}) )([0-9a-f]{16})\n")
 
@@ -65,6 +68,11 @@ def new_format(store_id: bytes, *, created_ms: int) -> StoreFormat:
 def with_parts(identity: StoreFormat) -> StoreFormat:
     """The identity of the same store from its first part of a snapshot on."""
     return msgspec.structs.replace(identity, snapshot=PARTS_VERSION)
+
+
+def with_rewritten(identity: StoreFormat) -> StoreFormat:
+    """The identity of the same store from its first segment that is written anew on."""
+    return msgspec.structs.replace(identity, segment=REWRITTEN_VERSION)
 
 
 def store_mark(store_id: bytes) -> int:

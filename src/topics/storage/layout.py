@@ -10,6 +10,7 @@
       wal/wal-0000000000001024.log
       wal/shard-00/...                    ... or a directory per shard
       topics/0000000A/seg-0000000000000001.data, .idx, .tag
+      topics/0000000A/seg-0000000000000001-1.data, .idx, .tag   written anew by an erasure
       topics/0000000A.deleted/            a dropped topic waiting to be removed
       stages/<16 hex>-<epoch>/<part>-<attempt>.stage
       quarantine/<utc>-<name>             damaged files, kept for the operator
@@ -69,7 +70,7 @@ def _only_number(pattern: re.Pattern[str], name: str, *, width: int, base: int =
 
 _TOPIC = re.compile(r"([0-9A-F]{8,16})")
 _DELETED_TOPIC = re.compile(r"([0-9A-F]{8,16})\.deleted")
-_SEGMENT = re.compile(r"seg-([0-9]{16,20})\.(data|idx|tag)")
+_SEGMENT = re.compile(r"seg-([0-9]{16,20})(?:-([1-9][0-9]*))?\.(data|idx|tag)")
 
 
 def topic_name(topic_id: int) -> str:
@@ -90,18 +91,20 @@ def parse_deleted_topic(name: str) -> int | None:
     return _only_number(_DELETED_TOPIC, name, width=8, base=16)
 
 
-def segment_name(first_seq: int, part: SegmentPart) -> str:
-    return f"seg-{first_seq:016d}.{part}"
+def segment_name(first_seq: int, part: SegmentPart, version: int = 0) -> str:
+    """Name of a segment file; `version` tells how often an erasure wrote the segment anew."""
+    written_anew = f"-{version}" if version else ""
+    return f"seg-{first_seq:016d}{written_anew}.{part}"
 
 
-def parse_segment(name: str) -> tuple[int, SegmentPart] | None:
-    """First seq and part of a segment file."""
+def parse_segment(name: str) -> tuple[int, SegmentPart, int] | None:
+    """First seq, part and version of a segment file."""
     found = _SEGMENT.fullmatch(name)
     first_seq = _number(found[1], width=16) if found else None
     if not found or first_seq is None:
         return None
-    part: SegmentPart = found[2]  # type: ignore[assignment]  # the pattern allows only parts
-    return first_seq, part
+    part: SegmentPart = found[3]  # type: ignore[assignment]  # the pattern allows only parts
+    return first_seq, part, int(found[2] or 0)
 
 
 def topic_dir(root: str, topic_id: int) -> str:

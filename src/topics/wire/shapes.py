@@ -16,6 +16,7 @@ from topics import values
 from topics.topic_settings import Durability, TopicConfig, TopicType, types
 from topics.values import (
     CursorState,
+    ErasureState,
     Eviction,
     HoleKind,
     JobState,
@@ -198,6 +199,13 @@ class CursorList(Struct):
     topic: str
     cursors: list[CursorState]
     next_cursor: str | UnsetType = UNSET
+
+
+class ErasureList(Struct):
+    """The erasures of a topic, the oldest first, also those of earlier topics of its name."""
+
+    topic: str
+    erasures: list[ErasureState]
 
 
 class CursorDropped(Struct):

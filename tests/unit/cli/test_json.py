@@ -32,6 +32,8 @@ SESSION: list[tuple[str, list[str], str]] = [
     ("router get", ["copy"], ""),
     ("router ls", [], ""),
     ("router rm", ["copy", "--yes"], ""),
+    ("erase", ["orders", "--before-seq", "1", "--yes"], ""),
+    ("erasures", ["orders"], ""),
     ("audit", [], ""),
     ("top", ["--once", "--interval", "100ms"], ""),
     ("doctor", [], ""),

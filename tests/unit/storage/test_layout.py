@@ -39,7 +39,9 @@ def test_every_number_comes_back_from_its_name(number: int) -> None:
     assert layout.parse_snapshot(layout.snapshot_name(number)) == number
     assert layout.parse_stage(layout.stage_name(number, number)) == (number, number)
     for part in layout.SEGMENT_PARTS:
-        assert layout.parse_segment(layout.segment_name(number, part)) == (number, part)
+        assert layout.parse_segment(layout.segment_name(number, part)) == (number, part, 0)
+        anew = layout.segment_name(number, part, version=3)
+        assert layout.parse_segment(anew) == (number, part, 3)
 
 
 @given(app=st.text(max_size=20), epoch=U64)

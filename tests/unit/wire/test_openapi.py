@@ -22,6 +22,8 @@ SCOPES: dict[tuple[str, str], list[str] | None] = {
     ("post", "/v0/topics/{topic}"): ["write"],
     ("post", "/v0/topics/{topic}/diff"): ["read"],
     ("post", "/v0/topics/{topic}/delete"): ["delete"],
+    ("post", "/v0/topics/{topic}/erase"): ["delete"],
+    ("get", "/v0/topics/{topic}/erase"): ["delete"],
     ("put", "/v0/routers/{router}"): ["admin"],
     ("get", "/v0/routers/{router}"): ["read"],
     ("delete", "/v0/routers/{router}"): ["delete"],

@@ -15,8 +15,6 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import accumulate, compress
 
-import msgspec
-
 from topics.core.loading import NotLoaded
 from topics.core.seqset import CHUNK_BITS, LAST_BIT, bits_between, selectors
 from topics.core.tail import Tail
@@ -87,11 +85,13 @@ class SegmentHistory:
     def move(self, first: int, tier: int) -> None:
         """The files of the sealed segment that begins at `first` are in another tier now."""
         self._parts = [
-            msgspec.structs.replace(part, tier=tier)
-            if isinstance(part, Segment) and part.first == first
-            else part
+            part.in_tier(tier) if isinstance(part, Segment) and part.first == first else part
             for part in self._parts
         ]
+
+    def put_in_place(self, segment: Segment) -> None:
+        """A sealed segment was written anew: this stands for its seqs now."""
+        self._parts[self._firsts.index(segment.first)] = segment
 
     def _from(self, seq: int) -> int:
         """Index of the part that holds `seq`, or of the next one."""

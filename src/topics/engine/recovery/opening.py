@@ -12,6 +12,7 @@ import msgspec
 from topics.core.facts import Fact
 from topics.engine.clock import Clock, nanoseconds
 from topics.engine.engine import Engine
+from topics.engine.erasures import ErasureBook
 from topics.engine.kernel import Kernel
 from topics.engine.recovery import directory
 from topics.engine.recovery.cold_dir import mark_cold_dir, prepare_cold_dir
@@ -20,12 +21,14 @@ from topics.engine.recovery.repair import repair
 from topics.engine.settings import EngineSettings
 from topics.engine.stages.store import open_stage_store
 from topics.engine.upkeep.checkpoint import Checkpointer, Identity
+from topics.engine.upkeep.erasing import Eraser
 from topics.engine.upkeep.schedule import Upkeep
 from topics.engine.upkeep.snapshots import resume_snapshots
 from topics.engine.upkeep.trimming import Kept, Trimmer
 from topics.errors import Internal, RefusedToOpen
 from topics.storage import identity, layout
 from topics.storage.crashpoints import crashpoint
+from topics.storage.erasures import BadLedger, ErasureLedger
 from topics.storage.fs import Fs
 from topics.storage.identity import StoreFormat
 from topics.storage.snapshots.lines import GroupPosition
@@ -218,17 +221,25 @@ def _start(fs: Fs, entered: directory.DataDirectory, found: Found, opening: Open
         raise
     newest = _kept(found)
     trimmer = _trimmer(fs, entered.path, found, generation, newest)
+    snapshots = resume_snapshots(found, newest, shards=shards)
     checkpointer = Checkpointer(
         kernel,
         Identity(generation.store_id, generation.number, shards),
         trimmer,
-        resume_snapshots(found, newest, shards=shards),
+        snapshots,
         snapshot_id=found.snapshot_number,
     )
     kernel.must_checkpoint = _needs_checkpoint(found, shards)
+    book = ErasureBook(ErasureLedger(fs, entered.path), found.format.store_id)
+    try:
+        book.resume()
+    except BadLedger as error:
+        found.warnings.append(f"an erasure that has begun cannot go on: {error}")
+    eraser = Eraser(kernel, book, trimmer, snapshots, shards=shards)
     engine = Engine(
         kernel,
-        make_upkeep=partial(Upkeep, kernel, checkpointer, shards=shards),
+        make_upkeep=partial(Upkeep, kernel, checkpointer, eraser=eraser, shards=shards),
+        erasures=book,
         home=home,
         warnings=found.warnings,
         stage_store=stage_store,
@@ -300,7 +311,7 @@ def _trimmer(
         found.sources,
         newest=newest,
         leftovers=[end for key, end in ends.items() if key not in current],
-        dropped={line.id: list(line.dropped) for line in snapshot.topics} if snapshot else {},
+        dropped={line.id: line.dropped_labels() for line in snapshot.topics} if snapshot else {},
     )
 
 
@@ -357,4 +368,7 @@ def _view(fs: Fs, path: str, opening: Opening) -> Engine:
         arenas=found.arenas,
         generation=found.generation,
     )
-    return Engine(kernel, warnings=found.warnings, read_only=True)
+    book = ErasureBook(ErasureLedger(fs, path), entered.format.store_id)
+    with suppress(BadLedger, OSError):
+        book.resume()
+    return Engine(kernel, warnings=found.warnings, read_only=True, erasures=book)

@@ -437,7 +437,7 @@ def _check_segments(found: Found, topic: Topic, history: SegmentHistory) -> None
         copies = found.store.check(topic.id, part)
         if copies.best is None:
             if next(topic.extents(part.first, part.last), None) is not None:
-                files = found.store.files(topic.id, part.first)
+                files = found.store.files(topic.id, part.label)
                 raise RefusedToOpen(
                     "segment_missing",
                     message=f"{files.data} is gone or cut short, and it holds live records of "

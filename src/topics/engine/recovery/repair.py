@@ -39,13 +39,13 @@ def repair(found: Found, settings: EngineSettings, clock: Clock) -> None:
         dropped = _dropped(found)
         for topic in found.catalog:
             history = segments_of(topic)
-            firsts = set(dropped.get(topic.id, ()))
+            labels = set(dropped.get(topic.id, ()))
             for part in history.parts:
                 assert isinstance(part, Segment | ActiveSegment)
-                firsts.add(part.first)
+                labels.add(part.label)
                 if found.store.check(topic.id, part).hot is CopyState.LONGER:
                     trim(found.store, topic.id, part)
-            finish(drop_unreferenced(found.store, topic.id, firsts))
+            finish(drop_unreferenced(found.store, topic.id, labels))
         finish(repair_all(found.store, now_ms=now_ms))
         _clear_leftovers(
             found.store,
@@ -66,7 +66,9 @@ def _dropped(found: Found) -> dict[int, list[int]]:
     """By topic the segments that are no longer needed, whose files may still be there."""
     if found.snapshot is None:
         return {}
-    return {line.id: [first for first, _ in line.dropped] for line in found.snapshot.topics}
+    return {
+        line.id: [label for label, _ in line.dropped_labels()] for line in found.snapshot.topics
+    }
 
 
 def _clear_leftovers(

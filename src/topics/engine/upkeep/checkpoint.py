@@ -392,7 +392,7 @@ class Checkpointer:
         doomed = {seg.first for seg in captured.drops}
         kept = [seg for seg in history.sealed if seg.first not in doomed]
         dropped = self._trimmer.dropped(captured.topic.id) + [
-            (seg.first, seg.last) for seg in captured.drops
+            (seg.label, seg.last) for seg in captured.drops
         ]
         return with_segments(captured.line, kept, history.active, dropped)
 

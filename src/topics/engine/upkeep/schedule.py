@@ -19,6 +19,7 @@ from topics.engine.effects import PAUSE, Io, Op, Pause, fulfil, run
 from topics.engine.kernel import Kernel
 from topics.engine.settings import GIB
 from topics.engine.upkeep.checkpoint import Checkpointer
+from topics.engine.upkeep.erasing import Eraser
 from topics.engine.upkeep.relocation import relocate_old
 from topics.errors import Internal, LogFull
 from topics.storage.interrupts import is_interrupt
@@ -49,10 +50,12 @@ class Upkeep:
         checkpointer: Checkpointer,
         chores: Sequence[Chore],
         *,
+        eraser: Eraser,
         shards: int,
     ) -> None:
         self._kernel = kernel
         self._checkpointer = checkpointer
+        self._eraser = eraser
         self._shards = shards
         self._chores = chores
         self._work: Op[None] | None = None
@@ -74,6 +77,10 @@ class Upkeep:
     def is_due(self) -> bool:
         return self._work is not None or self._kernel.running_ms() >= self._next_poll_ms
 
+    def hurry(self) -> None:
+        """Something was begun: look now what is due."""
+        self._next_poll_ms = 0
+
     def run(self, within_ms: int | None = None, *, now: bool = False) -> None:
         """Do what is due, for about `within_ms`; with `now` a poll is due at once."""
         self._kernel.committer.tick()
@@ -89,7 +96,8 @@ class Upkeep:
         now_ms = self._kernel.running_ms()
         self._next_poll_ms = now_ms + POLL_MS
         checkpoint = self._wants_checkpoint(now_ms)
-        if checkpoint or self._chores or self._kernel.settings.cold_dir is not None:
+        has_work = self._chores or self._eraser.is_due
+        if checkpoint or has_work or self._kernel.settings.cold_dir is not None:
             return self._bounded(self._guarded(self._due(checkpoint=checkpoint)))
         return None
 
@@ -97,7 +105,23 @@ class Upkeep:
         yield from self._do_chores()
         if checkpoint:
             yield from self.checkpoint()
+        yield from self._erase()
         yield from relocate_old(self._kernel, self._checkpointer.is_settled)
+
+    def _erase(self) -> Op[None]:
+        yield from self._eraser.advance(self.checkpoint, self._checkpoint_if_due)
+
+    def _checkpoint_if_due(self) -> Op[None]:
+        """Between two steps of long work: the log must not grow meanwhile without an end."""
+        if self._wants_checkpoint(self._kernel.running_ms()):
+            yield from self.checkpoint()
+
+    def erase_now(self) -> None:
+        """Finish what is under way, then every erasure that has begun; raises when one fails."""
+        while self._work is not None:
+            self._step()
+        run(self._guarded(self._do_chores()))
+        run(self._erase())
 
     def _do_chores(self) -> Op[None]:
         for chore in self._chores:

@@ -86,6 +86,8 @@ class Snapshots:
         self._format = store
         self.newest = newest
         self.older = older
+        self.whole_next = 0
+        """So many snapshots are to be whole ones, whatever was written before."""
 
     def note(self, changed: Changed) -> None:
         """These changed since the newest snapshot."""
@@ -102,7 +104,8 @@ class Snapshots:
         """Write the next snapshot, durably; returns its files."""
         source = body.source
         try:
-            if source is None or source is not self.older or not source.takes_part():
+            is_whole = self.whole_next > 0 or source is None or source is not self.older
+            if source is None or is_whole or not source.takes_part():
                 return ((yield from self._write(head, None, body)),)
             yield from self._announce_parts()
             last = source.files[-1]
@@ -122,13 +125,21 @@ class Snapshots:
 
     def advance(self, files: tuple[SnapshotFile, ...], kept: Kept) -> None:
         """A snapshot is durable; the next one goes to the other chain."""
+        self.whole_next = max(0, self.whole_next - 1)
         self.older, self.newest = self.newest, Track(files, kept, Changed())
 
     def _announce_parts(self) -> Op[None]:
         """Before the first part: from now on programs that know no parts must stay away."""
-        if self._format.snapshot == identity.PARTS_VERSION:
+        yield from self._announce(identity.with_parts(self._format))
+
+    def announce_rewritten(self) -> Op[None]:
+        """Before the first segment is written anew: the same, of programs that know no such."""
+        yield from self._announce(identity.with_rewritten(self._format))
+
+    def _announce(self, store: identity.StoreFormat) -> Op[None]:
+        if store == self._format:
             return
-        store, path = identity.with_parts(self._format), f"{self._data_dir}/{layout.FORMAT}"
+        path = f"{self._data_dir}/{layout.FORMAT}"
         yield Io(lambda: replace_file(self._fs, path, identity.encode_format(store)))
         self._format = store
 

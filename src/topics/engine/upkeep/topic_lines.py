@@ -23,7 +23,7 @@ from topics.core.tail import Tail
 from topics.core.topic import SEQ_BASE, Ledger, Topic
 from topics.engine.reads.history import Resident, segments_of
 from topics.engine.upkeep.delete_bytes import Flips
-from topics.storage.segments.segment import ActiveSegment, Segment
+from topics.storage.segments.segment import ActiveSegment, Segment, parts_of_label
 from topics.storage.snapshots.lines import (
     AppLine,
     LedgerTotals,
@@ -230,12 +230,14 @@ def with_segments(
     active: ActiveSegment | None,
     dropped: list[tuple[int, int]],
 ) -> TopicLine:
-    """The line once its segments are known."""
+    """The line once its segments are known; `dropped` are labels and last seqs."""
+    named = [(parts_of_label(label), last) for label, last in dropped]
     return msgspec.structs.replace(
         line,
         segs=sealed,
         active=None if active is None else active.recorded(),
-        dropped=dropped,
+        dropped=[(first, last) for (first, version), last in named if not version],
+        dropped_versions=[(first, last, version) for (first, version), last in named if version],
     )
 
 

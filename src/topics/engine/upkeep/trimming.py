@@ -31,7 +31,7 @@ class Kept:
         self.agnostic_lfn = 0
         self.groups: dict[str, GroupPosition] = {}
         self.topic_ids: set[int] = set()
-        # By topic the first seqs of its segments, for topics that have any.
+        # By topic labels, and first seqs, of its segments; for topics that have any.
         self.dropped: dict[int, frozenset[int]] = {}
         self.sealed: dict[int, frozenset[int]] = {}
 
@@ -51,7 +51,7 @@ class Kept:
     def put(self, line: TopicLine) -> None:
         """What it says of a topic."""
         self.topic_ids.add(line.id)
-        _set(self.dropped, line.id, frozenset(first for first, _ in line.dropped))
+        _set(self.dropped, line.id, frozenset(label for label, _ in line.dropped_labels()))
         _set(self.sealed, line.id, frozenset(seg.first for seg in line.segs))
 
     def remove(self, topic_id: int) -> None:
@@ -101,7 +101,8 @@ class Trimmer:
         return list(self._leftovers)
 
     def dropped(self, topic_id: int) -> list[tuple[int, int]]:
-        """Dead segments of a topic whose files may still be there."""
+        """Segments of a topic that are dead, or were written anew, and whose files may still be
+        there: label and last seq."""
         return list(self._dropped.get(topic_id, ()))
 
     def is_settled(self, topic_id: int, first: int) -> bool:
@@ -111,10 +112,14 @@ class Trimmer:
         """
         return first in self._settled.get(topic_id, ())
 
+    def replaced(self, topic_id: int, label: int, last: int) -> None:
+        """A segment was written anew: its old files go once no snapshot on disk names them."""
+        self._dropped.setdefault(topic_id, []).append((label, last))
+
     def note(self, line: TopicLine) -> None:
         """What the new snapshot says of a topic."""
-        if line.dropped:
-            self._dropped[line.id] = list(line.dropped)
+        if dropped := line.dropped_labels():
+            self._dropped[line.id] = dropped
         else:
             self._dropped.pop(line.id, None)
 
@@ -213,13 +218,13 @@ class Trimmer:
 
     def _drop_segments(self, older: Kept) -> Op[None]:
         for topic_id, segments in list(self._dropped.items()):
-            for first, last in list(segments):
-                if first not in older.dropped.get(topic_id, ()):
+            for label, last in list(segments):
+                if label not in older.dropped.get(topic_id, ()):
                     continue
                 crashpoint("drop.meta")
-                errors = yield from stepwise(drop_segment(self._store, topic_id, first))
+                errors = yield from stepwise(drop_segment(self._store, topic_id, label))
                 if not errors:
-                    segments.remove((first, last))
+                    segments.remove((label, last))
 
     def _remove_topics(self, older: Kept, newest: Kept) -> Op[None]:
         retired = sorted({topic_id for _, topic_id in self._store.dropped_topics})

@@ -8,8 +8,9 @@ from topics.http.api.call import Call
 from topics.http.api.reading import diff, match_of
 from topics.http.api.routing import Handler
 from topics.http.api.writing import WriteGroups, check, take_key, write_long
-from topics.values import DeleteResult
+from topics.values import DeleteResult, ErasureState
 from topics.wire import requests, responses
+from topics.wire.shapes import ErasureList
 
 
 def write(groups: WriteGroups, call: Call) -> None:
@@ -38,10 +39,34 @@ def delete(call: Call) -> None:
     call.run(call.engine.delete(topic, before=sent.before_seq, match=match, seqs=sent.seqs), answer)
 
 
+def erase(call: Call) -> None:
+    (topic,) = call.names
+    sent = requests.decode_erase(call.json_body())
+
+    def answer(begun: ErasureState) -> None:
+        if call.engine.upkeep is not None:
+            call.engine.upkeep.hurry()
+        call.answer(responses.present(begun, call.spent()), 202)
+
+    match = match_of(sent.predicate)
+    call.run(call.engine.erasing.begin(topic, before=sent.before_seq, match=match), answer)
+
+
+def erasures(call: Call) -> None:
+    (topic,) = call.names
+
+    def answer(found: list[ErasureState]) -> None:
+        call.answer(responses.present(ErasureList(topic, found), call.spent()))
+
+    call.run(call.engine.erasing.of_topic(topic), answer)
+
+
 def handlers() -> dict[str, Handler]:
     """The calls on records; writes that arrive in one tick share their work."""
     return {
         "appendRecords": partial(write, WriteGroups()),
         "readAfterCursor": diff,
         "deleteRecords": delete,
+        "eraseRecords": erase,
+        "listErasures": erasures,
     }

@@ -141,6 +141,6 @@ def segment_jobs(
     """Every copy of a topic's segments; that one exists at all is recovery's to judge."""
     for segment in segments:
         for tier in store.tiers:
-            files = store.files(topic_id, segment.first, tier)
+            files = store.files(topic_id, segment.label, tier)
             if fs.exists(files.data):
                 yield SegmentJob(topic, topic_id, segment, files)

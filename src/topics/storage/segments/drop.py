@@ -14,6 +14,7 @@ from contextlib import suppress
 from topics.storage import layout
 from topics.storage.crashpoints import crashpoint
 from topics.storage.fs import TMP_SUFFIX
+from topics.storage.segments.segment import label_of
 from topics.storage.segments.store import SegmentStore
 
 UNLINKS_PER_STEP = 16
@@ -21,14 +22,14 @@ TOPICS_PER_STEP = 64
 
 
 def drop_segment(
-    store: SegmentStore, topic_id: int, first: int
+    store: SegmentStore, topic_id: int, label: int
 ) -> Generator[None, None, list[OSError]]:
     """Unlink a dead segment in both tiers; return what could not be done."""
     errors: list[OSError] = []
-    store.forget(topic_id, first)
-    store.distrusted.discard((topic_id, first))
+    store.forget(topic_id, label)
+    store.distrusted.discard((topic_id, label))
     for tier in store.tiers:
-        files = store.files(topic_id, first, tier)
+        files = store.files(topic_id, label, tier)
         removed = _removed(store, files.data, errors)
         crashpoint("drop.data_unlinked")
         removed |= _removed(store, files.idx, errors)
@@ -40,7 +41,7 @@ def drop_segment(
 
 
 def drop_unreferenced(
-    store: SegmentStore, topic_id: int, firsts: Collection[int]
+    store: SegmentStore, topic_id: int, labels: Collection[int]
 ) -> Generator[None, None, int]:
     """Unlink the files of a topic's directories that belong to none of its segments.
 
@@ -50,7 +51,7 @@ def drop_unreferenced(
     count = 0
     for tier in store.tiers:
         directory = store.files(topic_id, 0, tier).directory
-        unwanted = [name for name in _names(store, directory) if _is_unwanted(name, firsts)]
+        unwanted = [name for name in _names(store, directory) if _is_unwanted(name, labels)]
         for name in unwanted:
             path = f"{directory}/{name}"
             store.handles.forget(path)
@@ -122,11 +123,11 @@ def remove_topic(store: SegmentStore, topic_id: int) -> Generator[None, None, li
     return errors
 
 
-def _is_unwanted(name: str, firsts: Collection[int]) -> bool:
+def _is_unwanted(name: str, labels: Collection[int]) -> bool:
     if name.endswith(TMP_SUFFIX):
         return layout.parse_segment(name.removesuffix(TMP_SUFFIX)) is not None
     found = layout.parse_segment(name)
-    return found is not None and found[0] not in firsts
+    return found is not None and label_of(found[0], found[2]) not in labels
 
 
 def _names(store: SegmentStore, directory: str) -> list[str]:

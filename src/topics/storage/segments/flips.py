@@ -34,7 +34,7 @@ def flip(
     seqs.
     """
     idx = store.idx(topic_id, seg)
-    if (topic_id, seg.first) in store.repairs:
+    if (topic_id, seg.label) in store.repairs:
         repair_idx(store, topic_id, seg, now_ms=now_ms)
     positions = [seq - seg.first for seq in seqs if not idx.is_hole(seq - seg.first)]
     if not positions:
@@ -43,7 +43,7 @@ def flip(
     mirrors = [i * codec.ENTRY_SIZE + codec.DEAD_AT for i in positions]
     try:
         for tier in _complete_tiers(store, topic_id, seg):
-            files = store.files(topic_id, seg.first, tier)
+            files = store.files(topic_id, seg.label, tier)
             yield from _mark(store, files.data, flags, "del.data_byte")
             crashpoint("del.data_sync")
             yield from _mark(store, files.idx, mirrors, "del.idx_byte")

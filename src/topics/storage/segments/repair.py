@@ -15,11 +15,11 @@ from topics.storage.segments.store import SegmentStore
 def repair_idx(store: SegmentStore, topic_id: int, seg: AnySegment, *, now_ms: int) -> None:
     """Replace an `.idx` found bad by the one rebuilt from `.data`; a copy goes to quarantine."""
     idx = store.idx(topic_id, seg)
-    path = store.files(topic_id, seg.first, store.tier_of(topic_id, seg)).idx
+    path = store.files(topic_id, seg.label, store.tier_of(topic_id, seg)).idx
     _quarantine(store, topic_id, path, now_ms=now_ms)
     replace_file(store.fs, path, idx.raw)
     store.handles.forget(path)
-    store.repairs.pop((topic_id, seg.first), None)
+    store.repairs.pop((topic_id, seg.label), None)
 
 
 def repair_all(store: SegmentStore, *, now_ms: int) -> Generator[None, None, int]:
@@ -35,7 +35,7 @@ def trim(store: SegmentStore, topic_id: int, seg: AnySegment) -> bool:
     """Cut files that are longer than registered and make the cut durable; whether any was."""
     cut = False
     for tier in store.tiers:
-        files = store.files(topic_id, seg.first, tier)
+        files = store.files(topic_id, seg.label, tier)
         for path, length in (files.data, seg.data_len), (files.idx, seg.idx_len):
             if store.fs.exists(path) and store.fs.size(path) > length:
                 file = store.fs.open(path, write=True)

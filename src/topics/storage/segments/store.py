@@ -35,13 +35,20 @@ from topics.storage.segments import codec, tagfile
 from topics.storage.segments.codec import Idx
 from topics.storage.segments.intact import agrees, intact_frames
 from topics.storage.segments.lru import ByteLru
-from topics.storage.segments.segment import COLD, HOT, ActiveSegment, AnySegment, Segment
+from topics.storage.segments.segment import (
+    COLD,
+    HOT,
+    ActiveSegment,
+    AnySegment,
+    Segment,
+    parts_of_label,
+)
 from topics.storage.segments.tagfile import TagFile
 
 T = TypeVar("T")
 
 Key: TypeAlias = tuple[int, int]
-"""Topic id and first seq: what names a segment."""
+"""Topic id and label: what names a segment."""
 
 IdxKey: TypeAlias = tuple[int, int, int]
 """The same and the number of its seqs: a segment that grows gets a new index each time."""
@@ -90,11 +97,12 @@ class SegmentFiles(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def _files(root: str, topic_id: int, first: int, dropped: bool) -> SegmentFiles:
+def _files(root: str, topic_id: int, label: int, dropped: bool) -> SegmentFiles:
     """The paths of a segment; remembered, since making them costs as much as a small read."""
+    first, version = parts_of_label(label)
     directory = (layout.deleted_topic_dir if dropped else layout.topic_dir)(root, topic_id)
     data, idx, tag = (
-        f"{directory}/{layout.segment_name(first, part)}" for part in layout.SEGMENT_PARTS
+        f"{directory}/{layout.segment_name(first, part, version)}" for part in layout.SEGMENT_PARTS
     )
     return SegmentFiles(directory, data, idx, tag)
 
@@ -130,6 +138,8 @@ class SegmentStore:
         self.distrusted: set[Key] = set()
         """Segments with a failed sync: what lies past their recorded lengths may never reach the
         disk, so they must not grow any more in this process."""
+        self.to_seal: set[Key] = set()
+        """Segments that the next checkpoint seals: erased bytes are written out of sealed ones."""
         self.dropped_topics: set[tuple[str, int]] = set()
         """Topics whose directory below a root has its deleted name; routed copies may still need
         them. Per root: a crash may come between the renames."""
@@ -155,13 +165,13 @@ class SegmentStore:
     def roots(self) -> tuple[str, ...]:
         return (self.data_dir,) if self.cold_dir is None else (self.data_dir, self.cold_dir)
 
-    def files(self, topic_id: int, first: int, tier: int = HOT) -> SegmentFiles:
+    def files(self, topic_id: int, label: int, tier: int = HOT) -> SegmentFiles:
         """The paths of a segment, whether they exist or not."""
         root = self.data_dir
         if tier == COLD:
             assert self.cold_dir is not None
             root = self.cold_dir
-        return _files(root, topic_id, first, (root, topic_id) in self.dropped_topics)
+        return _files(root, topic_id, label, (root, topic_id) in self.dropped_topics)
 
     def check(self, topic_id: int, seg: AnySegment) -> Copies:
         """Compare the files of both tiers with what is registered."""
@@ -174,7 +184,7 @@ class SegmentStore:
         """Where to read a segment; `FileNotFoundError` when no tier has it."""
         if isinstance(seg, ActiveSegment):
             return HOT
-        key = topic_id, seg.first
+        key = topic_id, seg.label
         tier = self._tiers.get(key)
         if tier is None:
             if self._copy_state(topic_id, seg, HOT).complete:
@@ -182,13 +192,13 @@ class SegmentStore:
             else:
                 tier = self.check(topic_id, seg).best
             if tier is None:
-                path = self.files(topic_id, seg.first).data
+                path = self.files(topic_id, seg.label).data
                 raise FileNotFoundError(errno.ENOENT, "segment is in no tier", path)
             self._tiers[key] = tier
         return tier
 
     def _copy_state(self, topic_id: int, seg: AnySegment, tier: int) -> CopyState:
-        files = self.files(topic_id, seg.first, tier)
+        files = self.files(topic_id, seg.label, tier)
         data_len, idx_len = self._size(files.data), self._size(files.idx)
         if data_len is None:
             return CopyState.MISSING
@@ -208,24 +218,24 @@ class SegmentStore:
 
     # What was loaded
 
-    def forget(self, topic_id: int, first: int) -> None:
+    def forget(self, topic_id: int, label: int) -> None:
         """Drop all that is remembered of a segment whose files change, move or go."""
-        self._idx.drop((topic_id, first))
-        self.repairs.pop((topic_id, first), None)
-        self.forget_place(topic_id, first)
+        self._idx.drop((topic_id, label))
+        self.repairs.pop((topic_id, label), None)
+        self.forget_place(topic_id, label)
 
-    def forget_place(self, topic_id: int, first: int) -> None:
+    def forget_place(self, topic_id: int, label: int) -> None:
         """Drop what is remembered of where a segment lies; its contents are the same."""
-        self._tiers.pop((topic_id, first), None)
+        self._tiers.pop((topic_id, label), None)
         for tier in self.tiers:
-            for path in self.files(topic_id, first, tier)[1:]:
+            for path in self.files(topic_id, label, tier)[1:]:
                 self.handles.forget(path)
 
     def retired(self, topic_id: int, *, root: str | None = None) -> None:
         """The topic's directories, or the one below `root`, have their deleted name from now on."""
-        for known_topic, first in list(self._tiers):
+        for known_topic, label in list(self._tiers):
             if known_topic == topic_id:
-                self.forget_place(topic_id, first)
+                self.forget_place(topic_id, label)
         for place in self.roots if root is None else (root,):
             self.dropped_topics.add((place, topic_id))
             old_name = layout.topic_dir(place, topic_id)
@@ -244,16 +254,16 @@ class SegmentStore:
 
     def known_idx(self, topic_id: int, seg: AnySegment) -> Idx | None:
         """The same if it is in memory. It stays there as long as a caller keeps a reference."""
-        known = self._idx.get((topic_id, seg.first))
+        known = self._idx.get((topic_id, seg.label))
         if known is not None and len(known) == seg.count:
             return known
-        return self._in_use.get((topic_id, seg.first, seg.count))
+        return self._in_use.get((topic_id, seg.label, seg.count))
 
     def keep(self, topic_id: int, seg: AnySegment, idx: Idx) -> Idx:
         """Have an index in memory; returns the one to use, which may have been there before."""
         with self._keeping:
-            idx = self._in_use.setdefault((topic_id, seg.first, seg.count), idx)
-        self._idx.put((topic_id, seg.first), idx, seg.idx_len)
+            idx = self._in_use.setdefault((topic_id, seg.label, seg.count), idx)
+        self._idx.put((topic_id, seg.label), idx, seg.idx_len)
         return idx
 
     def mark_dead(self, topic_id: int, seg: AnySegment, positions: list[int]) -> None:
@@ -264,7 +274,7 @@ class SegmentStore:
                 idx.mark_dead(i)
 
     def _load_idx(self, topic_id: int, seg: AnySegment) -> Idx:
-        path = self.files(topic_id, seg.first, self.tier_of(topic_id, seg)).idx
+        path = self.files(topic_id, seg.label, self.tier_of(topic_id, seg)).idx
         try:
             raw = self._pread(path, seg.idx_len, 0)
         except FileNotFoundError:
@@ -277,7 +287,7 @@ class SegmentStore:
 
     def _rebuilt(self, topic_id: int, seg: AnySegment) -> Idx:
         """The index as `.data` has it; the one on disk is to be repaired."""
-        self.repairs[topic_id, seg.first] = seg
+        self.repairs[topic_id, seg.label] = seg
         data = self.read(topic_id, seg, 0, seg.data_len)
         return codec.rebuild_idx(data, topic_id=topic_id, first_seq=seg.first, count=seg.count)
 
@@ -310,7 +320,7 @@ class SegmentStore:
         """Raw bytes of `.data`, unverified. Errors of the disk pass through."""
         data = self._read_data(topic_id, seg, offset, size)
         if len(data) != size:
-            path = self.files(topic_id, seg.first, self.tier_of(topic_id, seg)).data
+            path = self.files(topic_id, seg.label, self.tier_of(topic_id, seg)).data
             raise OSError(errno.EIO, "segment is shorter than registered", path)
         return data
 
@@ -346,7 +356,7 @@ class SegmentStore:
             tiers.append(HOT if here == COLD else COLD)
         offset = idx.offset(i)
         for tier in tiers:
-            path = self.files(topic_id, seg.first, tier).data
+            path = self.files(topic_id, seg.label, tier).data
             try:
                 buf = self._pread(path, idx.length(i), offset)
             except FileNotFoundError:
@@ -367,7 +377,7 @@ class SegmentStore:
         try:
             return self._read_tier(topic_id, seg, tier, offset, size)
         except FileNotFoundError:
-            self._tiers.pop((topic_id, seg.first), None)
+            self._tiers.pop((topic_id, seg.label), None)
             tier = self.tier_of(topic_id, seg)
             return self._read_tier(topic_id, seg, tier, offset, size)
 
@@ -376,7 +386,7 @@ class SegmentStore:
     ) -> bytes:
         if tier == COLD:
             self.cold_reads += 1
-        return self._pread(self.files(topic_id, seg.first, tier).data, size, offset)
+        return self._pread(self.files(topic_id, seg.label, tier).data, size, offset)
 
     def _pread(self, path: str, size: int, offset: int) -> bytes:
         with self.handles.borrow(path) as file:
@@ -408,7 +418,7 @@ class SegmentStore:
         )
 
     def _stored_tags(self, topic_id: int, seg: Segment) -> TagFile | None:
-        path = self.files(topic_id, seg.first, self.tier_of(topic_id, seg)).tag
+        path = self.files(topic_id, seg.label, self.tier_of(topic_id, seg)).tag
         try:
             with self.handles.borrow(path) as file:
                 return tagfile.decode(read_up_to(file, file.size(), 0))

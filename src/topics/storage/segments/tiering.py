@@ -86,7 +86,7 @@ def relocate(
         return NotMoved("there is no complete hot copy")
     try:
         store.idx(topic_id, seg)
-        if (topic_id, seg.first) in store.repairs:
+        if (topic_id, seg.label) in store.repairs:
             repair_idx(store, topic_id, seg, now_ms=now_ms)
         yield from _copy_segment(store, topic_id, seg)
     except OSError as error:
@@ -107,7 +107,7 @@ def relocate(
     if not (yield Relocated(fact)):
         return NotMoved("the move could not be logged")
     crashpoint("tier.flipped")
-    moved = msgspec.structs.replace(seg, tier=COLD)
+    moved = seg.in_tier(COLD)
     hot_left = not (yield from remove_hot(store, topic_id, moved))
     return Moved(moved, hot_left)
 
@@ -119,8 +119,8 @@ def remove_hot(store: SegmentStore, topic_id: int, seg: Segment) -> Generator[No
     """
     if not store.check(topic_id, seg).cold.complete:
         return False
-    files = store.files(topic_id, seg.first)
-    store.forget_place(topic_id, seg.first)
+    files = store.files(topic_id, seg.label)
+    store.forget_place(topic_id, seg.label)
     try:
         for path in files.data, files.idx, files.tag:
             with suppress(FileNotFoundError):
@@ -137,7 +137,7 @@ def remove_hot(store: SegmentStore, topic_id: int, seg: Segment) -> Generator[No
 
 def has_hot_files(store: SegmentStore, topic_id: int, seg: Segment) -> bool:
     """Whether a cold segment still has hot files, so that `remove_hot` has something to do."""
-    files = store.files(topic_id, seg.first)
+    files = store.files(topic_id, seg.label)
     return any(store.fs.exists(path) for path in (files.data, files.idx, files.tag))
 
 
@@ -150,7 +150,7 @@ def settled(store: SegmentStore, topic_id: int, seg: Segment) -> Segment:
     copies = store.check(topic_id, seg)
     if copies.best is None or (copies.hot.complete and copies.cold.complete):
         return seg
-    return msgspec.structs.replace(seg, tier=copies.best)
+    return seg.in_tier(copies.best)
 
 
 # The marker
@@ -187,9 +187,9 @@ def check_cold_dir(fs: Fs, cold_dir: str, store_id: bytes) -> None:
 
 def _copy_segment(store: SegmentStore, topic_id: int, seg: Segment) -> Generator[None, None, None]:
     fs = store.fs
-    hot = store.files(topic_id, seg.first, HOT)
-    cold = store.files(topic_id, seg.first, COLD)
-    store.forget_place(topic_id, seg.first)
+    hot = store.files(topic_id, seg.label, HOT)
+    cold = store.files(topic_id, seg.label, COLD)
+    store.forget_place(topic_id, seg.label)
     fs.mkdirs(cold.directory)
     store.unsynced_dirs.add(parent_of(cold.directory))  # its maker may have died before
     yield from _copy(fs, hot.data, cold.data, seg.data_len)
@@ -202,7 +202,7 @@ def _copy_segment(store: SegmentStore, topic_id: int, seg: Segment) -> Generator
 
 def _name_copy(store: SegmentStore, topic_id: int, seg: Segment) -> Generator[None, None, None]:
     fs = store.fs
-    cold = store.files(topic_id, seg.first, COLD)
+    cold = store.files(topic_id, seg.label, COLD)
     with suppress(FileNotFoundError):
         fs.rename(cold.tag + TMP_SUFFIX, cold.tag)
     fs.rename(cold.data + TMP_SUFFIX, cold.data)
@@ -243,8 +243,8 @@ def _compare(
     store: SegmentStore, topic_id: int, seg: Segment
 ) -> Generator[None, None, tuple[int, int] | None]:
     """Raw hashes of `.data` and `.idx` if both copies have the same, read afresh."""
-    hot = store.files(topic_id, seg.first, HOT)
-    cold = store.files(topic_id, seg.first, COLD)
+    hot = store.files(topic_id, seg.label, HOT)
+    cold = store.files(topic_id, seg.label, COLD)
     hashes: list[int] = []
     for ours, theirs, length in (
         (hot.data, cold.data, seg.data_len),
@@ -275,8 +275,8 @@ def _remove_copy(store: SegmentStore, topic_id: int, seg: Segment) -> None:
 
     `.idx` goes first: without it the copy is not complete, so it cannot be mistaken for one.
     """
-    store.forget_place(topic_id, seg.first)
-    files = store.files(topic_id, seg.first, COLD)
+    store.forget_place(topic_id, seg.label)
+    files = store.files(topic_id, seg.label, COLD)
     for path in files.idx, files.data, files.tag:
         with suppress(OSError):
             store.fs.unlink(path)
@@ -286,7 +286,7 @@ def _remove_copy(store: SegmentStore, topic_id: int, seg: Segment) -> None:
 def _remove_temporary(store: SegmentStore, topic_id: int, seg: Segment) -> None:
     """Take back a copy that has no name yet. An older cold copy, if there is one, stays: should
     the hot one be what fails, it may be the last that can be read."""
-    files = store.files(topic_id, seg.first, COLD)
+    files = store.files(topic_id, seg.label, COLD)
     for path in files.idx, files.data, files.tag:
         with suppress(OSError):
             store.fs.unlink(path + TMP_SUFFIX)

@@ -249,7 +249,7 @@ class _Appender:
     def begin(self) -> Generator[None, None, None]:
         """Seal a segment that is to grow no more."""
         active = self._active
-        if active is not None and (self._is_aged(active) or self._is_distrusted(active)):
+        if active is not None and self._grows_no_more(active):
             yield from self._seal(active)
 
     def take(self, piece: Slice) -> Generator[None, None, None]:
@@ -321,7 +321,8 @@ class _Appender:
             yield
         idx = self._whole_idx()
         segment = active.sealed(codec.idx_hash(idx))
-        yield from _write_tags(self._store, self._topic_id, segment, idx)
+        yield from write_tags(self._store, self._topic_id, segment, idx)
+        self._store.to_seal.discard((self._topic_id, active.first))
         self._sealed.append(segment)
         self._indexes.append((segment, idx))
         self._active = self._recorded = None
@@ -341,8 +342,10 @@ class _Appender:
         limit = self._settings.max_age_ms
         return limit > 0 and self._now_ms - active.created_ms >= limit
 
-    def _is_distrusted(self, active: ActiveSegment) -> bool:
-        return (self._topic_id, active.first) in self._store.distrusted
+    def _grows_no_more(self, active: ActiveSegment) -> bool:
+        key = self._topic_id, active.first
+        store = self._store
+        return self._is_aged(active) or key in store.distrusted or key in store.to_seal
 
 
 def _room(lengths: list[int], start: int, active: ActiveSegment, settings: SegmentSettings) -> int:
@@ -358,7 +361,7 @@ def _room(lengths: list[int], start: int, active: ActiveSegment, settings: Segme
     return most
 
 
-def _write_tags(
+def write_tags(
     store: SegmentStore, topic_id: int, seg: Segment, idx: Idx
 ) -> Generator[None, None, None]:
     """Store the postings of a sealed segment, if any record in it has a tag.
@@ -371,7 +374,7 @@ def _write_tags(
         return
     tags = yield from store.collect_tags(topic_id, seg, idx, wanted)
     try:
-        path = store.files(topic_id, seg.first).tag
+        path = store.files(topic_id, seg.label).tag
         file = store.fs.open(path, write=True, create=True, truncate=True)
         try:
             write_all(file, tags, 0)

@@ -21,7 +21,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 
 from topics.core.facts import Match
-from topics.storage.segments.segment import Segment
+from topics.storage.segments.segment import Segment, label_of
 
 
 class _SnapshotLine(
@@ -120,6 +120,13 @@ class TopicLine(_SnapshotLine, frozen=True, kw_only=True, omit_defaults=True, ta
     active: tuple[int, int, int, int] | None  # first, last, data_len, idx_len
     queue: QueueState | None
     ages: list[tuple[int, int]] = []  # seq, ms: the topic was there so long ago at least
+    # first, last, version: as `dropped`, of segments that an erasure had written anew
+    dropped_versions: list[tuple[int, int, int]] = []
+
+    def dropped_labels(self) -> list[tuple[int, int]]:
+        """Label and last seq of every segment that is no longer needed but maybe on disk."""
+        later = [(label_of(first, version), last) for first, last, version in self.dropped_versions]
+        return [*self.dropped, *later]
 
 
 class RouterLine(_SnapshotLine, frozen=True, kw_only=True, tag="router"):

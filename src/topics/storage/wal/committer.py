@@ -49,6 +49,13 @@ class Committer(Protocol):
         """
         ...
 
+    def rotate(self, shard: int) -> None:
+        """Have what comes after this call in another log file than what came before it. Blocks.
+
+        Raises `Internal` if there is no room for one, or the shard takes no writes.
+        """
+        del shard
+
     def tick(self) -> None:
         """Do what is due by the clock; cheap when nothing is."""
         return

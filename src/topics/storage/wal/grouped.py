@@ -58,11 +58,12 @@ class _Signal(Enum):
 
 
 class _Barrier:
-    """A caller that waits until everything before it is durable."""
+    """A caller that waits until everything before it is durable, and perhaps in an own file."""
 
-    __slots__ = ("error", "position", "reached")
+    __slots__ = ("error", "position", "reached", "rotates")
 
-    def __init__(self) -> None:
+    def __init__(self, *, rotates: bool = False) -> None:
+        self.rotates = rotates
         self.reached = threading.Event()
         self.position: Position | None = None
         self.error: Internal | None = None
@@ -387,6 +388,9 @@ class _ShardWriter:
         for barrier in batch.barriers:
             try:
                 barrier.position = self.shard.sync()
+                if barrier.rotates:
+                    with self.shard.write_lock:
+                        self.shard.rotate()
             except Internal as error:
                 barrier.error = error
             barrier.reached.set()
@@ -478,7 +482,12 @@ class GroupedCommitter(ShardCommitter):
 
     def sync(self, shard: int) -> Position:
         """Wait until everything submitted before this call is durable. From any thread."""
-        barrier = _Barrier()
+        return self._reached(shard, _Barrier())
+
+    def rotate(self, shard: int) -> None:
+        self._reached(shard, _Barrier(rotates=True))
+
+    def _reached(self, shard: int, barrier: _Barrier) -> Position:
         self._writers[shard].put(barrier)
         barrier.reached.wait()
         if barrier.error is not None:

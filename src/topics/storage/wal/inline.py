@@ -47,6 +47,9 @@ class InlineCommitter(ShardCommitter):
     def sync(self, shard: int) -> Position:
         return self._shards[shard].sync()
 
+    def rotate(self, shard: int) -> None:
+        self._shards[shard].rotate()
+
     def tick(self) -> None:
         """Sync tails that got old, leave a beacon when idle, probe full disks."""
         for shard in self._shards:

@@ -244,6 +244,16 @@ class RotatingFile:
         self._file.close()
         self._start_file(named)
 
+    def rotate(self) -> None:
+        """Continue in a new file now, so that this one can go once no snapshot needs it.
+
+        A file without frames stays: nothing is in it. By the thread that writes.
+        """
+        if self.state is not ShardState.OPEN:
+            raise self.refusal()
+        if self._tail > HEADER_SIZE:
+            self._rotate()
+
     def _name_next(self) -> None:
         self._next.reserve(self._step)
         self._close_tail()

@@ -137,6 +137,40 @@ RECORDS = (
         ),
     ),
     Endpoint(
+        "POST /v0/topics/{topic}/erase",
+        "eraseRecords",
+        "Delete records and remove their bytes from every file",
+        scopes=("delete",),
+        body="EraseBody",
+        replies={
+            202: Success("The records are deleted; their bytes are on the way out.", "ErasureState")
+        },
+        errors=ABSENT,
+        example=Example(
+            43,
+            path={"topic": "orders"},
+            body='{"before_seq":1}',
+            status=202,
+            answer=(
+                '{"erasure":1,"topic":"orders","state":"running","phase":"waiting","deleted":0,'
+                '"begun_ms":1790000000000,"ended_ms":null,"segments":0,"segments_done":0,'
+                '"receipt":null}'
+            ),
+        ),
+    ),
+    Endpoint(
+        "GET /v0/topics/{topic}/erase",
+        "listErasures",
+        "List the erasures of a topic, with their receipts",
+        scopes=("delete",),
+        replies={200: Success("Every erasure and how far it is.", "ErasureList")},
+        example=Example(
+            42,
+            path={"topic": "orders"},
+            answer='{"topic":"orders","erasures":[]}',
+        ),
+    ),
+    Endpoint(
         "GET /v0/topics/{topic}/audit",
         "auditTopic",
         "Account for every seq of a topic",

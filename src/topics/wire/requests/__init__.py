@@ -23,7 +23,14 @@ from topics.wire.requests.queues import (
     decode_nack,
     decode_redrive,
 )
-from topics.wire.requests.reading import DeleteBody, DiffBody, decode_delete, decode_diff
+from topics.wire.requests.reading import (
+    DeleteBody,
+    DiffBody,
+    EraseBody,
+    decode_delete,
+    decode_diff,
+    decode_erase,
+)
 from topics.wire.requests.routers import RouterBody, decode_router
 from topics.wire.requests.stages import (
     CommitBody,
@@ -73,6 +80,7 @@ __all__ = [
     "CursorBody",
     "DeleteBody",
     "DiffBody",
+    "EraseBody",
     "ExtendBody",
     "HolesBody",
     "NackBody",
@@ -102,6 +110,7 @@ __all__ = [
     "decode_cursor",
     "decode_delete",
     "decode_diff",
+    "decode_erase",
     "decode_extend",
     "decode_holes",
     "decode_nack",

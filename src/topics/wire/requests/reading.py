@@ -55,7 +55,19 @@ class DeleteBody(Body):
         return None if self.match is None else parse_match(self.match)
 
 
+class EraseBody(Body):
+    """Which records to erase: those below a seq, those of a tag; with both, what both reach."""
+
+    before_seq: U64 | None = None
+    match: Match | None = None
+
+    @property
+    def predicate(self) -> Predicate | None:
+        return None if self.match is None else parse_match(self.match)
+
+
 _diff = BodyDecoder(DiffBody)
+_erase = BodyDecoder(EraseBody)
 _delete = BodyDecoder(DeleteBody)
 _KNOWN_BODIES = 256
 _KNOWN_BYTES = 256
@@ -81,6 +93,14 @@ def decode_delete(body: bytes) -> DeleteBody:
     sent = _delete.decode(body)
     if sent.before_seq is None and sent.match is None and sent.seqs is None:
         raise InvalidRequest("name the records to delete: send before_seq, match, seqs or several")
+    check_match(sent.match)
+    return sent
+
+
+def decode_erase(body: bytes) -> EraseBody:
+    sent = _erase.decode(body)
+    if sent.before_seq is None and sent.match is None:
+        raise InvalidRequest("name the records to erase: send before_seq, match, or both")
     check_match(sent.match)
     return sent
 

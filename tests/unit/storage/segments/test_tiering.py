@@ -3,7 +3,6 @@
 import errno
 from collections.abc import Generator
 
-import msgspec
 import pytest
 from tests.unit.storage.segments.builders import (
     COLD_DIR,
@@ -82,7 +81,7 @@ def test_a_relocated_segment_reads_the_same_and_lies_only_in_the_cold_tier() -> 
     data, idx = disk.peek(f"{HOT_STEM}.data"), disk.peek(f"{HOT_STEM}.idx")
     facts: list[TierFlipped] = []
     outcome = moved(store, seg, facts=facts, watch=watch)
-    cold = msgspec.structs.replace(seg, tier=COLD)
+    cold = seg.in_tier(COLD)
     assert outcome == Moved(cold, hot_left=False)
     assert facts == [
         TierFlipped(TOPIC, NOW, 1, COLD, seg.data_len, seg.idx_len, h64(data), h64(idx))
@@ -168,7 +167,7 @@ def test_tr04_of_two_copies_the_hot_one_is_read_and_then_removed() -> None:
     store = make_store(disk, cold=True)
     seg = write_sealed(store, PIECE)
     moved(store, seg, logged=False)
-    cold = msgspec.structs.replace(seg, tier=COLD)
+    cold = seg.in_tier(COLD)
     assert all_frames(store, cold) == PIECE.frames
     assert store.cold_reads == 0
     assert settled(store, TOPIC, cold) == cold
@@ -186,7 +185,7 @@ def test_tr05_a_torn_cold_copy_is_not_read_and_written_over() -> None:
     disk.put(f"{COLD_STEM}.data", b"torn")
     disk.put(f"{COLD_STEM}.idx", b"")
     assert all_frames(store, seg) == PIECE.frames
-    assert settled(store, TOPIC, msgspec.structs.replace(seg, tier=COLD)).tier == HOT
+    assert settled(store, TOPIC, seg.in_tier(COLD)).tier == HOT
     assert isinstance(moved(store, seg), Moved)
     assert all_frames(make_store(disk, cold=True), seg) == PIECE.frames
 
@@ -195,7 +194,7 @@ def test_tr06_a_pointer_to_a_missing_cold_copy_is_put_right() -> None:
     disk = SimDisk()
     store = make_store(disk, cold=True)
     seg = write_sealed(store, PIECE)
-    cold = msgspec.structs.replace(seg, tier=COLD)
+    cold = seg.in_tier(COLD)
     assert all_frames(store, cold) == PIECE.frames
     assert settled(store, TOPIC, cold) == seg
     assert not finish(remove_hot(store, TOPIC, cold))
