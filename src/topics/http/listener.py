@@ -11,6 +11,7 @@ from topics.http.hub import Hub
 from topics.http.limits import Limits
 from topics.http.messages import Application
 from topics.http.protocol_detection import ProtocolDetector
+from topics.http.tick import Tick
 
 _BACKLOG = 4096
 CLOSE_SECONDS = 2.0
@@ -52,6 +53,12 @@ class Listener:
     def connections(self) -> int:
         """How many are open now."""
         return 0 if self._hub is None else len(self._hub.connections)
+
+    @property
+    def tick(self) -> Tick:
+        """The tick of all connections; there is one from `open` on."""
+        assert self._hub is not None
+        return self._hub.tick
 
     def stop_accepting(self) -> None:
         """Close the listening sockets; what is connected stays."""

@@ -9,6 +9,10 @@ No request waits for long: a tick of more than two milliseconds is cut into seve
 does not wait at all: if the same connection sent the last two requests, its request is served and
 answered immediately. Batching would cost a lone client one extra loop iteration per request.
 
+What follows a published record (deliveries, router passes) is done when the answers of the tick
+have left. For a lone client that is in the same iteration of the loop: between two iterations
+other threads get the interpreter, which would cost the delivery more than its own work.
+
 Reads may take long; they are done within a loop budget (`delivery.loop_budget`).
 """
 
@@ -41,12 +45,14 @@ class Tick:
     """Shared by every connection of one listener; owned by the loop thread."""
 
     __slots__ = (
+        "_after",
         "_before",
         "_came",
         "_corked",
         "_corked_ns",
         "_heard",
         "_is_due",
+        "_is_handling",
         "_is_lone",
         "_schedule",
         "_work",
@@ -57,16 +63,19 @@ class Tick:
         self._schedule = schedule
         self.reads = LoopBudget(schedule)
         self._work: list[Callable[[], None]] = []
+        self._after: list[Callable[[], None]] = []
         self._corked: list[Corked] = []
         self._corked_ns = 0  # since when the first of them waits
         self._is_due = False  # the end of the tick is scheduled, or under way
+        self._is_handling = False  # input is being handled, and `pause` follows
         self._came = 0  # requests of this tick that could share a batch
         self._before = 0  # and of the one before
         self._heard: object = None  # the connection whose input came last
         self._is_lone = False  # the input before it came from the same connection
 
     def hear(self, connection: object) -> None:
-        """Note which connection's input is handled now."""
+        """Note which connection's input is handled from now until `pause`."""
+        self._is_handling = True
         if connection is not self._heard:
             self._heard = connection
             self._is_lone = False
@@ -109,6 +118,22 @@ class Tick:
         elif time.perf_counter_ns() - self._corked_ns > HELD_NS:
             self._uncork_all()
 
+    def after_answers(self, work: Callable[[], None]) -> None:
+        """Do this when the answers of this tick have left."""
+        self._after.append(work)
+        if not (self._is_handling or self._is_due) and len(self._after) == 1:
+            self._schedule(self._do_after)
+
+    def begin(self) -> None:
+        """What the log confirmed is handled from now until `pause`."""
+        self._is_handling = True
+
+    def pause(self) -> None:
+        """Input was handled; follows `hear` and `begin` whatever happened in between."""
+        self._is_handling = False
+        if self._after and not self._is_due:
+            self._do_after()
+
     def cut(self) -> None:
         """End the tick for the requests that came so far: one of them has waited enough."""
         self._finish_all()
@@ -124,21 +149,30 @@ class Tick:
         self._is_due = False  # not before: answers given until here leave now
         self._before, self._came = self._came, 0
         self._uncork_all()
+        self._do_after()
 
     def _finish_all(self) -> None:
         """Do the work of the tick, and the work that it adds."""
         while self._work:
             due, self._work = self._work, []
-            for work in due:
-                try:
-                    work()
-                except Exception:  # a bug in one piece of work must not stop the others
-                    log.exception("work at the end of a tick failed")
+            _do_all(due)
+
+    def _do_after(self) -> None:
+        due, self._after = self._after, []
+        _do_all(due)
 
     def _uncork_all(self) -> None:
         corked, self._corked = self._corked, []
         for connection in corked:
             _uncork(connection)
+
+
+def _do_all(due: list[Callable[[], None]]) -> None:
+    for work in due:
+        try:
+            work()
+        except Exception:  # a bug in one piece of work must not stop the others
+            log.exception("work at the end of a tick failed")
 
 
 def _uncork(connection: Corked) -> None:

@@ -32,6 +32,23 @@ class Finisher(Protocol):
     def finish(self, settled: Sequence[Submission]) -> Sequence[Submission]: ...
 
 
+class Handling(Protocol):
+    """Is told when answers begin to be given, and when what follows them may be done."""
+
+    def begin(self) -> None: ...
+    def pause(self) -> None: ...
+
+
+class _Unheeded:
+    """Nothing follows."""
+
+    def begin(self) -> None:
+        pass
+
+    def pause(self) -> None:
+        pass
+
+
 class _Task:
     """An operation under way, the callback for its answer, and the pool for its file work."""
 
@@ -56,6 +73,7 @@ class Driver:
         """File work that was given to the pool and is not done."""
         self.on_wait: Callable[[], None] = _nobody
         """Called when an operation begins to wait."""
+        self.tick: Handling = _Unheeded()
         self._idle: asyncio.Event | None = None
 
     # From the log's threads
@@ -74,12 +92,16 @@ class Driver:
         """Answer what was delivered; on the loop's thread."""
         self._wake_sent = False
         assert self.committer is not None
-        while self._settled:
-            answered = self.committer.finish(self._settled.popleft())
-            if self._waiting:
-                for submission in answered:
-                    for task in self._waiting.pop(submission, ()):
-                        self._resume(task, None)
+        self.tick.begin()
+        try:
+            while self._settled:
+                answered = self.committer.finish(self._settled.popleft())
+                if self._waiting:
+                    for submission in answered:
+                        for task in self._waiting.pop(submission, ()):
+                            self._resume(task, None)
+        finally:
+            self.tick.pause()
 
     # Operations
 

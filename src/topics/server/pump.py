@@ -69,7 +69,9 @@ class Pump:
         workers: int,
         timers: Timers,
         schedule: Schedule,
+        soon: Schedule | None = None,
     ) -> None:
+        """`soon` runs a callback when the answers of this tick have left."""
         self.scheduler = Scheduler()
         self.governor = Governor(workers=workers)
         self.passes: Passes | None = None
@@ -83,6 +85,7 @@ class Pump:
         self._pool_size = pool_size
         self._timers = timers
         self._schedule = schedule
+        self._soon = soon or schedule
         self._rates = [DrainRate() for _ in self._shards]
         self._is_scheduled = False
         self._fresh: dict[int, tuple[Topic, int]] = {}  # changed in this tick, with their work
@@ -148,7 +151,7 @@ class Pump:
             self._fresh_ms = self._kernel.clock.now_ms()
             if not (self._is_scheduled or self._stopped):
                 self._is_scheduled = True
-                self._schedule(self._serve)
+                self._soon(self._serve)
         _, known = self._fresh.get(topic.id, (topic, 0))
         self._fresh[topic.id] = topic, known | work
 

@@ -287,7 +287,9 @@ class Server:
             workers=os.cpu_count() or 1,
             timers=timers,
             schedule=self._loop.call_soon,
+            soon=self._listener.tick.after_answers,
         )
+        self._driver.tick = self._listener.tick
         self._routers = RouterPump(engine, self._driver, self._loop, self._pump.advance)
         self._pump.passes = self._routers
         self.service.pressure = self._pressure

@@ -292,3 +292,57 @@ def test_long_work_that_fails_holds_up_nobody(
     with caplog.at_level(logging.CRITICAL, logger="topics.delivery"):
         loop.end_turn()
     assert loop.done == ["0", "1"]
+
+
+# What follows the answers
+
+
+def test_what_follows_a_lone_answer_is_done_in_the_same_iteration_and_after_it(loop: Loop) -> None:
+    answer = Answer(loop, "answer")
+    for _ in range(2):  # the second input in a row comes from a lone client
+        loop.tick.hear(answer)
+        loop.tick.pause()
+    loop.tick.hear(answer)
+    loop.tick.after_answers(loop.does("delivery"))
+    loop.tick.uncork_later(answer)
+    assert loop.done == ["answer"]
+    loop.tick.pause()
+    assert loop.done == ["answer", "delivery"]
+    assert not loop.scheduled
+
+
+def test_what_follows_many_answers_is_done_behind_the_last_of_them(loop: Loop) -> None:
+    for name in ("a", "b"):
+        answer = Answer(loop, name)
+        loop.tick.hear(answer)
+        loop.tick.after_answers(loop.does(f"delivery of {name}"))
+        loop.tick.uncork_later(answer)
+        loop.tick.pause()
+    assert not loop.done
+    loop.end_turn()
+    assert loop.done == ["a", "b", "delivery of a", "delivery of b"]
+    loop.end_turn()
+    assert len(loop.done) == 4
+
+
+def test_what_follows_no_input_comes_in_the_next_iteration(loop: Loop) -> None:
+    loop.tick.begin()
+    loop.tick.pause()
+    loop.tick.after_answers(loop.does("delivery"))
+    assert not loop.done
+    loop.end_turn()
+    assert loop.done == ["delivery"]
+
+
+def test_one_delivery_that_fails_holds_up_no_other(
+    loop: Loop, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> None:
+        raise RuntimeError("broken")
+
+    loop.tick.begin()
+    loop.tick.after_answers(fail)
+    loop.tick.after_answers(loop.does("delivery"))
+    loop.tick.pause()
+    assert loop.done == ["delivery"]
+    assert "failed" in caplog.text

@@ -91,24 +91,28 @@ class H1Connection(asyncio.Protocol):
         """Parse what arrived and answer what can be answered, at the end of the tick."""
         if self._reader.deaf:
             return
-        self.hub.tick.hear(self)
-        if self._holds or self._held:
-            self._held += data
-            return
-        if self._corked is None:
-            self._corked = []
-        reader = self._reader
-        if self._queue or reader.phase != IDLE:
-            self._parse(data)
-            reader.complete = None
-        else:
-            end = data.find(HEAD_END) + len(HEAD_END)
-            known = self.hub.heads.get(data[:end])
-            if known is not None and known[0] == len(data) - end:
-                self._run_again(known[1], data[end:])
+        tick = self.hub.tick
+        tick.hear(self)
+        try:
+            if self._holds or self._held:
+                self._held += data
+                return
+            if self._corked is None:
+                self._corked = []
+            reader = self._reader
+            if self._queue or reader.phase != IDLE:
+                self._parse(data)
+                reader.complete = None
             else:
-                self._parse_alone(data)
-        self._let_go_later()
+                end = data.find(HEAD_END) + len(HEAD_END)
+                known = self.hub.heads.get(data[:end])
+                if known is not None and known[0] == len(data) - end:
+                    self._run_again(known[1], data[end:])
+                else:
+                    self._parse_alone(data)
+            self._let_go_later()
+        finally:
+            tick.pause()
 
     def _run_again(self, alike: Request, body: bytes) -> None:
         """Answer a request whose head was read before, and that does not have to wait."""

@@ -105,21 +105,25 @@ class H2Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Handle the frames in `data`, some now and the rest in later ticks."""
         self._waits.heard = True
-        self.hub.tick.hear(self)
-        if self._deaf:
-            return
-        if self._holds:
-            self._held += data
-            return
-        self._in_turn = True
+        tick = self.hub.tick
+        tick.hear(self)
         try:
-            if len(data) <= _SLICE_BYTES:
-                self._take_slice(data)
-            else:
-                self._take(data)
+            if self._deaf:
+                return
+            if self._holds:
+                self._held += data
+                return
+            self._in_turn = True
+            try:
+                if len(data) <= _SLICE_BYTES:
+                    self._take_slice(data)
+                else:
+                    self._take(data)
+            finally:
+                self._in_turn = False
+            self._end_turn()
         finally:
-            self._in_turn = False
-        self._end_turn()
+            tick.pause()
 
     def _take(self, data: bytes) -> None:
         deadline = time.monotonic() + _TURN_S
