@@ -43,6 +43,7 @@ class _Standing:
     __slots__ = (
         "endpoint",
         "headers",
+        "holder",
         "is_always",
         "is_stranger",
         "keyring",
@@ -68,6 +69,8 @@ class _Standing:
         """The keys that this was judged by; with other keys it is judged again."""
         self.headers = headers
         """What every answer carries because of the origin."""
+        self.holder = principal.key_id if keyring.is_shared else None
+        """Whose share of the server's memory its body takes."""
         self.is_stranger = keyring.enabled and not principal.key_id
         """Whether it came without a valid key, where keys are needed."""
         self.is_always = is_always
@@ -102,7 +105,13 @@ class App:
         started_ns = time.perf_counter_ns()
         key_id: KeyId | None = None
         try:
-            standing = self._standing_of(request)
+            standing, keyring = request.standing, self._service.keyring
+            if standing is None or standing.keyring is not keyring:
+                request.is_stranger = keyring.enabled
+                standing = self._judge(request)
+            elif standing.headers:
+                request.echo += standing.headers
+            request.is_stranger = standing.is_stranger
             key_id = standing.principal.key_id
             request.context = self._admit(request, standing, started_ns)
         except TopicsError as error:
@@ -125,22 +134,12 @@ class App:
 
     def __call__(self, request: Request, reply: Reply) -> None:
         engine = self._service.engine
-        if engine is not None and engine.kernel.publishing:
-            self._wait_for_commit(engine, request, reply)
-        else:
-            self._serve(request, reply)
-
-    def _wait_for_commit(self, engine: Engine, request: Request, reply: Reply) -> None:
-        """Serve a request that might see a part of a commit when all of the commit is there."""
-        admitted: _Admitted = request.context
-        reads = reply.tick.reads  # a budget: many requests may have waited
-        for publishing in engine.kernel.publishing:
-            if not request.standing.is_always and publishing.concerns(admitted.names[:1]):
-                publishing.over.when_open(lambda: reads.do(lambda: self(request, reply)))
-                return
-        self._serve(request, reply)
-
-    def _serve(self, request: Request, reply: Reply) -> None:
+        if (
+            engine is not None
+            and engine.kernel.publishing
+            and self._waits_for_commit(engine, request, reply)
+        ):
+            return
         admitted: _Admitted = request.context
         call = Call(self._service, request, reply, admitted.principal, admitted.names)
         try:
@@ -149,6 +148,16 @@ class App:
             call.refuse(error)
         except Exception as error:
             call.refuse(internal(error))
+
+    def _waits_for_commit(self, engine: Engine, request: Request, reply: Reply) -> bool:
+        """A request that might see a part of a commit is served when all of the commit is there."""
+        admitted: _Admitted = request.context
+        reads = reply.tick.reads  # a budget: many requests may have waited
+        for publishing in engine.kernel.publishing:
+            if not request.standing.is_always and publishing.concerns(admitted.names[:1]):
+                publishing.over.when_open(lambda: reads.do(lambda: self(request, reply)))
+                return True
+        return False
 
     def end(self, request: Request, status: int | None) -> None:
         admitted: _Admitted | None = request.context
@@ -162,17 +171,6 @@ class App:
             admitted.holds_slot = False
         if self._service.access_log is not None:
             self._service.access_log.add(request, status, admitted.started_ns, key_id)
-
-    def _standing_of(self, request: Request) -> _Standing:
-        standing: _Standing | None = request.standing
-        keyring = self._service.keyring
-        if standing is None or standing.keyring is not keyring:
-            request.is_stranger = keyring.enabled
-            standing = self._judge(request)
-        elif standing.headers:
-            request.echo += standing.headers
-        request.is_stranger = standing.is_stranger
-        return standing
 
     def _admit(self, request: Request, standing: _Standing, started_ns: int) -> _Admitted:
         service = self._service
@@ -190,7 +188,7 @@ class App:
             raise
         request.standing = standing
         request.max_body_bytes = endpoint.max_body_bytes
-        request.holder = principal.key_id if service.keyring.is_shared else None
+        request.holder = standing.holder
         # Answers to writes are short. Pages that were read ahead would take memory until sent.
         request.may_run_ahead = endpoint.scope is Scope.WRITE
         return _Admitted(endpoint, principal, standing.names, started_ns)
