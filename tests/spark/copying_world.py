@@ -18,6 +18,8 @@ from tests.spark.proxy import Proxy
 
 from topics.spark.lake.parquet import staged_stem
 from topics.spark.lake.place import TablePath
+from topics.spark.lake.table import LakeTable
+from topics.spark.lake.typed import TypedAs
 
 ROWS = 400
 """Records that are fed at a time; a batch each."""
@@ -70,8 +72,18 @@ class Copy:
 
     def tabled(self) -> list[int]:
         """The numbers in the table, as often as they are there."""
-        rows = DeltaTable(self.place.path).to_pyarrow_table(columns=["data"])
-        return [json.loads(data)["n"] for data in rows.column("data").to_pylist()]
+        rows = DeltaTable(self.place.path).to_pyarrow_table()
+        numbers: list[int] = [json.loads(data)["n"] for data in rows.column("data").to_pylist()]
+        if "n" in rows.schema.names:
+            assert rows.column("n").to_pylist() == numbers
+            shown = rows.column("fed").to_pylist()
+            assert [fed[f"from_{n // ROWS * ROWS}"] for fed, n in zip(shown, numbers, strict=True)]
+        return numbers
+
+    def make_typed(self) -> None:
+        """Its table has the fields of data as columns; a table is filled as it was begun."""
+        typed = TypedAs(None, keep_data=True)
+        LakeTable.of_topic(self.place, SOURCE, origin=self.table_proxy.url, typed=typed)
 
     def staged_files(self, batch: int) -> list[Path]:
         metadata = self._work / f"checkpoint-{self.table}" / "metadata"
@@ -99,6 +111,7 @@ class World:
         for copy in self.copies:
             self._doors.enter_context(copy.proxy)
             self._doors.enter_context(copy.table_proxy)
+        self.copies[0].make_typed()
         return self
 
     def __exit__(
@@ -110,8 +123,11 @@ class World:
         self._doors.close()
 
     def feed(self) -> None:
-        """Write the records of one more batch."""
-        records = [{"data": {"n": self._fed + n}, "tag": f"t{n % 7}"} for n in range(ROWS)]
+        """Write the records of one more batch, with a field that those before it did not have."""
+        fed = {f"from_{self._fed}": True}
+        records = [
+            {"data": {"n": self._fed + n, "fed": fed}, "tag": f"t{n % 7}"} for n in range(ROWS)
+        ]
         url = f"{self.server.url}/v0/topics/{SOURCE}"
         httpx.post(url, json={"records": records}, timeout=60).raise_for_status()
         self._fed += ROWS

@@ -300,6 +300,38 @@ def test_a_sync_goes_on_where_it_was_and_its_cursor_says_where_that_is(
     assert os.path.isdir(place.checkpoint)
 
 
+def test_fields_of_data_are_columns_that_grow_and_what_does_not_fit_is_told(
+    log: Topic, place: TablePath, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ask = ["lake", "sync", log.name, place.path, "--once", "--url", log.server.url]
+    log.append(1, 100)
+    assert cli.run([*ask, "--schema", "auto"]) == 0
+    log.call("POST", body={"records": [{"data": {"n": 0.5, "who": {"x": [1]}}, "tag": "late"}]})
+    log.call("POST", body={"records": [{"data": {"n": "five"}, "tag": "late"}]})
+    log.delete(match="cust-3")
+    capsys.readouterr()
+    assert cli.run([*ask, "--json"]) == 0
+    said = capsys.readouterr()
+    assert f"1 records do not fit the columns: see {place.bad.path}" in said.err
+    assert json.loads(said.out.splitlines()[-1])["ended"]["unfit"] == 1
+    rows = spark.read.parquet(*DeltaTable(place.path).file_uris()).orderBy("seq").collect()
+    assert [row.n for row in rows] == [float(n) for n in range(1, 101) if n % 10 != 3] + [0.5]
+    assert rows[-1].who.x == [1]
+    (bad,) = DeltaTable(place.bad.path).to_pyarrow_table().to_pylist()
+    assert (bad["seq"], bad["data"]) == (102, '{"n":"five"}')
+    log.delete(match="late")
+    assert cli.run([*ask, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["ended"] | {"seconds": 0} == {
+        "epochs": 0,
+        "rows": 0,
+        "deleted": 2,
+        "position": 102,
+        "table_version": DeltaTable(place.path).version(),
+        "seconds": 0,
+        "unfit": 0,
+    }
+
+
 def test_a_lost_checkpoint_costs_nothing_because_the_table_knows_where_it_is(
     log: Topic, place: TablePath, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -58,6 +58,10 @@ def lake() -> None:
     help="Time between epochs.",
 )
 @click.option("--checkpoint", metavar="DIR", help="Default: _topics_checkpoint in TABLE.")
+@click.option(
+    "--schema", metavar="auto|FILE", help="Fields of data as columns: seen, or as FILE declares."
+)
+@click.option("--keep-data", is_flag=True, help="With --schema: data as text in a column, too.")
 @master_option
 @on_a_log
 def sync(
@@ -69,6 +73,8 @@ def sync(
     reconcile: bool,
     trigger: str,
     checkpoint: str | None,
+    schema: str | None,
+    keep_data: bool,
     master: str,
     as_json: bool,
 ) -> int:
@@ -76,13 +82,20 @@ def sync(
 
     What the log lost before it could be written lands in TABLE__loss. What is deleted in the topic
     leaves the table. SIGTERM and Ctrl-C let the epoch at hand finish; the next run goes on there.
+
+    With --schema a new table has the fields of data as columns, and records that do not fit land in
+    TABLE__bad with the reason. Later runs go on that way without it.
     """
     from topics.spark.jobs.ending import told_to_stop  # noqa: PLC0415 - help must not wait
     from topics.spark.jobs.session import job_session  # noqa: PLC0415
     from topics.spark.lake.place import TablePath  # noqa: PLC0415
     from topics.spark.lake.syncing import Sync, SyncTask  # noqa: PLC0415
+    from topics.spark.lake.typed import TypedAs  # noqa: PLC0415
 
     place = TablePath.of(table)
+    if keep_data and schema is None:
+        raise click.UsageError("--keep-data goes with --schema")
+    typed = None if schema is None else TypedAs.from_file(schema, keep_data=keep_data)
     task = SyncTask(
         topic=topic,
         place=place,
@@ -91,6 +104,7 @@ def sync(
         reconcile=reconcile,
         trigger=trigger,
         checkpoint=checkpoint,
+        typed=typed,
     )
     task.require_ready()
 
@@ -129,7 +143,7 @@ def delete(*, table: str, match: str, yes: bool, as_json: bool) -> int:
     This changes the table only: delete the records of the topic with `topics delete`. Then run
     `topics lake maintain`, which takes the bytes away and proves it.
     """
-    from topics.spark.lake.erasing import erase, matching  # noqa: PLC0415
+    from topics.spark.lake.erasing import erase_everywhere, matching  # noqa: PLC0415
     from topics.spark.lake.place import TablePath, committing  # noqa: PLC0415
     from topics.spark.lake.table import LakeTable  # noqa: PLC0415
 
@@ -139,7 +153,7 @@ def delete(*, table: str, match: str, yes: bool, as_json: bool) -> int:
     if found and not ask(f"Delete {found:,} rows from {place.path}?", yes=yes):
         return NO
     with committing(place):
-        erased = erase(place, matching(place, match), cause="match")
+        erased = erase_everywhere(place, matching(place, match), cause="match")
     facts = {
         "table": place.path,
         "topic": topic,

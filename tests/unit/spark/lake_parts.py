@@ -18,6 +18,7 @@ from topics.spark.lake.origin import SourceTopic
 from topics.spark.lake.parquet import TaskRows, staged_stem, write_rows
 from topics.spark.lake.place import TablePath
 from topics.spark.lake.table import LakeTable
+from topics.spark.lake.typed import Fitter, TypedAs
 from topics.values import Hole, HoleKind, Holes, TopicState
 
 TOPIC = "orders"
@@ -117,6 +118,14 @@ def data_of(seq: int) -> str:
     return json.dumps({"n": seq, "who": f"{tag_of(seq)}@example.org"})
 
 
+def records(first: int, *data: object, epoch: int = 17) -> pa.RecordBatch:
+    """Records with this data, from a seq on; text is taken for JSON."""
+    batch = rows(range(first, first + len(data)), epoch=epoch)
+    texts = [each if isinstance(each, str) else json.dumps(each) for each in data]
+    at = batch.schema.get_field_index("data")
+    return batch.set_column(at, "data", pa.array(texts, pa.string())).cast(ARRIVING)
+
+
 def rows(seqs: Sequence[int], *, epoch: int = 17) -> pa.RecordBatch:
     """Records as the source reads them."""
     size = len(seqs)
@@ -148,18 +157,21 @@ def gap(
 class Query:
     """A streaming query without Spark: the same tasks and commits, one after the other."""
 
-    def __init__(self, place: TablePath, topic: FakeTopic) -> None:
+    def __init__(self, place: TablePath, topic: FakeTopic, typed: TypedAs | None = None) -> None:
         self.place = place
         self.topic = topic
+        self.typed = typed
         self.id = str(uuid.uuid4())
 
     def stage(self, version: int, *parts: Sequence[pa.RecordBatch]) -> list[TaskRows]:
-        LakeTable.of_topic(self.place, self.topic.topic, origin=str(self.topic.target))
+        origin = str(self.topic.target)
+        LakeTable.of_topic(self.place, self.topic.topic, origin=origin, typed=self.typed)
         return [
             write_rows(
                 self.place,
                 f"{staged_stem(self.id, version)}{number}-0-{uuid.uuid4().hex[:8]}",
                 iter(batches),
+                None if self.typed is None else Fitter.of_table(self.place, self.typed),
             )
             for number, batches in enumerate(parts)
         ]

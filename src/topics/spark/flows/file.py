@@ -380,11 +380,16 @@ def _from_python(file: Path) -> dict[str, Any]:
     return {**given, "python": Function(file, FUNCTION)}
 
 
-def _from_yaml(file: Path) -> dict[str, Any]:
+def read_yaml(file: Path) -> object:
+    """What a YAML file says; a key given twice is an error."""
     try:
-        given = yaml.load(file.read_text(encoding="utf-8"), _Loader)
+        return yaml.load(file.read_text(encoding="utf-8"), _Loader)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InvalidFlow(f"{file} is not YAML: {error}") from error
+
+
+def _from_yaml(file: Path) -> dict[str, Any]:
+    given = read_yaml(file)
     if not isinstance(given, dict):
         raise InvalidFlow(f"{file} holds no flow; it needs the keys from, sql or python, and to")
     return given

@@ -6,6 +6,8 @@
     seqs       sets of (epoch, seq) as runs
     sink       the Spark sink `topics_lake`: executors write files, the driver commits an epoch
     epochs     what one commit of an epoch consists of, and in which order
+    typed      fields of data as columns, by the types of `shape`; `evolving` when they change;
+               `quick` where there is nothing to decide
     origin     the topic behind the table: its state, its holes, its cursor
     erasing    taking rows out of files, and carrying the topic's deletes into the table
     upkeep     compaction, removal of files, clean-up of the log, the receipt; `scan` proves it

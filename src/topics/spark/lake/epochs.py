@@ -1,6 +1,7 @@
 """One epoch into the table: what tasks report, what is checked, and in which order it lands.
 
-    1  lost runs go to `<table>__loss`, with the epoch's transaction
+    1  lost runs go to `<table>__loss`, with the epoch's transaction; of a typed table, records that
+       do not fit go to `<table>__bad`, in place of what an epoch that never landed left there
     2  rows go to the table in one commit, with the epoch's transaction and the new position
     3  deletes are carried over; see `reconcile` for why that comes last
     4  the topic's server is told how far the table is
@@ -25,7 +26,8 @@ import pyarrow.parquet as pq
 
 from topics.errors import InvalidRequest, TopicsError
 from topics.spark.errors import FilesVanished, RangesDoNotJoin
-from topics.spark.lake.erasing import Carried, carry_deletes
+from topics.spark.lake.erasing import Carried, carry_deletes, drop_rows
+from topics.spark.lake.evolving import evolve
 from topics.spark.lake.origin import SourceTopic
 from topics.spark.lake.parquet import (
     LOSS,
@@ -38,6 +40,7 @@ from topics.spark.lake.parquet import (
 from topics.spark.lake.place import TablePath, committing
 from topics.spark.lake.seqs import KeySet, Run
 from topics.spark.lake.table import TOPIC, LakeTable, TableCommit, attempt, position_app
+from topics.spark.lake.typed import BAD
 
 NEVER_RECORDS: Final = "skipped"
 """The kind of holes that readers are not told of: no record ever had these seqs."""
@@ -53,6 +56,7 @@ class Landed:
     rows: int
     lost: int
     carried: Carried
+    unfit: int = 0
 
 
 class EpochCommit:
@@ -81,18 +85,23 @@ class EpochCommit:
                 seen.add_runs(epoch, runs)
         files = [file for part in arrived for file in part.files]
         lost = [run for part in arrived for run in part.lost]
+        bad = [file for part in arrived for file in part.bad]
         with committing(self._place):
             deduped = self._is_landed(seen)
             if deduped:
                 remove_files(self._place.path, [file.name for file in files])
+                remove_files(self._place.bad.path, [file.name for file in bad])
             elif seen or lost:
                 lost += self._check(seen)
                 self._land_losses(lost)
+                self._land_bad(bad, seen)
                 self._land_rows(files, seen)
             carried = self._follow_up(seen)
         self._tell()
-        rows = 0 if deduped else sum(file.statistics.rows for file in files)
-        return Landed(deduped, rows, 0 if deduped else len(lost), carried)
+        if deduped:
+            return Landed(deduped, 0, 0, carried)
+        rows, unfit = (sum(f.statistics.rows for f in group) for group in (files, bad))
+        return Landed(deduped, rows, len(lost), carried, unfit)
 
     def _is_landed(self, seen: KeySet) -> bool:
         table = LakeTable.open(self._place)
@@ -166,6 +175,17 @@ class EpochCommit:
                 file = _loss_file(place, fresh)
                 attempt(place, lambda table: table.commit(self._change([file], {})))
 
+    def _land_bad(self, files: list[WrittenFile], seen: KeySet) -> None:
+        """Rows of these seqs may be there from a first try that saw other columns."""
+        place = self._place.bad
+        if not files and not LakeTable.exists(place):
+            return
+        LakeTable.create(place, BAD, {TOPIC: self._origin.topic})
+        with committing(place):
+            drop_rows(place, seen)
+            if files:
+                attempt(place, lambda table: table.commit(self._change(files, {})))
+
     def _land_rows(self, files: list[WrittenFile], seen: KeySet) -> None:
         gone = [f.name for f in files if not os.path.exists(self._place.inside(f.name))]
         if gone:
@@ -173,6 +193,7 @@ class EpochCommit:
                 f"{gone[0]} vanished from {self._place.path} before its epoch was committed; was "
                 "the table vacuumed by another program? The epoch is written again on restart"
             )
+        files = evolve(self._place, files)
         topic = self._origin.topic
         positions = {position_app(topic, epoch): runs[-1][1] for epoch, runs in seen}
         attempt(self._place, lambda table: table.commit(self._change(files, positions)))

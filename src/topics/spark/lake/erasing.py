@@ -35,7 +35,7 @@ import pyarrow.parquet as pq
 from topics.errors import TopicNotFound
 from topics.spark.lake.origin import SourceTopic
 from topics.spark.lake.parquet import FileWriter, WrittenFile, row_groups, sync_directory
-from topics.spark.lake.place import ERASED, TablePath
+from topics.spark.lake.place import ERASED, TablePath, committing
 from topics.spark.lake.seqs import KeySet, Mask, Run, Seqs
 from topics.spark.lake.table import LakeTable, StoredFile, TableCommit, attempt, deletes_app
 from topics.values import Holes
@@ -63,8 +63,27 @@ def erase(
     return attempt(place, lambda table: _erase(table, doomed, cause, transactions or {}))
 
 
+def erase_everywhere(place: TablePath, doomed: KeySet, *, cause: Cause) -> Erased:
+    """The same for the table and for its records that do not fit; hold the lock."""
+    unfit = _erase_unfit(place, doomed, cause)
+    erased = erase(place, doomed, cause=cause)
+    return Erased(erased.rows + unfit.rows, erased.files + unfit.files, erased.version)
+
+
+def _erase_unfit(place: TablePath, doomed: KeySet, cause: Cause) -> Erased:
+    if not LakeTable.exists(place.bad):
+        return Erased(0, 0, 0)
+    with committing(place.bad):
+        return erase(place.bad, doomed, cause=cause)
+
+
+def drop_rows(place: TablePath, keys: KeySet) -> None:
+    """Take rows out that an epoch left without landing; hold the lock. No list gets them."""
+    attempt(place, lambda table: _erase(table, keys, None, {}))
+
+
 def _erase(
-    table: LakeTable, doomed: KeySet, cause: Cause, transactions: Mapping[str, int]
+    table: LakeTable, doomed: KeySet, cause: Cause | None, transactions: Mapping[str, int]
 ) -> Erased:
     found = KeySet()
     touched: list[tuple[StoredFile, Mask]] = []
@@ -77,7 +96,8 @@ def _erase(
                 touched.append((file, hit))
     if not touched and not transactions:
         return Erased(0, 0, table.version)
-    note(table.place, found, cause)
+    if cause is not None:
+        note(table.place, found, cause)
     kept = [_without(table.place, file, hit) for file, hit in touched]
     table.commit(
         TableCommit(
@@ -142,7 +162,14 @@ def note(place: TablePath, keys: KeySet, cause: Cause) -> None:
 
 
 def noted(place: TablePath) -> KeySet:
-    """Everything that was ever taken out of the table."""
+    """Everything that was ever taken out of the table, and of its records that do not fit."""
+    keys = _noted(place)
+    for epoch, runs in _noted(place.bad):
+        keys.add_runs(epoch, runs)
+    return keys
+
+
+def _noted(place: TablePath) -> KeySet:
     keys = KeySet()
     try:
         with open(place.inside(ERASED), "rb") as file:
@@ -159,7 +186,18 @@ def noted(place: TablePath) -> KeySet:
 
 
 def matching(place: TablePath, match: str) -> KeySet:
-    """The keys of the rows whose tag is `match`, or begins with it if that ends in `*`."""
+    """The keys of the rows whose tag is `match`, or begins with it if that ends in `*`.
+
+    Those of records that do not fit are among them.
+    """
+    keys = _matching(place, match)
+    if LakeTable.exists(place.bad):
+        for epoch, runs in _matching(place.bad, match):
+            keys.add_runs(epoch, runs)
+    return keys
+
+
+def _matching(place: TablePath, match: str) -> KeySet:
     prefix = match[:-1] if match.endswith("*") else None
     keys = KeySet()
     for file in LakeTable.open(place).files():
@@ -213,8 +251,10 @@ def carry_deletes(
         return Carried(0, recorded)  # dropped or made anew meanwhile
     version = pages[0].delete_version
     transactions = {app: version} if has_moved and span[0] == 1 and span[1] == end else {}
-    erased = erase(place, doomed_by(pages), cause=DELETED, transactions=transactions)
-    return Carried(erased.rows, version if transactions else recorded)
+    doomed = doomed_by(pages)
+    unfit = _erase_unfit(place, doomed, DELETED)
+    erased = erase(place, doomed, cause=DELETED, transactions=transactions)
+    return Carried(erased.rows + unfit.rows, version if transactions else recorded)
 
 
 def doomed_by(pages: list[Holes]) -> KeySet:

@@ -14,7 +14,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +25,9 @@ from topics.spark.lake.place import TablePath
 from topics.spark.lake.seqs import KeySet, Run, Seqs
 from topics.spark.source.arrays import values_of
 from topics.spark.source.schema import DELETED
+
+if TYPE_CHECKING:
+    from topics.spark.lake.typed import Fitter
 
 GROUP_ROWS: Final = 131_072
 FILE_BYTES: Final = 256 << 20
@@ -107,7 +110,7 @@ class FileWriter:
             schema,
             compression="zstd",
             compression_level=1,
-            use_dictionary=sorted(named & {"epoch", "node", "tag"}) if is_of_a_topic else True,
+            use_dictionary=sorted(named & {"epoch", "node", "tag"}) if named == _ROWS else True,
             write_statistics=sorted(named & {"epoch", "seq", "ts"}) if is_of_a_topic else public,
         )
 
@@ -149,7 +152,10 @@ class FileWriter:
 
 
 class FileSeries:
-    """Files `<stem>-0.parquet`, `<stem>-1.parquet`, ...: the next one begins when one is large."""
+    """Files `<stem>-0.parquet`, `<stem>-1.parquet`, ...: the next one begins when one is large.
+
+    It begins as well when a batch comes with other columns than the one before.
+    """
 
     def __init__(
         self,
@@ -168,6 +174,9 @@ class FileSeries:
     def write(self, batch: pa.RecordBatch) -> None:
         if not batch.num_rows:
             return
+        if batch.schema != self._schema:
+            self._end_file()
+            self._schema = batch.schema
         if self._writer is None:
             name = f"{self._stem}-{len(self._done)}.parquet"
             self._writer = FileWriter(self._directory, name, self._schema, self._statistics)
@@ -252,6 +261,7 @@ ROWS: Final = pa.schema(
         pa.field("meta", pa.string()),
     ]
 )
+_ROWS: Final = frozenset(ROWS.names)
 LOSS: Final = pa.schema(
     [
         pa.field("epoch", pa.int64(), nullable=False),
@@ -281,6 +291,8 @@ class TaskRows:
     seen: list[tuple[int, list[Run]]] = field(default_factory=list)
     """Per epoch of the topic, the seqs of rows, lost and deleted runs."""
     lost: list[MissingRange] = field(default_factory=list)
+    bad: list[WrittenFile] = field(default_factory=list)
+    """Files of the table of records that do not fit."""
 
 
 def staged_stem(query: str, epoch: int) -> str:
@@ -288,9 +300,15 @@ def staged_stem(query: str, epoch: int) -> str:
     return f"part-{query}-{epoch}-"
 
 
-def write_rows(place: TablePath, stem: str, batches: Iterator[pa.RecordBatch]) -> TaskRows:
-    """The rows of one task to files, and which seqs they and the gaps among them account for."""
+def write_rows(
+    place: TablePath, stem: str, batches: Iterator[pa.RecordBatch], fitter: Fitter | None = None
+) -> TaskRows:
+    """The rows of one task to files, and which seqs they and the gaps among them account for.
+
+    With a fitter they become columns, and those that do not fit go to a table of their own.
+    """
     series = FileSeries(place.path, stem, ROWS)
+    misfits = FileSeries(place.bad.path, stem, ROWS)
     seen = KeySet()
     lost: list[MissingRange] = []
     try:
@@ -298,14 +316,22 @@ def write_rows(place: TablePath, stem: str, batches: Iterator[pa.RecordBatch]) -
             rows, gaps = rows_and_gaps(batch)
             if rows.num_rows:
                 seen.add_column(_numbers(rows, "epoch"), _numbers(rows, "seq"))
-                series.write(rows)
+                if fitter is None:
+                    series.write(rows)
+                else:
+                    for typed, bad in fitter.fit(rows):
+                        series.write(typed)
+                        if bad is not None:
+                            os.makedirs(place.bad.path, exist_ok=True)
+                            misfits.write(bad)
             for gap in gaps:
                 if gap.last is not None:
                     seen.add(gap.epoch, gap.first, gap.last)
             lost += [gap for gap in gaps if gap.reason != DELETED]
-        return TaskRows(series.finish(), list(seen), lost)
+        return TaskRows(series.finish(), list(seen), lost, misfits.finish())
     except BaseException:
         series.drop()
+        misfits.drop()
         raise
 
 

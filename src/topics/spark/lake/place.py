@@ -6,6 +6,7 @@
     <table>/_topics_lock          held during a commit; `_topics_sync` during a sync
     <table>/_topics_erased.jsonl  which (epoch, seq) were taken out of it
     <table>__loss/                a table of the runs that the log had lost before they arrived
+    <table>__bad/                 of a typed table: records that its columns do not take
     <table>__receipts/            erasure receipts
 
 Names in the table's directory begin with an underscore: by Delta's rules a vacuum leaves them be.
@@ -82,6 +83,10 @@ class TablePath:
     @property
     def loss(self) -> TablePath:
         return TablePath(f"{self.path}__loss")
+
+    @property
+    def bad(self) -> TablePath:
+        return TablePath(f"{self.path}__bad")
 
     @property
     def receipts(self) -> str:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -34,8 +34,12 @@ from topics.spark.errors import InvalidOption
 from topics.spark.lake.origin import RETRY_S, SourceTopic
 from topics.spark.lake.parquet import TaskRows, remove_files, staged_stem, write_rows
 from topics.spark.lake.place import TablePath, committing
+from topics.spark.lake.typed import Fitter, TypedAs
 from topics.spark.source.options import Given, check_names
 from topics.spark.source.schema import COLUMNS as READ_COLUMNS
+
+if TYPE_CHECKING:
+    from topics.spark.lake.table import LakeTable
 
 FORMAT: Final = "topics_lake"
 COLUMNS: Final = tuple(name for name in READ_COLUMNS if name != "topic")
@@ -63,7 +67,7 @@ class LakeSink(DataSource):
                 "with includeDeleted, and nothing taken away"
             )
         writer = LakeWriter(options)
-        writer.make_table()  # tasks only write files
+        writer.typed = writer.make_table().typed  # tasks only write files
         return writer
 
 
@@ -80,6 +84,7 @@ class LakeWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = dict(options)
+        self.typed: TypedAs | None = None
         self._place = TablePath.of(options["path"])
         self._target = Given(options).target()
         self._retry_s = Given(options).seconds("retrySeconds", RETRY_S)
@@ -94,7 +99,8 @@ class LakeWriter(DataSourceStreamArrowWriter):
         assert epoch is not None
         attempt = f"{task.partitionId()}-{task.taskAttemptId()}-{uuid.uuid4().hex[:8]}"
         stem = staged_stem(query, int(epoch)) + attempt
-        return Message(query, write_rows(self._place, stem, iterator))
+        fitter = None if self.typed is None else Fitter.of_table(self._place, self.typed)
+        return Message(query, write_rows(self._place, stem, iterator, fitter))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Land the epoch: all of it, once."""
@@ -126,12 +132,14 @@ class LakeWriter(DataSourceStreamArrowWriter):
                 for message in made:
                     names = [file.name for file in message.arrived.files]
                     remove_files(self._place.path, names)
+                    misfits = [file.name for file in message.arrived.bad]
+                    remove_files(self._place.bad.path, misfits)
 
     def _origin(self) -> SourceTopic:
         return SourceTopic(self._target, self._options["topic"], retry_s=self._retry_s)
 
-    def make_table(self) -> None:
+    def make_table(self) -> LakeTable:
         """Make the table if it is not there; refuse one of another topic."""
         from topics.spark.lake.table import LakeTable  # noqa: PLC0415 - not needed by tasks
 
-        LakeTable.of_topic(self._place, self._options["topic"], origin=self._options["url"])
+        return LakeTable.of_topic(self._place, self._options["topic"], origin=self._options["url"])

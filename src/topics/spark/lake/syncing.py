@@ -27,6 +27,7 @@ from topics.spark.lake.origin import SourceTopic
 from topics.spark.lake.place import TablePath, committing, syncing
 from topics.spark.lake.sink import COLUMNS, FORMAT, LakeSink
 from topics.spark.lake.table import CHECKPOINT, LakeTable
+from topics.spark.lake.typed import TypedAs
 from topics.spark.lake.upkeep import remove_before_sync
 from topics.spark.source.log import Offset
 from topics.spark.source.options import options_of
@@ -53,6 +54,8 @@ class SyncTask:
     reconcile: bool = False
     trigger: str = TRIGGER
     checkpoint: str | None = None
+    typed: TypedAs | None = None
+    """How a new table gets its columns; one that is there goes on as it was begun."""
 
     @property
     def checkpoint_dir(self) -> str:
@@ -69,7 +72,10 @@ class SyncTask:
         with self.origin() as origin:
             origin.state()
         if LakeTable.exists(self.place):
-            LakeTable.open(self.place).require_topic(self.topic)
+            table = LakeTable.open(self.place)
+            table.require_topic(self.topic)
+            if self.typed is not None:
+                table.require_typed(self.typed)
         if os.path.exists(self.place.path):
             with syncing(self.place):
                 pass
@@ -104,6 +110,8 @@ class Synced:
     position: int
     table_version: int
     seconds: float
+    unfit: int = 0
+    """How many records are in the table of those that do not fit."""
 
 
 def start_options(task: SyncTask, epoch: int) -> dict[str, str]:
@@ -127,7 +135,7 @@ class Sync(QueryFollower):
         self._task = task
         self._report = report
         self._notice = notice
-        self._epochs = self._rows = self._deleted = 0
+        self._epochs = self._rows = self._deleted = self._unfit = 0
         self._seen_deletes: int | None = None
         self._look_at = 0.0
 
@@ -141,6 +149,7 @@ class Sync(QueryFollower):
             state = origin.state()  # a topic that is not there is told before anything is made
             with syncing(place):
                 self._prepare()
+                self._unfit = self._count_unfit()
                 if task.reconcile and not task.once:
                     self._reconcile(everything=True)
                 try:
@@ -162,13 +171,16 @@ class Sync(QueryFollower):
             deleted=self._deleted,
             position=table.position(task.topic, state.epoch),
             table_version=table.version,
+            unfit=self._unfit,
             seconds=time.monotonic() - began,
         )
 
     def _prepare(self) -> None:
         task = self._task
         with committing(task.place):
-            table = LakeTable.of_topic(task.place, task.topic, origin=str(task.target))
+            table = LakeTable.of_topic(
+                task.place, task.topic, origin=str(task.target), typed=task.typed
+            )
             table.remember(CHECKPOINT, task.checkpoint_dir)
             gone = remove_before_sync(task.place)
         if gone:
@@ -212,6 +224,17 @@ class Sync(QueryFollower):
         self._epochs += 1
         self._rows += epoch.rows
         self._report(epoch)
+        unfit = self._count_unfit()
+        if unfit > self._unfit:
+            bad = self._task.place.bad.path
+            self._notice(f"{unfit - self._unfit:,} records do not fit the columns: see {bad}")
+        self._unfit = unfit
+
+    def _count_unfit(self) -> int:
+        bad = self._task.place.bad
+        if not LakeTable.exists(bad):
+            return 0
+        return sum(file.rows or 0 for file in LakeTable.open(bad).files())
 
     def _reconcile(self, *, everything: bool = False) -> None:
         """Carry deletes over, unless nothing was deleted since the last look."""

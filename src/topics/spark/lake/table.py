@@ -2,7 +2,8 @@
 
     epoch long not null, seq long not null, ts timestamp, node, tag, data, meta string
 
-It is not partitioned; (epoch, seq) is the key. How far it is stands in the table itself, as Delta
+A typed table has the fields of data as columns instead: see `typed`. It is not partitioned; (epoch,
+seq) is the key. How far it is stands in the table itself, as Delta
 transactions, which survive the clean-up of its log:
 
     app                          version
@@ -24,13 +25,21 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
+from deltalake import (
+    CommitProperties,
+    DeltaTable,
+    PostCommitHookProperties,
+    Schema,
+    Transaction,
+)
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
 from topics.spark.errors import ForeignTable, NoSuchTable, TableDamaged
 from topics.spark.lake.parquet import ROWS, WrittenFile, sync_directory, sync_file
 from topics.spark.lake.place import TablePath
+from topics.spark.lake.shape import only_adds, struct_of
+from topics.spark.lake.typed import TypedAs
 
 if TYPE_CHECKING:
     from deltalake import Metadata
@@ -118,11 +127,25 @@ class LakeTable:
         return LakeTable.open(place)
 
     @staticmethod
-    def of_topic(place: TablePath, topic: str, *, origin: str) -> LakeTable:
-        """The table of a topic, made if need be; refuses that of another topic."""
-        table = LakeTable.create(place, ROWS, {TOPIC: topic, ORIGIN: origin})
+    def of_topic(
+        place: TablePath, topic: str, *, origin: str, typed: TypedAs | None = None
+    ) -> LakeTable:
+        """The table of a topic, made if need be; refuses that of another topic.
+
+        It goes on as it was begun, with columns or with data as text. `typed` is how a new one
+        begins; it can add fields to a declared schema.
+        """
+        schema = ROWS if typed is None else typed.schema()
+        kinds = {} if typed is None else typed.settings()
+        table = LakeTable.create(place, schema, {TOPIC: topic, ORIGIN: origin, **kinds})
         table.require_topic(topic)
-        return table
+        if typed is None:
+            return table
+        table.require_typed(typed)
+        table.add_columns(typed.schema())
+        for name, text in typed.settings().items():
+            table.remember(name, text)
+        return LakeTable.open(place)
 
     # What it says of itself
 
@@ -149,6 +172,19 @@ class LakeTable:
                 f"{self.place.path} is the table of topic {self.topic}, not of {topic}; choose "
                 "another"
             )
+
+    def require_typed(self, typed: TypedAs) -> None:
+        """Refuse a schema that does not continue the one of the table."""
+        typed.require_continues(self.place.path, self.typed)
+
+    @property
+    def typed(self) -> TypedAs | None:
+        """How records become columns; None if data stays text."""
+        return TypedAs.of_settings(self.settings)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema(self.delta.schema().to_arrow())
 
     def transaction(self, app: str) -> int | None:
         return self.delta.transaction_version(app)
@@ -198,6 +234,32 @@ class LakeTable:
             post_commithook_properties=PostCommitHookProperties(
                 cleanup_expired_logs=None if rebase else False
             ),
+        )
+        self._make_durable(made)
+
+    def add_columns(self, schema: pa.Schema) -> None:
+        """Add what the table lacks, also inside objects; rows that are there have null in it."""
+        if only_adds(struct_of(schema), struct_of(self.schema)):
+            return
+        wanted = Schema.from_arrow(schema).fields
+        self.delta.alter.add_columns([each for each in wanted if each.name not in ("epoch", "seq")])
+        self._make_durable(self.delta.version())
+
+    def replace_all(self, files: Sequence[WrittenFile], schema: pa.Schema) -> None:
+        """Make one version that consists of these files, with these columns."""
+        made, now_ms = self.version + 1, time.time_ns() // 1_000_000
+        self.delta.create_write_transaction(
+            [
+                AddAction(file.name, file.size, {}, now_ms, True, file.statistics.to_json())
+                for file in files
+            ],
+            mode="overwrite",
+            schema=Schema.from_arrow(schema),
+            partition_by=[],
+            commit_properties=CommitProperties(
+                custom_metadata={"topics": "columns"}, max_commit_retries=0
+            ),
+            post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
         )
         self._make_durable(made)
 

@@ -35,13 +35,14 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from topics.errors import InvalidRequest, TopicsError
-from topics.spark.lake.erasing import erase, noted
+from topics.spark.lake.erasing import erase_everywhere, noted
 from topics.spark.lake.origin import SourceTopic
 from topics.spark.lake.parquet import write_json
 from topics.spark.lake.place import TablePath, committing, unless_syncing
 from topics.spark.lake.scan import Scanned, scan
 from topics.spark.lake.seqs import KeySet
-from topics.spark.lake.table import CHECKPOINT, ORIGIN, RETAIN_HOURS, LakeTable
+from topics.spark.lake.table import CHECKPOINT, ORIGIN, RETAIN_HOURS, TOPIC, LakeTable
+from topics.spark.lake.typed import BAD
 
 _SPAN: Final = re.compile(r"(\d+)\s*(h|hours?|d|days?)")
 Say = Callable[[str], None]
@@ -90,11 +91,12 @@ def maintain(
     with committing(place):
         erased = noted(place)
         if erased:
-            erase(place, erased, cause="deleted")
+            erase_everywhere(place, erased, cause="deleted")
         removed = _tidy(place, task.retain_hours, say)
-        if LakeTable.exists(place.loss):
-            with committing(place.loss):
-                removed += _tidy(place.loss, task.retain_hours, say)
+        for beside in (place.loss, place.bad):
+            if LakeTable.exists(beside):
+                with committing(beside):
+                    removed += _tidy(beside, task.retain_hours, say, synced_as=place)
         scanned = _search(place, task.needles, say)
         retained = _retained(place, task.retain_hours)
     table = LakeTable.open(place)
@@ -125,16 +127,20 @@ def search(place: TablePath, needles: Sequence[str] = (), say: Say = lambda line
 
 def _search(place: TablePath, needles: Sequence[str], say: Say) -> Scanned:
     say(f"searching every file under {place.path}")
-    return scan([place.path, place.loss.path], noted(place), needles)
+    return scan([place.path, place.loss.path, place.bad.path], noted(place), needles)
 
 
-def _tidy(place: TablePath, retain_hours: int, say: Say) -> list[TableFile]:
+def _tidy(
+    place: TablePath, retain_hours: int, say: Say, synced_as: TablePath | None = None
+) -> list[TableFile]:
     say(f"compacting {place.name}")
     LakeTable.open(place).delta.optimize.compact()
     say(f"removing files that {place.name} has let go for {retain_hours} h or longer")
     removed = _vacuum(place, retain_hours)
     kept = frozenset(_still_retained(place, retain_hours))
-    removed += remove_leftovers(place, keep=kept, older_than_s=retain_hours * 3600.0)
+    removed += remove_leftovers(
+        place, keep=kept, older_than_s=retain_hours * 3600.0, synced_as=synced_as
+    )
     say(f"cleaning the log of {place.name}")
     _clean_log(place, retain_hours)
     return removed
@@ -166,7 +172,7 @@ def _still_retained(place: TablePath, retain_hours: int) -> list[str]:
 
 def _retained(place: TablePath, retain_hours: int) -> list[TableFile]:
     """What was let go and stays for readers, of the table and of its loss table."""
-    places = [each for each in (place, place.loss) if LakeTable.exists(each)]
+    places = [each for each in (place, place.loss, place.bad) if LakeTable.exists(each)]
     found = [each.inside(name) for each in places for name in _still_retained(each, retain_hours)]
     return [TableFile(os.path.relpath(path, place.path), os.path.getsize(path)) for path in found]
 
@@ -196,16 +202,27 @@ class TableFile:
 
 
 def remove_leftovers(
-    place: TablePath, *, keep: frozenset[str] = frozenset(), older_than_s: float = 0.0
+    place: TablePath,
+    *,
+    keep: frozenset[str] = frozenset(),
+    older_than_s: float = 0.0,
+    synced_as: TablePath | None = None,
 ) -> list[TableFile]:
-    """Remove what no log names; hold the lock. `keep` are names that must stay all the same."""
-    with unless_syncing(place) as nobody_writes:
+    """Remove what no log names; hold the lock. `keep` are names that must stay all the same.
+
+    `synced_as` is the table whose sync writes to this one as well.
+    """
+    with unless_syncing(synced_as or place) as nobody_writes:
         return _remove(place, keep, older_than_s, nobody_writes=nobody_writes)
 
 
 def remove_before_sync(place: TablePath) -> list[TableFile]:
     """The same for a sync that is about to begin: it knows that no other one runs."""
-    return _remove(place, frozenset(), 0.0, nobody_writes=True)
+    found = _remove(place, frozenset(), 0.0, nobody_writes=True)
+    if os.path.isdir(place.bad.path):
+        LakeTable.create(place.bad, BAD, {TOPIC: LakeTable.open(place).topic})
+        found += _remove(place.bad, frozenset(), 0.0, nobody_writes=True)
+    return found
 
 
 def _remove(
