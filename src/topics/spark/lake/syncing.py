@@ -171,7 +171,7 @@ class Sync(QueryFollower):
             deleted=self._deleted,
             position=table.position(task.topic, state.epoch),
             table_version=table.version,
-            unfit=self._unfit,
+            unfit=self._count_unfit(),
             seconds=time.monotonic() - began,
         )
 
