@@ -19,6 +19,7 @@ from tests.spark.copying_driver import counted, start_copies
 from tests.spark.copying_world import ROWS, World
 from tests.spark.proxy import PATIENCE_S, Held, Matches, Request
 
+from topics.spark.lake.certifying import certify
 from topics.spark.lake.place import committing
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ def test_every_row_lands_once_through_kills_of_driver_and_server(
         kill_the_server_between_stage_and_commit(world, spark)
         for copy in world.copies:
             copy.check(in_topics=4 * ROWS, in_table=4 * ROWS)
+            assert certify(copy.place).to_dict()["complete"], certify(copy.place)
             assert counted(spark, copy.asked, url=server.url) == [4 * ROWS, 4 * ROWS]
             assert counted(spark, copy.asked, path=str(server.data_dir)) == [4 * ROWS, 4 * ROWS]
 

@@ -12,7 +12,7 @@ import click
 from topics.cli._exit import NO, OK
 from topics.cli._groups import CommandGroup
 from topics.cli._options import Where, as_json_option, ask, master_option, on_a_log, yes_option
-from topics.cli._output import notices, print_json, print_json_line, safe, size, tell
+from topics.cli._output import notices, print_json, print_json_line, safe, size, style, tell
 
 if TYPE_CHECKING:
     from topics.client.targets import Target
@@ -207,6 +207,34 @@ def maintain(
     else:
         _print_receipt(made, path)
     return NO if made.found else OK
+
+
+@lake.command(short_help="Tell up to where TABLE is complete.")
+@_table
+@as_json_option
+def certify(*, table: str, as_json: bool) -> int:
+    """Tell up to which seq and time TABLE is complete, and what was lost and deleted.
+
+    The counts in TABLE's log are held against its rows. Exits with 1 if they do not agree.
+    """
+    from topics.spark.lake.certifying import certify as look  # noqa: PLC0415 - help must not wait
+    from topics.spark.lake.place import TablePath  # noqa: PLC0415
+
+    made = look(TablePath.of(table))
+    if as_json:
+        print_json(made.to_dict())
+        return OK if made.ok else NO
+    for each in made.epochs:
+        lost = "not counted" if each.lost is None else f"{each.lost:,} lost"
+        print(
+            f"{made.topic} (epoch {each.epoch}): complete up to seq {each.seq:,}"
+            + (f", {each.time}" if each.time else "")
+        )
+        print(f"  {each.rows:,} rows, {each.unfit:,} unfit, {each.deleted:,} deleted, {lost}")
+        for problem in each.problems:
+            print(style(f"  not complete: {problem}", "red"))
+    print(f"version {made.table_version}: " + ("complete" if made.ok else "NOT COMPLETE"))
+    return OK if made.ok else NO
 
 
 def _server(target: Target) -> Target:

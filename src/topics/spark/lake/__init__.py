@@ -10,6 +10,7 @@
                `quick` where there is nothing to decide
     origin     the topic behind the table: its state, its holes, its cursor
     erasing    taking rows out of files, and carrying the topic's deletes into the table
+    certifying up to where a table is complete, held against what is in it
     upkeep     compaction, removal of files, clean-up of the log, the receipt; `scan` proves it
     syncing    the streaming query that keeps a table up to date
 

@@ -17,7 +17,7 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -31,6 +31,7 @@ from topics.spark.lake.evolving import evolve
 from topics.spark.lake.origin import SourceTopic
 from topics.spark.lake.parquet import (
     LOSS,
+    Counts,
     FileWriter,
     MissingRange,
     TaskRows,
@@ -39,7 +40,19 @@ from topics.spark.lake.parquet import (
 )
 from topics.spark.lake.place import TablePath, committing
 from topics.spark.lake.seqs import KeySet, Run
-from topics.spark.lake.table import TOPIC, LakeTable, TableCommit, attempt, position_app
+from topics.spark.lake.table import (
+    LOST,
+    ROWS_LANDED,
+    TIME,
+    TOPIC,
+    UNFIT_LANDED,
+    LakeTable,
+    TableCommit,
+    attempt,
+    count_app,
+    newest_app,
+    position_app,
+)
 from topics.spark.lake.typed import BAD
 
 NEVER_RECORDS: Final = "skipped"
@@ -95,7 +108,7 @@ class EpochCommit:
                 lost += self._check(seen)
                 self._land_losses(lost)
                 self._land_bad(bad, seen)
-                self._land_rows(files, seen)
+                self._land_rows(files, seen, self._counted(arrived, lost, seen))
             carried = self._follow_up(seen)
         self._tell()
         if deduped:
@@ -186,7 +199,36 @@ class EpochCommit:
             if files:
                 attempt(place, lambda table: table.commit(self._change(files, {})))
 
-    def _land_rows(self, files: list[WrittenFile], seen: KeySet) -> None:
+    def _counted(
+        self, arrived: Sequence[TaskRows], lost: Sequence[MissingRange], seen: KeySet
+    ) -> dict[str, int]:
+        """The table's counts with this epoch's; none for rows that were not counted from the first.
+
+        A table that was begun without counts has positions and goes on without.
+        """
+        table, topic = LakeTable.open(self._place), self._origin.topic
+        made = {newest_app(topic): max(epoch for epoch, _ in seen)}
+        for epoch, _ in seen:
+            if table.position(topic, epoch) and table.count(topic, epoch, ROWS_LANDED) is None:
+                continue
+            total = Counts()
+            for part in arrived:
+                total.add(part.counts.get(epoch, Counts()))
+            runs = [run for run in lost if run.epoch == epoch and run.last is not None]
+            added = {
+                ROWS_LANDED: total.fit,
+                UNFIT_LANDED: total.unfit,
+                LOST: sum((run.last or 0) - run.first + 1 for run in runs),
+            }
+            for what, count in added.items():
+                made[count_app(topic, epoch, what)] = count + (table.count(topic, epoch, what) or 0)
+            newest = max(total.newest_ms, table.count(topic, epoch, TIME) or 0)
+            made[count_app(topic, epoch, TIME)] = newest
+        return made
+
+    def _land_rows(
+        self, files: list[WrittenFile], seen: KeySet, counted: Mapping[str, int]
+    ) -> None:
         gone = [f.name for f in files if not os.path.exists(self._place.inside(f.name))]
         if gone:
             raise FilesVanished(
@@ -196,7 +238,9 @@ class EpochCommit:
         files = evolve(self._place, files)
         topic = self._origin.topic
         positions = {position_app(topic, epoch): runs[-1][1] for epoch, runs in seen}
-        attempt(self._place, lambda table: table.commit(self._change(files, positions)))
+        attempt(
+            self._place, lambda table: table.commit(self._change(files, {**positions, **counted}))
+        )
 
     def _change(self, files: list[WrittenFile], positions: dict[str, int]) -> TableCommit:
         return TableCommit(

@@ -37,7 +37,15 @@ from topics.spark.lake.origin import SourceTopic
 from topics.spark.lake.parquet import FileWriter, WrittenFile, row_groups, sync_directory
 from topics.spark.lake.place import ERASED, TablePath, committing
 from topics.spark.lake.seqs import KeySet, Mask, Run, Seqs
-from topics.spark.lake.table import LakeTable, StoredFile, TableCommit, attempt, deletes_app
+from topics.spark.lake.table import (
+    ERASED_ROWS,
+    LakeTable,
+    StoredFile,
+    TableCommit,
+    attempt,
+    count_app,
+    deletes_app,
+)
 from topics.values import Holes
 
 Cause = Literal["deleted", "match"]
@@ -103,11 +111,21 @@ def _erase(
         TableCommit(
             add=[file for file in kept if file is not None],
             remove=[file for file, _ in touched],
-            transactions=transactions,
+            transactions={**transactions, **({} if cause is None else _counted(table, found))},
             told={"topics": "erase", "rows": len(found)},
         )
     )
     return Erased(len(found), len(touched), table.version + 1)
+
+
+def _counted(table: LakeTable, found: KeySet) -> dict[str, int]:
+    """How many rows of each epoch will have been taken out."""
+    topic = table.topic
+    return {
+        count_app(topic, epoch, ERASED_ROWS): sum(last - first + 1 for first, last in runs)
+        + (table.count(topic, epoch, ERASED_ROWS) or 0)
+        for epoch, runs in found
+    }
 
 
 def keys_of(path: str) -> tuple[Seqs, Seqs]:

@@ -283,6 +283,20 @@ class MissingRange:
     reason: str
 
 
+@dataclass
+class Counts:
+    """How many records of one epoch of the topic came, how many fit, and when the last was made."""
+
+    fit: int = 0
+    unfit: int = 0
+    newest_ms: int = 0
+
+    def add(self, other: Counts) -> None:
+        self.fit += other.fit
+        self.unfit += other.unfit
+        self.newest_ms = max(self.newest_ms, other.newest_ms)
+
+
 @dataclass(frozen=True)
 class TaskRows:
     """What one task made of its rows."""
@@ -293,6 +307,8 @@ class TaskRows:
     lost: list[MissingRange] = field(default_factory=list)
     bad: list[WrittenFile] = field(default_factory=list)
     """Files of the table of records that do not fit."""
+    counts: dict[int, Counts] = field(default_factory=dict)
+    """By epoch of the topic."""
 
 
 def staged_stem(query: str, epoch: int) -> str:
@@ -311,11 +327,13 @@ def write_rows(
     misfits = FileSeries(place.bad.path, stem, ROWS)
     seen = KeySet()
     lost: list[MissingRange] = []
+    counts: dict[int, Counts] = {}
     try:
         for batch in batches:
             rows, gaps = rows_and_gaps(batch)
             if rows.num_rows:
                 seen.add_column(_numbers(rows, "epoch"), _numbers(rows, "seq"))
+                _count(counts, rows)
                 if fitter is None:
                     series.write(rows)
                 else:
@@ -324,15 +342,29 @@ def write_rows(
                         if bad is not None:
                             os.makedirs(place.bad.path, exist_ok=True)
                             misfits.write(bad)
+                            _count(counts, bad, are_unfit=True)
             for gap in gaps:
                 if gap.last is not None:
                     seen.add(gap.epoch, gap.first, gap.last)
             lost += [gap for gap in gaps if gap.reason != DELETED]
-        return TaskRows(series.finish(), list(seen), lost, misfits.finish())
+        return TaskRows(series.finish(), list(seen), lost, misfits.finish(), counts)
     except BaseException:
         series.drop()
         misfits.drop()
         raise
+
+
+def _count(counts: dict[int, Counts], rows: pa.RecordBatch, *, are_unfit: bool = False) -> None:
+    """Count the rows of a batch; those that do not fit are counted a second time, as that."""
+    epochs = _numbers(rows, "epoch")
+    times = values_of(rows.column("ts").cast(pa.int64()), np.int64)
+    for epoch in np.unique(epochs).tolist():
+        mine = epochs == epoch
+        size = int(mine.sum())
+        found = (
+            Counts(-size, size) if are_unfit else Counts(size, 0, int(times[mine].max()) // 1000)
+        )
+        counts.setdefault(epoch, Counts()).add(found)
 
 
 def rows_and_gaps(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[MissingRange]]:

@@ -10,6 +10,11 @@ transactions, which survive the clean-up of its log:
     <query id>                   the last micro-batch of that query
     topics:<topic>:<epoch>       the last seq that is in the table, or known to be lost or deleted
     topics:<topic>:<epoch>:del   the topic's `delete_version` up to which deletes were carried over
+    topics:<topic>:epoch         the newest epoch of the topic that the table knows
+    topics:<topic>:<epoch>:time  when the newest record up to there was written, in milliseconds
+    topics:<topic>:<epoch>:rows, :unfit, :lost, :erased
+                                 how many records landed, landed beside for not fitting, were lost,
+                                 and have left the table since; see `certifying`
 
 A commit is made against the version that was looked at, or not at all: delta-rs would otherwise
 rebase it onto changes it never saw. `attempt` looks again and repeats.
@@ -49,6 +54,11 @@ T = TypeVar("T")
 TOPIC: Final = "topics.topic"
 ORIGIN: Final = "topics.origin"
 CHECKPOINT: Final = "topics.checkpoint"
+ROWS_LANDED: Final = "rows"
+UNFIT_LANDED: Final = "unfit"
+LOST: Final = "lost"
+ERASED_ROWS: Final = "erased"
+TIME: Final = "time"
 RETAIN_HOURS: Final = 7 * 24
 """How long a file that the table let go stays for those who read it, as Delta advises."""
 _SETTINGS: Final = {
@@ -89,6 +99,14 @@ def position_app(topic: str, epoch: int) -> str:
 
 def deletes_app(topic: str, epoch: int) -> str:
     return f"topics:{topic}:{epoch}:del"
+
+
+def newest_app(topic: str) -> str:
+    return f"topics:{topic}:epoch"
+
+
+def count_app(topic: str, epoch: int, what: str) -> str:
+    return f"{position_app(topic, epoch)}:{what}"
 
 
 class LakeTable:
@@ -192,6 +210,10 @@ class LakeTable:
     def position(self, topic: str, epoch: int) -> int:
         """The last seq of an epoch that is dealt with; 0 before the first."""
         return self.transaction(position_app(topic, epoch)) or 0
+
+    def count(self, topic: str, epoch: int, what: str) -> int | None:
+        """One of the counts of an epoch; None if nobody counted."""
+        return self.transaction(count_app(topic, epoch, what))
 
     def files(self) -> list[StoredFile]:
         """Every file of this version."""
