@@ -13,6 +13,7 @@ from topics.cli._exit import NO, OK
 from topics.cli._groups import CommandGroup
 from topics.cli._options import Where, as_json_option, ask, master_option, on_a_log, yes_option
 from topics.cli._output import notices, print_json, print_json_line, safe, size, style, tell
+from topics.cli._types import bytes_of
 
 if TYPE_CHECKING:
     from topics.client.targets import Target
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _table = click.argument("table", metavar="TABLE")
 _QUICKLY_S = 2.0
+_SMALLEST_FILE = 1 << 20
 say = notices("lake")
 
 
@@ -35,6 +37,15 @@ def _interval(_: click.Context, parameter: click.Parameter, text: str) -> str:
         return f"{duration_ms(parameter.opts[0], text)} milliseconds"
     except InvalidOption as error:
         raise click.UsageError(str(error)) from error
+
+
+def _file_size(_: click.Context, __: click.Parameter, text: str | None) -> int | None:
+    found = None if text is None else bytes_of(text)
+    if text is not None and (found is None or found < _SMALLEST_FILE):
+        raise click.UsageError(
+            f"--file-size takes a size from 1MiB on such as 128MiB; got {text!r}"
+        )
+    return found
 
 
 @click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -61,6 +72,12 @@ def lake() -> None:
 @click.option(
     "--schema", metavar="auto|FILE", help="Fields of data as columns: seen, or as FILE declares."
 )
+@click.option(
+    "--file-size",
+    metavar="SIZE",
+    callback=_file_size,
+    help="How large files become, such as 128MiB; kept with TABLE.",
+)
 @click.option("--keep-data", is_flag=True, help="With --schema: data as text in a column, too.")
 @master_option
 @on_a_log
@@ -75,6 +92,7 @@ def sync(
     checkpoint: str | None,
     schema: str | None,
     keep_data: bool,
+    file_size: int | None,
     master: str,
     as_json: bool,
 ) -> int:
@@ -105,6 +123,7 @@ def sync(
         trigger=trigger,
         checkpoint=checkpoint,
         typed=typed,
+        file_bytes=file_size,
     )
     task.require_ready()
 

@@ -172,6 +172,7 @@ class Query:
                 f"{staged_stem(self.id, version)}{number}-0-{uuid.uuid4().hex[:8]}",
                 iter(batches),
                 None if self.typed is None else Fitter.of_table(self.place, self.typed),
+                file_bytes=LakeTable.open(self.place).file_bytes,
             )
             for number, batches in enumerate(parts)
         ]

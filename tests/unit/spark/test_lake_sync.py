@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from topics.errors import Unreachable
 from topics.spark.errors import InvalidOption, SyncFailed
 from topics.spark.lake.sink import COLUMNS, LakeSink, LakeWriter, Message
 from topics.spark.lake.syncing import Sync, SyncTask, epoch_of, start_options
+from topics.spark.lake.table import LakeTable
 from topics.values import TopicState
 
 
@@ -79,6 +81,16 @@ def test_of_a_repeated_epoch_the_log_tells_the_lag_which_spark_does_not(latest: 
     assert epoch_of(a_report(latest), OUT_OF_REACH).line().endswith("lag unknown")
 
 
+def test_a_sync_tells_the_table_how_large_files_become(
+    task: SyncTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SyncTask, "origin", lambda task: FakeTopic(10))
+    monkeypatch.setattr(Sync, "run_query", lambda *asked: None)
+    for asked, kept in ((None, 256 << 20), (5 << 20, 5 << 20), (None, 5 << 20)):
+        Sync(replace(task, file_bytes=asked)).run(None)  # type: ignore[arg-type]  # is not used
+        assert LakeTable.open(task.place).file_bytes == kept
+
+
 # How it ends
 
 
@@ -127,6 +139,14 @@ def test_an_unknown_option_names_the_one_that_was_meant(task: SyncTask) -> None:
     ):
         sink(task, retrySecond="5")
     sink(task, checkpointLocation="/somewhere", queryName="q")
+
+
+def test_a_file_size_that_is_none_is_told_before_spark_starts(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for text in ("large", "10kB"):
+        assert cli.run(["lake", "sync", TOPIC, "lake", "--file-size", text]) == 2
+        assert f"from 1MiB on such as 128MiB; got '{text}'" in capsys.readouterr().err
 
 
 def test_a_time_between_epochs_that_is_none_is_told_before_spark_starts(

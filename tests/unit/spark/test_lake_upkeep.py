@@ -30,12 +30,12 @@ from tests.unit.spark.lake_parts import (
 
 from topics.errors import InvalidRequest
 from topics.spark.errors import NoSuchTable, TableBusy
-from topics.spark.lake import erasing
+from topics.spark.lake import erasing, parquet
 from topics.spark.lake.erasing import carry_deletes, erase, matching, note, noted
 from topics.spark.lake.place import ERASED, TablePath, committing, syncing
 from topics.spark.lake.scan import scan
 from topics.spark.lake.seqs import KeySet
-from topics.spark.lake.table import LakeTable, deletes_app
+from topics.spark.lake.table import FILE_SIZE, LakeTable, deletes_app
 from topics.spark.lake.upkeep import (
     Maintenance,
     default_path,
@@ -429,6 +429,26 @@ def test_maintenance_as_it_comes_takes_nothing_from_a_reader_that_has_opened_the
     now = maintain(place, Maintenance(0))
     assert (now.found, now.to_dict()["retained"]) == (0, {"hours": 0, "files": 0, "bytes": 0})
     assert {file.path for file in now.files_removed} >= retained
+
+
+def test_files_become_as_large_as_the_table_says_and_maintenance_keeps_to_it(
+    place: TablePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet, "GROUP_ROWS", 500)
+    query = Query(place, FakeTopic(5000))
+    whole = [rows(range(first, first + 500)) for first in range(1, 5001, 500)]
+    query.stage(0)
+    LakeTable.open(place).remember(FILE_SIZE, "20000")
+    query.epoch(0, whole)
+    sizes = [file.size for file in LakeTable.open(place).files()]
+    assert 1 < len(sizes) < 10
+    assert all(20_000 <= size < 40_000 for size in sizes[:-1])
+    maintain(place, Maintenance(0))
+    assert len(LakeTable.open(place).files()) > 1
+    LakeTable.open(place).remember(FILE_SIZE, "10000000")
+    maintain(place, Maintenance(0))
+    assert len(LakeTable.open(place).files()) == 1
+    assert seqs_in(place) == list(range(1, 5001))
 
 
 def test_another_program_that_cleans_up_keeps_a_week_of_a_new_table(query: Query) -> None:

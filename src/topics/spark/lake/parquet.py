@@ -115,10 +115,11 @@ class FileWriter:
         )
 
     @property
-    def is_large(self) -> bool:
+    def size(self) -> int:
+        """What is on disk so far, in whole row groups."""
         with suppress(FileNotFoundError):
-            return os.path.getsize(self._path) >= FILE_BYTES
-        return False
+            return os.path.getsize(self._path)
+        return 0
 
     def write(self, batch: pa.RecordBatch) -> None:
         if self._is_of_a_topic:
@@ -163,8 +164,11 @@ class FileSeries:
         stem: str,
         schema: pa.Schema,
         statistics: Sequence[str] | None = None,
+        *,
+        file_bytes: int = FILE_BYTES,
     ) -> None:
         self._directory = directory
+        self._file_bytes = file_bytes
         self._statistics = statistics
         self._stem = stem
         self._schema = schema
@@ -181,7 +185,7 @@ class FileSeries:
             name = f"{self._stem}-{len(self._done)}.parquet"
             self._writer = FileWriter(self._directory, name, self._schema, self._statistics)
         self._writer.write(batch)
-        if self._writer.is_large:
+        if self._writer.size >= self._file_bytes:
             self._end_file()
 
     def finish(self) -> list[WrittenFile]:
@@ -317,13 +321,18 @@ def staged_stem(query: str, epoch: int) -> str:
 
 
 def write_rows(
-    place: TablePath, stem: str, batches: Iterator[pa.RecordBatch], fitter: Fitter | None = None
+    place: TablePath,
+    stem: str,
+    batches: Iterator[pa.RecordBatch],
+    fitter: Fitter | None = None,
+    *,
+    file_bytes: int = FILE_BYTES,
 ) -> TaskRows:
     """The rows of one task to files, and which seqs they and the gaps among them account for.
 
     With a fitter they become columns, and those that do not fit go to a table of their own.
     """
-    series = FileSeries(place.path, stem, ROWS)
+    series = FileSeries(place.path, stem, ROWS, file_bytes=file_bytes)
     misfits = FileSeries(place.bad.path, stem, ROWS)
     seen = KeySet()
     lost: list[MissingRange] = []

@@ -32,7 +32,7 @@ from pyspark.sql.types import StructType
 
 from topics.spark.errors import InvalidOption
 from topics.spark.lake.origin import RETRY_S, SourceTopic
-from topics.spark.lake.parquet import TaskRows, remove_files, staged_stem, write_rows
+from topics.spark.lake.parquet import FILE_BYTES, TaskRows, remove_files, staged_stem, write_rows
 from topics.spark.lake.place import TablePath, committing
 from topics.spark.lake.typed import Fitter, TypedAs
 from topics.spark.source.options import Given, check_names
@@ -67,7 +67,8 @@ class LakeSink(DataSource):
                 "with includeDeleted, and nothing taken away"
             )
         writer = LakeWriter(options)
-        writer.typed = writer.make_table().typed  # tasks only write files
+        table = writer.make_table()  # tasks only write files
+        writer.typed, writer.file_bytes = table.typed, table.file_bytes
         return writer
 
 
@@ -85,6 +86,7 @@ class LakeWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = dict(options)
         self.typed: TypedAs | None = None
+        self.file_bytes = FILE_BYTES
         self._place = TablePath.of(options["path"])
         self._target = Given(options).target()
         self._retry_s = Given(options).seconds("retrySeconds", RETRY_S)
@@ -100,7 +102,8 @@ class LakeWriter(DataSourceStreamArrowWriter):
         attempt = f"{task.partitionId()}-{task.taskAttemptId()}-{uuid.uuid4().hex[:8]}"
         stem = staged_stem(query, int(epoch)) + attempt
         fitter = None if self.typed is None else Fitter.of_table(self._place, self.typed)
-        return Message(query, write_rows(self._place, stem, iterator, fitter))
+        arrived = write_rows(self._place, stem, iterator, fitter, file_bytes=self.file_bytes)
+        return Message(query, arrived)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Land the epoch: all of it, once."""

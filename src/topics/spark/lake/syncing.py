@@ -26,7 +26,7 @@ from topics.spark.lake.erasing import carry_deletes
 from topics.spark.lake.origin import SourceTopic
 from topics.spark.lake.place import TablePath, committing, syncing
 from topics.spark.lake.sink import COLUMNS, FORMAT, LakeSink
-from topics.spark.lake.table import CHECKPOINT, LakeTable
+from topics.spark.lake.table import CHECKPOINT, FILE_SIZE, LakeTable
 from topics.spark.lake.typed import TypedAs
 from topics.spark.lake.upkeep import remove_before_sync
 from topics.spark.source.log import Offset
@@ -56,6 +56,8 @@ class SyncTask:
     checkpoint: str | None = None
     typed: TypedAs | None = None
     """How a new table gets its columns; one that is there goes on as it was begun."""
+    file_bytes: int | None = None
+    """How large files should become from now on; None leaves it as it is."""
 
     @property
     def checkpoint_dir(self) -> str:
@@ -182,6 +184,9 @@ class Sync(QueryFollower):
                 task.place, task.topic, origin=str(task.target), typed=task.typed
             )
             table.remember(CHECKPOINT, task.checkpoint_dir)
+            if task.file_bytes is not None:
+                table = LakeTable.open(task.place)
+                table.remember(FILE_SIZE, str(task.file_bytes))
             gone = remove_before_sync(task.place)
         if gone:
             self._notice(f"removed {len(gone)} files that an earlier run left behind")

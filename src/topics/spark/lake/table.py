@@ -41,7 +41,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction, RemoveAction
 
 from topics.spark.errors import ForeignTable, NoSuchTable, TableDamaged
-from topics.spark.lake.parquet import ROWS, WrittenFile, sync_directory, sync_file
+from topics.spark.lake.parquet import FILE_BYTES, ROWS, WrittenFile, sync_directory, sync_file
 from topics.spark.lake.place import TablePath
 from topics.spark.lake.shape import only_adds, struct_of
 from topics.spark.lake.typed import TypedAs
@@ -54,6 +54,8 @@ T = TypeVar("T")
 TOPIC: Final = "topics.topic"
 ORIGIN: Final = "topics.origin"
 CHECKPOINT: Final = "topics.checkpoint"
+FILE_SIZE: Final = "delta.targetFileSize"
+"""Delta's own; a compaction keeps to it."""
 ROWS_LANDED: Final = "rows"
 UNFIT_LANDED: Final = "unfit"
 LOST: Final = "lost"
@@ -199,6 +201,11 @@ class LakeTable:
     def typed(self) -> TypedAs | None:
         """How records become columns; None if data stays text."""
         return TypedAs.of_settings(self.settings)
+
+    @property
+    def file_bytes(self) -> int:
+        """How large files should become."""
+        return int(self.settings.get(FILE_SIZE, FILE_BYTES))
 
     @property
     def schema(self) -> pa.Schema:
