@@ -135,13 +135,17 @@ class KindRuns(Runs):
     def add(self, lo: int, hi: int, kind: int) -> None:
         """Add a run; runs never overlap, and touching runs of one kind become one."""
         at = bisect_left(self._runs, (lo, hi, kind))
-        if at < len(self._runs) and self._runs[at][0] == hi + 1 and self._runs[at][2] == kind:
-            hi = self._runs[at][1]
-            del self._runs[at]
-        if at and self._runs[at - 1][1] == lo - 1 and self._runs[at - 1][2] == kind:
-            at -= 1
-            lo = self._runs[at][0]
-            del self._runs[at]
+        if at < len(self._runs):
+            next_lo, next_hi, next_kind = self._runs[at]
+            if next_lo == hi + 1 and next_kind == kind:
+                hi = next_hi
+                del self._runs[at]
+        if at:
+            last_lo, last_hi, last_kind = self._runs[at - 1]
+            if last_hi == lo - 1 and last_kind == kind:
+                at -= 1
+                lo = last_lo
+                del self._runs[at]
         self._runs.insert(at, (lo, hi, kind))
 
     def run_at(self, seq: int) -> tuple[int, int, int] | None:

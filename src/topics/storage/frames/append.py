@@ -27,6 +27,7 @@ from topics.storage.frames.header import (
     HEADER,
     HOPS_SHIFT,
     JSON_LEN_SIZE,
+    LENGTH_SIZE,
     LINK,
     MAX_FRAME,
     MAX_HOPS,
@@ -246,9 +247,9 @@ def _encode_full(
         size = JSON_LEN_SIZE + len(data) + len(meta)
         head = pack_body(APPEND, flags[i], topic_id, seq, ts, len(node), len(tag), size)
         body = b"".join((head, node, tag, pack_u32(len(data)), data, meta))
-        length = len(body) + 4 + CHECKSUM_SIZE
+        length = LENGTH_SIZE + len(body) + CHECKSUM_SIZE
         _insist_on_fit(length - OVERHEAD - JSON_LEN_SIZE)
-        parts += (pack_link(checksum, length - 4), body)
+        parts += (pack_link(checksum, length - LENGTH_SIZE), body)
         checksum = h64(body)
         lengths.append(length)
         seq += 1
@@ -281,7 +282,7 @@ def appended_run(buf: bytes, offsets: Sequence[int], headers: Sequence[Header]) 
         topics[0],
         seqs[0],
         array("I", offsets),
-        array("I", [size + 4 for size in sizes]),
+        array("I", [LENGTH_SIZE + size for size in sizes]),
         array("Q", times),
         array("H", map(add, node_lens, tag_lens)),
         array("B", flag_column),
@@ -318,13 +319,13 @@ def verify(
     if length < OVERHEAD + JSON_LEN_SIZE or offset < 0 or offset + length > len(buf):
         return False
     frame_len, kind, found_topic, found_seq = _IDENTITY.unpack_from(buf, offset)
-    if frame_len + 4 != length or kind != APPEND:
+    if LENGTH_SIZE + frame_len != length or kind != APPEND:
         return False
     if (topic_id is not None and topic_id != found_topic) or (seq is not None and seq != found_seq):
         return False
     checksum_at = offset + length - CHECKSUM_SIZE
     stored: int = U64.unpack_from(buf, checksum_at)[0]
-    return h64(buf[offset + 4 : checksum_at]) == stored
+    return h64(buf[offset + LENGTH_SIZE : checksum_at]) == stored
 
 
 def record_at(buf: bytes, offset: int) -> Record:

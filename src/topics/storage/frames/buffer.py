@@ -28,6 +28,7 @@ from topics.storage.frames.header import (
     FLAG_DURABLE,
     HEADER,
     HOPS_SHIFT,
+    LENGTH_SIZE,
     LINK,
     MAX_FRAME,
     MAX_FRAME_LEN,
@@ -170,20 +171,23 @@ def decode_at(buf: bytes, offset: int, limit: int) -> Frame | Unreadable | Clean
 
 def frame_of(offset: int, header: Header) -> Frame:
     """The frame that a walk found at `offset`."""
-    return Frame(offset, header[0] + 4, *header[1:])
+    frame_len, *others = header
+    return Frame(offset, LENGTH_SIZE + frame_len, *others)
 
 
 def _intact_header(buf: bytes, offset: int, limit: int) -> Header | Unreadable | CleanEnd:
     left = limit - offset
-    if left < 4:
+    if left < LENGTH_SIZE:
         return _nothing_at(buf, offset, limit, "the file ends inside a length")
     (frame_len,) = U32.unpack_from(buf, offset)
     if not MIN_FRAME_LEN <= frame_len <= MAX_FRAME_LEN:
         return _nothing_at(buf, offset, limit, f"impossible length {frame_len}")
-    if frame_len + 4 > left:
-        return Unreadable(offset, f"{frame_len + 4 - left} bytes of the frame are missing")
-    checksum_at = offset + frame_len + 4 - CHECKSUM_SIZE
-    if h64(buf[offset + 4 : checksum_at]) != U64.unpack_from(buf, checksum_at)[0]:
+    length = LENGTH_SIZE + frame_len
+    if length > left:
+        return Unreadable(offset, f"{length - left} bytes of the frame are missing")
+    checksum_at = offset + length - CHECKSUM_SIZE
+    (stored,) = U64.unpack_from(buf, checksum_at)
+    if h64(buf[offset + LENGTH_SIZE : checksum_at]) != stored:
         return Unreadable(offset, "the checksum does not match")
     return HEADER.unpack_from(buf, offset)
 
@@ -223,14 +227,15 @@ def walk(buf: bytes, offset: int, limit: int, *, max_frames: int = 8192) -> Walk
     link, check = LINK.unpack_from, h64
     limit = min(limit, len(buf))
     last_link = limit - LINK.size  # the last place where a checksum and a next length fit
+    body_at, less = LENGTH_SIZE, CHECKSUM_SIZE - LENGTH_SIZE
     if offset + OVERHEAD <= limit:
         (size,) = U32.unpack_from(buf, offset)
         for _ in range(max_frames):
-            checksum_at = offset + size - 4
+            checksum_at = offset + size - less
             if size < MIN_FRAME_LEN or size > MAX_FRAME_LEN or checksum_at > last_link:
                 break
             stored, size = link(buf, checksum_at)
-            if check(buf[offset + 4 : checksum_at]) != stored:
+            if check(buf[offset + body_at : checksum_at]) != stored:
                 break
             note(offset)
             offset = checksum_at + CHECKSUM_SIZE

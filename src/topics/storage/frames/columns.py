@@ -12,7 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from topics.storage.checksum import h64_bytes
-from topics.storage.frames.header import APPEND, CHECKSUM_SIZE, DATA_START, JSON_LEN_SIZE, OVERHEAD
+from topics.storage.frames.header import (
+    APPEND,
+    CHECKSUM_SIZE,
+    DATA_START,
+    JSON_LEN_SIZE,
+    LENGTH_SIZE,
+    OVERHEAD,
+)
 
 Positions: TypeAlias = NDArray[np.int64]
 
@@ -89,12 +96,12 @@ def unreadable(frames: Frames, *, topic_id: int, seqs: Positions) -> list[int]:
         return sorted([*np.flatnonzero(~whole).tolist(), *kept[inside].tolist()])
     heads = headers(frames)
     alike = (
-        (heads["frame_len"] == lengths - 4)
+        (heads["frame_len"] == lengths - LENGTH_SIZE)
         & (heads["type"] == APPEND)
         & (heads["topic_id"] == topic_id)
         & (heads["seq"] == seqs.astype(np.uint64))
     )
-    bodies, checksums = (starts + 4).tolist(), (ends - CHECKSUM_SIZE).tolist()
+    bodies, checksums = (starts + LENGTH_SIZE).tolist(), (ends - CHECKSUM_SIZE).tolist()
     computed = b"".join([h64_bytes(buf[a:b]) for a, b in zip(bodies, checksums, strict=True)])
     stored = gather(buf, ends - CHECKSUM_SIZE, CHECKSUM_SIZE).view("<u8")[:, 0]
     intact = alike & (stored == np.frombuffer(computed, ">u8"))

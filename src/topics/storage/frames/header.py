@@ -37,11 +37,13 @@ MAX_HOPS: Final = 15
 NAMED: Final = FLAG_TAG | FLAG_NODE
 
 HEADER = struct.Struct("<IBBQQQHHI")
+LENGTH_SIZE: Final = 4
+"""Bytes of frame_len, which does not count itself."""
 OVERHEAD: Final = 46
 """Bytes of a frame beside node, tag and data."""
-MIN_FRAME_LEN: Final = OVERHEAD - 4
+MIN_FRAME_LEN: Final = OVERHEAD - LENGTH_SIZE
 MAX_FRAME_LEN: Final = 16 << 20
-MAX_FRAME: Final = MAX_FRAME_LEN + 4
+MAX_FRAME: Final = MAX_FRAME_LEN + LENGTH_SIZE
 MAX_NAME: Final = 4096
 """Longest node or tag in bytes, whatever the configured limit."""
 
@@ -55,7 +57,7 @@ CHECKSUM_SIZE: Final = 8
 JSON_LEN_SIZE: Final = 4
 APPEND: Final = 1  # FrameType.APPEND as a plain int: an enum lookup per record is felt
 
-assert HEADER.size == DATA_START == 4 + BODY.size
+assert HEADER.size == DATA_START == LENGTH_SIZE + BODY.size
 assert OVERHEAD == DATA_START + CHECKSUM_SIZE
 
 Header: TypeAlias = tuple[int, int, int, int, int, int, int, int, int]

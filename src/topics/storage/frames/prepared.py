@@ -23,6 +23,7 @@ from topics.storage.frames.header import (
     FLAG_DURABLE,
     FLAG_NODE,
     FLAG_TAG,
+    LENGTH_SIZE,
     U64,
 )
 
@@ -79,7 +80,7 @@ class PreparedAppend:
         for seq, (offset, length, flag) in enumerate(columns, first_seq):
             fill(frames, offset + _WHOSE_AT, flag, topic_id, seq, ts)
             end = offset + length - CHECKSUM_SIZE
-            seal(frames, end, h64(frames[offset + 4 : end]))
+            seal(frames, end, h64(frames[offset + LENGTH_SIZE : end]))
         return frames, Appended(
             topic_id,
             first_seq,

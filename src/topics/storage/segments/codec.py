@@ -39,6 +39,7 @@ from topics.storage.frames.header import (
     FLAG_TAG,
     HEADER,
     JSON_LEN_SIZE,
+    LENGTH_SIZE,
     OVERHEAD,
 )
 
@@ -296,7 +297,7 @@ def _record_at(data: bytes, position: int, *, topic_id: int) -> tuple[Entry, int
         return None
     header = HEADER.unpack_from(data, position)
     frame_len, kind, flags, _, seq, ts, node_len, tag_len, data_len = header
-    length = frame_len + 4
+    length = LENGTH_SIZE + frame_len
     if kind != APPEND or not verify(data, position, length, topic_id=topic_id):
         return None
     names = node_len + tag_len

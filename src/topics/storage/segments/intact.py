@@ -16,7 +16,17 @@ import struct
 from collections.abc import Callable, Iterable
 
 from topics.storage.checksum import h64
-from topics.storage.frames.header import APPEND, FLAG_NODE, FLAG_TAG, HEADER, OVERHEAD, U64, Header
+from topics.storage.frames.header import (
+    APPEND,
+    CHECKSUM_SIZE,
+    FLAG_NODE,
+    FLAG_TAG,
+    HEADER,
+    LENGTH_SIZE,
+    OVERHEAD,
+    U64,
+    Header,
+)
 from topics.storage.segments.codec import Entry, Idx
 
 HOLE = b""
@@ -54,8 +64,9 @@ def intact_frames(
                 found_seq == seq
                 and found_topic == topic_id
                 and kind == APPEND
-                and frame_len == length - 4
-                and checksum(frame[4:-8]) == unpack_checksum(frame, length - 8)[0]
+                and LENGTH_SIZE + frame_len == length
+                and checksum(frame[LENGTH_SIZE:-CHECKSUM_SIZE])
+                == unpack_checksum(frame, length - CHECKSUM_SIZE)[0]
             ):
                 append(frame)
             else:

@@ -12,7 +12,14 @@ from typing import Final
 from topics.core.facts import Appended, Fact
 from topics.storage.frames.append import appended_run
 from topics.storage.frames.buffer import frame_of
-from topics.storage.frames.header import APPEND, DATA_START, HEADER, ForeignFrame, Header
+from topics.storage.frames.header import (
+    APPEND,
+    DATA_START,
+    HEADER,
+    LENGTH_SIZE,
+    ForeignFrame,
+    Header,
+)
 from topics.storage.frames.payloads import FrameType
 from topics.storage.sources import location
 from topics.storage.wal.files import BEACON_SIZE
@@ -96,7 +103,7 @@ class Collector:
         frame_len, kind, _, _, seq, _, _, _, _ = header
         return (
             kind == MARK
-            and frame_len == BEACON_SIZE - 4
+            and frame_len == BEACON_SIZE - LENGTH_SIZE
             and seq == self._store_mark
             and buf[offset + DATA_START] == BEACON_KIND
         )

@@ -21,6 +21,7 @@ from topics.storage.frames.header import (
     FLAG_TAG,
     HEADER,
     JSON_LEN_SIZE,
+    LENGTH_SIZE,
     MAX_NAME,
     MIN_FRAME_LEN,
     ForeignFrame,
@@ -52,7 +53,7 @@ class BulkCollector(Collector):
             self._add_groups(buf, _SortedFrames(places, heads, order, tags, first_lfn))
 
     def _beacons(self, buf: bytes, places: Numbers, heads: Table) -> Truths:
-        found: Truths = (heads["type"] == MARK) & (heads["frame_len"] == BEACON_SIZE - 4)
+        found: Truths = (heads["type"] == MARK) & (heads["frame_len"] == BEACON_SIZE - LENGTH_SIZE)
         found &= heads["seq"] == self._store_mark
         if found.any():
             kinds = np.frombuffer(buf, np.uint8)[places[found] + DATA_START]

@@ -15,11 +15,14 @@ from typing import Final
 
 from topics.core.facts import Beacon
 from topics.storage.frames.buffer import CleanEnd, Frame, decode_at
-from topics.storage.frames.header import ForeignFrame
+from topics.storage.frames.header import (
+    LENGTH_SIZE,
+    ForeignFrame,
+)
 from topics.storage.frames.payloads import FrameType
 from topics.storage.wal.files import BEACON_SIZE
 
-_BEACON_START: Final = struct.pack("<IB", BEACON_SIZE - 4, FrameType.CHECKPOINT_MARK)
+_BEACON_START: Final = struct.pack("<IB", BEACON_SIZE - LENGTH_SIZE, FrameType.CHECKPOINT_MARK)
 """How every beacon begins: its length and its type."""
 
 # A length of at most 16 MiB, then a type that exists. The look-ahead lets candidates overlap.
