@@ -547,11 +547,13 @@ class ConsumerLag(Struct):
 
 
 class AppOutput(Struct):
-    """A staging app, such as a Spark query, and the topics of its last commit."""
+    """A staging app, such as a Spark query, and the topics of its last commit: the first few by
+    name, and how many there are."""
 
     app: str
     epoch: U64
     topics: list[str]
+    topic_count: U64
 
 
 class HistoryBody(Struct):

@@ -47,6 +47,7 @@ MAX_TIMED = 200
 """Cursors of which a sample finds out for how long their next record waits."""
 SHOWN_CONSUMERS = 500
 SHOWN_APPS = 200
+SHOWN_OUTPUTS = 20
 
 
 class Disk(NamedTuple):
@@ -251,8 +252,11 @@ class Measurements:
         ]
         shown = [found for found in seen.consumers if allows(found.topic)]
         body.consumers = shown[:SHOWN_CONSUMERS]
-        apps = [found for found in seen.apps if all(map(allows, found.topics))]
-        body.apps = apps[:SHOWN_APPS]
+        body.apps = [
+            AppOutput(found.app, found.epoch, found.topics[:SHOWN_OUTPUTS], found.topic_count)
+            for found in seen.apps
+            if all(map(allows, found.topics))
+        ]
 
     def etag(self, principal: Principal) -> bytes:
         """Changes with the answer about everything: with each step, and from key to key."""
@@ -287,4 +291,8 @@ def _letters(catalog: Catalog) -> dict[str, Topic]:
 def _apps(catalog: Catalog) -> list[AppOutput]:
     """Staging apps, those used last first."""
     latest = sorted(catalog.apps.items(), key=lambda item: -item[1].last_use_ms)[:SHOWN_APPS]
-    return [AppOutput(name, app.epoch, sorted(decode_result(app.result))) for name, app in latest]
+    made = []
+    for name, app in latest:
+        topics = sorted(decode_result(app.result))
+        made.append(AppOutput(name, app.epoch, topics, len(topics)))
+    return made

@@ -65,7 +65,7 @@ export function Routers() {
     was.current = { at, totals: new Map(routers.map((r) => [r.router, r.forwarded_total])) };
     return routers;
   }, 3000, []);
-  const history = usePoll(getHistory, 10000, []);
+  const history = usePoll(getHistory, 5000, []);
   if (!list.value) return html`<h1>Routers</h1><${Problem} error=${list.error} />`;
   const routers = list.value, edges = edgesOf(routers, history.value);
   if (edges.length === 0) return html`<h1>Routers</h1><section class="card"><p class="faint">There is no router, no consumer with a position and no Spark query that writes. <code>topics router put NAME --source A --dest B</code> copies every new record of A to B.</p></section>`;
@@ -87,7 +87,7 @@ export function Routers() {
     </svg></div>
     ${edges.length > MOST_EDGES && html`<p class="faint">The first ${MOST_EDGES} of ${number(edges.length)} edges are drawn.</p>`}
     ${routers.length > 0 && html`<section class="card"><h2>Routers</h2><div class="scroll"><table class="list"><thead><tr><th scope="col">Router</th><th scope="col">From</th><th scope="col">To</th><th scope="col">Guarantee</th><th scope="col" class="n">Copied</th><th scope="col" class="n">Rate</th><th scope="col" class="n">Behind</th></tr></thead>
-    <tbody>${routers.map((r) => html`<tr><td class="name"><${Name}>${r.router}<//></td><td class="name"><a href=${href(["topics", r.source])}><${Name}>${r.source}<//></a></td><td class="name"><a href=${href(["topics", r.dest])}><${Name}>${r.dest}<//></a></td><td>${r.guarantee.replaceAll("_", " ")}</td><td class="n">${number(r.forwarded_total)}</td><td class="n">${rate(r.rate)}</td><td class="n">${number(r.lag)}</td></tr>`)}</tbody></table></div></section>`}
+    <tbody>${routers.slice(0, MOST_EDGES).map((r) => html`<tr><td class="name"><${Name}>${r.router}<//></td><td class="name"><a href=${href(["topics", r.source])}><${Name}>${r.source}<//></a></td><td class="name"><a href=${href(["topics", r.dest])}><${Name}>${r.dest}<//></a></td><td>${r.guarantee.replaceAll("_", " ")}</td><td class="n">${number(r.forwarded_total)}</td><td class="n">${rate(r.rate)}</td><td class="n">${number(r.lag)}</td></tr>`)}</tbody></table></div></section>`}
     ${others.length > 0 && html`<section class="card"><h2>Consumers, flows and Spark queries</h2><div class="scroll"><table class="list"><thead><tr><th scope="col">Name</th><th scope="col">Does</th><th scope="col">Topic</th><th scope="col" class="n">Records behind</th><th scope="col" class="n">Time behind</th></tr></thead>
-    <tbody>${others.map((e) => { const topic = (e.kind === "app" ? e.dest : e.source).slice(2); return html`<tr><td class="name"><${Name}>${e.id}<//></td><td>${e.kind === "app" ? `writes, epoch ${number(e.epoch)}` : "reads"}</td><td class="name"><a href=${href(["topics", topic], { tab: "consumers" })}><${Name}>${topic}<//></a></td><td class="n">${e.kind === "app" ? "–" : number(e.lag)}</td><td class="n">${e.kind === "app" ? "–" : span(e.seconds)}</td></tr>`; })}</tbody></table></div></section>`}`;
+    <tbody>${others.slice(0, MOST_EDGES).map((e) => { const topic = (e.kind === "app" ? e.dest : e.source).slice(2); return html`<tr><td class="name"><${Name}>${e.id}<//></td><td>${e.kind === "app" ? `writes, epoch ${number(e.epoch)}` : "reads"}</td><td class="name"><a href=${href(["topics", topic], { tab: "consumers" })}><${Name}>${topic}<//></a></td><td class="n">${e.kind === "app" ? "–" : number(e.lag)}</td><td class="n">${e.kind === "app" ? "–" : span(e.seconds)}</td></tr>`; })}</tbody></table></div></section>`}`;
 }
