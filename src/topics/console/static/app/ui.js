@@ -132,7 +132,7 @@ export function Sparkline({ points, label, unit = "/s" }) {
 export function Chart({ title, times, lines, format = number, least = 1 }) {
   // lines: [{name, points}], points parallel to `times` (ms); null is "not known".
   const [at, setAt] = useState(null);
-  const w = 640, tall = 170, left = 56, bottom = 22, room = w - left - 8, rise = tall - bottom - 8;
+  const w = innerWidth < 640 ? 350 : 640, tall = 170, left = 56, bottom = 22, room = w - left - 8, rise = tall - bottom - 8;
   const known = lines.flatMap((l) => l.points.filter((p) => p !== null));
   if (times.length < 2 || known.length === 0) return html`<figure class="chart"><figcaption>${title}</figcaption><p class="faint">Not enough samples yet.</p></figure>`;
   const top = Math.max(...known, least);
