@@ -331,8 +331,19 @@ class TopicState(Value, frozen=True):
         return shown
 
 
+class QueueDetails(Value, frozen=True, gc=False):
+    """Jobs of a queue. `dead` counts the records of its dead-letter topic; if other queues share
+    that topic, or the key may not see it, the jobs that died since the server started."""
+
+    ready: int
+    in_flight: int
+    delayed: int
+    dead: int
+
+
 class TopicSummary(Value, frozen=True, gc=False):
-    """One line of the list of topics."""
+    """One line of the list of topics. The last four are details: None unless asked for, and
+    `queue` is None for a log."""
 
     topic: str
     head_seq: int
@@ -341,6 +352,13 @@ class TopicSummary(Value, frozen=True, gc=False):
     bytes: int
     durable: bool
     effective_priority: int
+    type: str | None = None
+    durability: str | None = None
+    lost: int | None = None
+    queue: QueueDetails | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {name: item for name, item in super().to_dict().items() if item is not None}
 
 
 class Created(Value, frozen=True):

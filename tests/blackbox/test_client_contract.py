@@ -32,6 +32,7 @@ from topics.values import (
     Hole,
     Nacked,
     QueueCounts,
+    QueueDetails,
     Record,
     Redriven,
     Tombstone,
@@ -248,6 +249,20 @@ def test_topics_are_listed_by_prefix_and_name(door: Door, name: Name) -> None:
     found = door.topics(prefix=name(""))
     assert [summary.topic for summary in found] == [name("a"), name("b"), name("c")]
     assert (found[0].count, found[0].earliest_seq, found[0].durable) == (0, 1, False)
+
+
+def test_a_list_with_details_tells_kind_losses_and_jobs(door: Door, name: Name) -> None:
+    door.create(name("a"), cap_records=2)
+    door.append(name("a"), [{"data": n} for n in range(5)])
+    door.create(name("q"), type="queue", durability="memory")
+    door.append(name("q"), {"data": 1})
+    plain, _ = door.topics(prefix=name(""))
+    assert (plain.type, plain.lost, plain.queue) == (None, None, None)
+    assert "lost" not in plain.to_dict()
+    log, queue = door.topics(prefix=name(""), details=True)
+    assert (log.type, log.durability, log.lost, log.queue) == ("log", "disk", 3, None)
+    assert (queue.type, queue.durability, queue.lost) == ("queue", "memory", 0)
+    assert queue.queue == QueueDetails(1, 0, 0, 0)
 
 
 def test_dropping_tells_what_went_and_an_absent_topic_is_no_error(door: Door, name: Name) -> None:

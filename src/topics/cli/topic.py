@@ -13,7 +13,7 @@ from topics.cli._options import Where, ask, on_a_log, topic_argument, yes_option
 from topics.cli._types import setting_defaults, settings_argument
 from topics.cli.queue import Dead
 from topics.errors import TopicExists, TopicNotFound
-from topics.values import Configured, Created, Eviction, TopicState
+from topics.values import Configured, Created, Eviction, TopicState, TopicSummary
 
 if TYPE_CHECKING:
     from topics.topic_settings import TopicSettings
@@ -24,21 +24,35 @@ NOTHING_DROPPED = "nothing was dropped"
 
 @click.command()
 @click.argument("prefix", default="")
+@click.option("--details", is_flag=True, help="Add type, durability, lost records and jobs.")
 @on_a_log
-def ls(where: Where, *, prefix: str, as_json: bool) -> int:
+def ls(where: Where, *, prefix: str, details: bool, as_json: bool) -> int:
     """List topics, all or those whose names begin with PREFIX."""
     with where.reading() as log:
-        found = log.topics(prefix=prefix)
+        found = log.topics(prefix=prefix, details=details)
     if as_json:
         out.print_json({"topics": [topic.to_dict() for topic in found]})
     elif found:
         out.print_table(
-            ["topic", "head", "earliest", "records", "size"],
-            ([t.topic, t.head_seq, t.earliest_seq, t.count, _short_size(t.bytes)] for t in found),
+            ["topic", "head", "earliest", "records", "size", *(_DETAILS if details else ())],
+            (
+                [t.topic, t.head_seq, t.earliest_seq, t.count, _short_size(t.bytes)]
+                + (_detail_cells(t) if details else [])
+                for t in found
+            ),
         )
     else:
         click.echo("no topics" + (f" that begin with {prefix}" if prefix else ""), err=True)
     return OK
+
+
+_DETAILS = ("type", "durability", "lost", "ready", "leased", "dead")
+
+
+def _detail_cells(line: TopicSummary) -> list[object]:
+    jobs = line.queue
+    counts = [None] * 3 if jobs is None else [jobs.ready, jobs.in_flight, jobs.dead]
+    return [line.type, line.durability, line.lost, *counts]
 
 
 @click.command()

@@ -70,12 +70,17 @@ def state(topic: str, *, touch: bool) -> ApiCall[TopicState]:
     return routes.GET_TOPIC.call(query=None if touch else {"touch": "false"}, topic=topic)
 
 
-def topics(prefix: str, cursor: str | None) -> ApiCall[Listed[TopicSummary]]:
+def topics(
+    prefix: str, cursor: str | None, *, details: bool = False
+) -> ApiCall[Listed[TopicSummary]]:
     def parse(body: bytes) -> Listed[TopicSummary]:
         page = routes.LIST_TOPICS.parse(body)
         return page.topics, page.next_cursor
 
-    return ApiCall(*routes.LIST_TOPICS.at(), parse, query=page_query(cursor, prefix=prefix))
+    query = page_query(cursor, prefix=prefix)
+    if details:
+        query = {**(query or {}), "details": "true"}
+    return ApiCall(*routes.LIST_TOPICS.at(), parse, query=query)
 
 
 def audit(topic: str) -> ApiCall[Audit]:

@@ -136,9 +136,9 @@ class AsyncRemoteLog(Shown):
         """Head, earliest, count, bytes and configuration of a topic."""
         return await self._run(_calls.state(topic, touch=touch))
 
-    async def topics(self, *, prefix: str = "") -> list[TopicSummary]:
-        """Every topic, sorted by name."""
-        return await self._all(lambda cursor: _calls.topics(prefix, cursor))
+    async def topics(self, *, prefix: str = "", details: bool = False) -> list[TopicSummary]:
+        """Every topic, sorted by name; `details` adds type, durability, losses and jobs."""
+        return await self._all(lambda cursor: _calls.topics(prefix, cursor, details=details))
 
     async def audit(self, topic: str) -> Audit:
         """The ledger of a topic: where every seq went."""

@@ -92,8 +92,8 @@ class AnyLog(Shown):
         """Head, earliest, count, bytes and configuration of a topic."""
 
     @abstractmethod
-    def topics(self, *, prefix: str = "") -> list[TopicSummary]:
-        """Every topic, sorted by name."""
+    def topics(self, *, prefix: str = "", details: bool = False) -> list[TopicSummary]:
+        """Every topic, sorted by name; `details` adds type, durability, losses and jobs."""
 
     @abstractmethod
     def audit(self, topic: str) -> Audit:

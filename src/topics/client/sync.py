@@ -98,8 +98,8 @@ class RemoteLog(AnyLog):
     def state(self, topic: str, *, touch: bool = True) -> TopicState:
         return self._run(_calls.state(topic, touch=touch))
 
-    def topics(self, *, prefix: str = "") -> list[TopicSummary]:
-        return self._all(lambda cursor: _calls.topics(prefix, cursor))
+    def topics(self, *, prefix: str = "", details: bool = False) -> list[TopicSummary]:
+        return self._all(lambda cursor: _calls.topics(prefix, cursor, details=details))
 
     def audit(self, topic: str) -> Audit:
         return self._run(_calls.audit(topic))

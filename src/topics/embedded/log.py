@@ -79,8 +79,8 @@ class Log(Calls, AnyLog):
     def state(self, topic: str, *, touch: bool = True) -> TopicState:
         return self._run(lambda engine: engine.views.state(topic, touch=touch))
 
-    def topics(self, *, prefix: str = "") -> list[TopicSummary]:
-        return self._run(lambda engine: engine.views.topics(prefix=prefix))
+    def topics(self, *, prefix: str = "", details: bool = False) -> list[TopicSummary]:
+        return self._run(lambda engine: engine.views.topics(prefix=prefix, details=details))
 
     def audit(self, topic: str) -> Audit:
         return self._run(lambda engine: engine.views.audit(topic))

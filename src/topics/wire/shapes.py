@@ -21,6 +21,7 @@ from topics.values import (
     HoleKind,
     JobState,
     QueueCounts,
+    QueueDetails,
     TombstoneReason,
     WaitingStages,
 )
@@ -90,16 +91,6 @@ class TopicStateBody(Struct):
     epoch: U64
     delete_version: U64
     queue: QueueCounts | UnsetType = UNSET
-
-
-class QueueDetails(Struct):
-    """Jobs of a queue. `dead` counts the records of its dead-letter topic; if other queues share
-    that topic, or the key may not see it, the jobs that died since the server started."""
-
-    ready: U64
-    in_flight: U64
-    delayed: U64
-    dead: U64
 
 
 class TopicEntry(Struct):

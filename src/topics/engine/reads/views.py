@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from heapq import merge
 from itertools import islice
+
+import msgspec
 
 from topics.core.facts import SeqSkipped
 from topics.core.priority import shown_priority
@@ -22,6 +25,7 @@ from topics.values import (
     HoleKind,
     Holes,
     QueueCounts,
+    QueueDetails,
     TopicState,
     TopicSummary,
 )
@@ -70,9 +74,10 @@ class Views:
         sweep_leases(self._kernel, topic)
         return QueueCounts(*queue_counts(topic), topic.leases.dead_lettered)
 
-    def topics(self, *, prefix: str = "") -> Op[list[TopicSummary]]:
+    def topics(self, *, prefix: str = "", details: bool = False) -> Op[list[TopicSummary]]:
         """Every topic, by name in byte order."""
-        found, _ = yield from self.page(prefix=prefix, size=len(self._kernel.catalog.by_name))
+        size = len(self._kernel.catalog.by_name)
+        found, _ = yield from self.page(prefix=prefix, size=size, details=details)
         return found
 
     def page(
@@ -83,6 +88,7 @@ class Views:
         size: int,
         allowed: Callable[[str], bool] = lambda name: True,
         touch: bool = False,
+        details: bool = False,
     ) -> Op[tuple[list[TopicSummary], bool]]:
         """Topics behind `after`, by name in byte order, and whether more follow."""
         behind = self._kernel.catalog.names(prefix=prefix, after=after)
@@ -94,7 +100,34 @@ class Views:
                 continue  # dropped while an earlier topic was brought up to date
             yield from retain(self._kernel, topic)
             found.append(self._summary(topic, touch=touch))
+        if details:
+            found = [*self._detailed(found, allowed)]
         return found, len(names) > size
+
+    def _detailed(
+        self, found: list[TopicSummary], allowed: Callable[[str], bool]
+    ) -> Iterator[TopicSummary]:
+        """Lines with type, durability, losses and jobs. A key that may not see the dead-letter
+        topic of a queue is told of the jobs that died since the start."""
+        catalog = self._kernel.catalog
+        shared = Counter(topic.config.dead_letter for topic in catalog.by_id.values())
+        for line in found:
+            topic = catalog.by_name.get(line.topic)
+            if topic is None:
+                continue  # dropped while others were brought up to date
+            ledger, config, jobs = topic.ledger, topic.config, None
+            if topic.leases is not None:
+                letters = catalog.by_name.get(config.dead_letter or "")
+                is_own = letters is not None and shared[letters.name] == 1 and allowed(letters.name)
+                dead = letters.count if is_own and letters else topic.leases.dead_lettered
+                jobs = QueueDetails(*queue_counts(topic), len(topic.leases.delayed), dead)
+            yield msgspec.structs.replace(
+                line,
+                type=config.type,
+                durability=config.durability,
+                lost=ledger.lost_cap + ledger.lost_ttl + ledger.lost_crash + ledger.source_trim,
+                queue=jobs,
+            )
 
     def _summary(self, topic: Topic, *, touch: bool) -> TopicSummary:
         now_ms = self._kernel.clock.now_ms()

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import msgspec
 
 from topics.engine.reads.explaining import explain
-from topics.engine.upkeep.lease_log import queue_counts
 from topics.errors import InvalidRequest
 from topics.http.api.call import Call
 from topics.http.api.routing import Handler
 from topics.values import Config, Created, Dropped, TopicState, TopicSummary
 from topics.wire import requests, responses
 from topics.wire.cursors import list_cursor, parse_list_cursor
-from topics.wire.shapes import FindingShape, QueueDetails, StoryShape, TopicEntry, TopicList
+from topics.wire.shapes import FindingShape, StoryShape, TopicEntry, TopicList
 from topics.wire.stories import Story
 
 MAX_PAGE = 1000
@@ -74,6 +71,7 @@ def listing(call: Call) -> None:
     after = parse_list_cursor(query.text("cursor") or "")
     size = page_size(query.u64("page_size"))
     touch = query.flag("touch", default=False)
+    details = query.flag("details", default=False)
     prefix = query.text("prefix") or ""
 
     def allowed(name: str) -> bool:
@@ -81,37 +79,21 @@ def listing(call: Call) -> None:
 
     def answer(page: tuple[list[TopicSummary], bool]) -> None:
         found, more = page
-        shape = TopicList([TopicEntry(*msgspec.structs.astuple(entry)) for entry in found])
-        if query.flag("details", default=False):
-            _add_details(call, shape.topics)
+        shape = TopicList([_entry(line) for line in found])
         if more:
             shape.next_cursor = list_cursor(found[-1].topic)
         call.answer(responses.present(shape, call.spent()))
 
-    call.run(
-        call.engine.views.page(prefix=prefix, after=after, size=size, allowed=allowed, touch=touch),
-        answer,
+    op = call.engine.views.page(
+        prefix=prefix, after=after, size=size, allowed=allowed, touch=touch, details=details
     )
+    call.run(op, answer)
 
 
-def _add_details(call: Call, entries: list[TopicEntry]) -> None:
-    catalog = call.engine.kernel.catalog
-    shared = Counter(topic.config.dead_letter for topic in catalog.by_id.values())
-    for entry in entries:
-        topic = catalog.by_name.get(entry.topic)
-        if topic is None:
-            continue  # dropped while other topics were brought up to date
-        ledger, config = topic.ledger, topic.config
-        entry.type, entry.durability = config.type, config.durability
-        entry.lost = ledger.lost_cap + ledger.lost_ttl + ledger.lost_crash + ledger.source_trim
-        leases = topic.leases
-        if leases is None:
-            continue
-        letters = catalog.by_name.get(config.dead_letter or "")
-        dead = leases.dead_lettered
-        if letters is not None and shared[letters.name] == 1:
-            dead = letters.count if call.principal.allows(letters.name) else dead
-        entry.queue = QueueDetails(*queue_counts(topic), len(leases.delayed), dead)
+def _entry(line: TopicSummary) -> TopicEntry:
+    """A line as it is sent: what is None was not asked for, or is no part of a log."""
+    fields = msgspec.structs.asdict(line)
+    return TopicEntry(**{name: item for name, item in fields.items() if item is not None})
 
 
 def page_size(sent: int | None) -> int:
