@@ -33,6 +33,7 @@ from topics.values import (
     CursorState,
     DeleteResult,
     Dropped,
+    DroppedStages,
     ErasureState,
     Eviction,
     Extended,
@@ -56,6 +57,7 @@ from topics.values import (
     Tombstone,
     TopicState,
     TopicSummary,
+    WaitingStages,
 )
 
 if TYPE_CHECKING:
@@ -95,6 +97,7 @@ __all__ = [
     "Delivery",
     "Draft",
     "Dropped",
+    "DroppedStages",
     "ErasureState",
     "Eviction",
     "Extended",
@@ -128,6 +131,7 @@ __all__ = [
     "TopicState",
     "TopicSummary",
     "TopicsError",
+    "WaitingStages",
     "Worker",
     "WorkerOptions",
     "aio",

@@ -97,7 +97,7 @@ def certify(place: TablePath) -> Certificate:
         return Certificate(place.path, table.version, table.topic, made)
 
 
-class _Rows:
+class _TableKeys:
     """The keys of a table, and how many rows have them."""
 
     def __init__(self) -> None:
@@ -105,8 +105,8 @@ class _Rows:
         self.count: dict[int, int] = {}
 
     @staticmethod
-    def of(table: LakeTable) -> _Rows:
-        found = _Rows()
+    def of(table: LakeTable) -> _TableKeys:
+        found = _TableKeys()
         for file in table.files():
             epochs, seqs = keys_of(table.place.inside(file.name))
             found.keys.add_column(epochs, seqs)
@@ -122,8 +122,8 @@ class _Look:
         self._table = table
         self._beside = beside
         self._gone = gone
-        self._rows = _Rows.of(table)
-        self._unfit = _Rows() if beside is None else _Rows.of(beside)
+        self._rows = _TableKeys.of(table)
+        self._unfit = _TableKeys() if beside is None else _TableKeys.of(beside)
 
     def epochs(self) -> set[int]:
         return {epoch for epoch, _ in (*self._rows.keys, *self._unfit.keys, *self._gone)}
@@ -163,7 +163,7 @@ class _Look:
             made.problems.append(f"the table has rows behind seq {position}")
         return made
 
-    def _judge(self, made: EpochCertificate, name: str, found: _Rows) -> None:
+    def _judge(self, made: EpochCertificate, name: str, found: _TableKeys) -> None:
         mine = found.keys.runs(made.epoch)
         twice = found.count.get(made.epoch, 0) - mine.size
         if twice:
