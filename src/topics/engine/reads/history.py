@@ -154,6 +154,8 @@ class SegmentHistory:
         count = nbytes = 0
         for part, i, j in self._ranges(lo, lo + bits.bit_length() - 1):
             some = bits >> part.first + i - lo & (1 << j - i) - 1
+            if not some:
+                continue  # a segment without a live record may be gone
             if isinstance(part, Resident):
                 n, size = part.tail.weigh_bits(part.first + i, some)
             else:

@@ -359,6 +359,8 @@ class Checkpointer:
             doomed = {seg.first for seg in captured.drops}
             kept = [p for p in history.parts if isinstance(p, Resident) or p.first not in doomed]
             history.replace(kept, last=history.last)
+            # The other chain of snapshots has to hear of it, too, even if nothing else changes.
+            self._kernel.dirty.add(topic.id)
         topic.forget_deleted_below(captured.line.exact_from)
         if self._delete_bytes.noted(topic, captured.flips, captured.line.exact_from):
             self._kernel.dirty.add(topic.id)
