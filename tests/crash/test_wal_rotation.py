@@ -457,3 +457,21 @@ def test_pr09_too_many_open_files_fail_the_batch_alone() -> None:
     assert rule.hits == 2, "cached handles were given up and the call repeated once"
     log.faults.clear()
     assert log.append(LARGE).error is None
+
+
+def test_a_log_that_is_asked_to_goes_on_in_another_file() -> None:
+    disk = SimDisk()
+    log = Log(disk, settings=SMALL)
+    log.shard.rotate()
+    assert len(wal_files(disk)) == 1, "nothing is in the first file yet"
+    log.append(LARGE)
+    log.shard.rotate()
+    assert len(wal_files(disk)) == 2
+    reopened(disk, log)
+
+
+def test_a_failed_log_is_not_rotated() -> None:
+    log = Log(SimDisk(), settings=SMALL)
+    log.shard.abandon("a test")
+    with pytest.raises(LogFailed):
+        log.shard.rotate()

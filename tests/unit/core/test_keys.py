@@ -37,6 +37,15 @@ def test_the_oldest_key_makes_room() -> None:
     assert [key for key, _ in keys.items()] == ["b", "c"]
 
 
+def test_a_key_that_is_forgotten_is_nowhere_in_the_window() -> None:
+    keys = KeyWindow(10)
+    for ts, key in enumerate(("a", "b", "a", "c")):
+        remember(keys, key, ts)
+    keys.forget(["a", "absent"])
+    assert [key for key, _ in slots_of(keys.blocks())] == ["b", "c"]
+    assert keys.find("a", now_ms=2, window_ms=100) is None
+
+
 def test_a_key_that_comes_again_is_young_again() -> None:
     keys = KeyWindow(2)
     for ts, key in enumerate(("a", "b", "a", "c")):
