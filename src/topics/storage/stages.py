@@ -65,6 +65,8 @@ VERSION_OWNED: Final = 2
 OWNER_BYTES: Final = 16
 MAGIC: Final = b"STG1"
 BUFFER_BYTES: Final = 1 << 20
+STEP_ROWS: Final = 1024
+"""So many records are looked at in one call that holds the interpreter."""
 
 _HEAD = struct.Struct("<4sI8QH")
 _U64 = struct.Struct("<Q")
@@ -374,7 +376,18 @@ def by_topic(stages: Iterable[Stage]) -> dict[str, RecordBatch]:
 
 
 def _batch(rows: list[StagedRow]) -> RecordBatch:
-    _, nodes, tags, datas, metas = map(list, zip(*rows, strict=True))
+    nodes: list[str | None] = []
+    tags: list[str | None] = []
+    datas: list[bytes] = []
+    metas: list[bytes] = []
+    for first in range(0, len(rows), STEP_ROWS):
+        # In steps: within one call of zip the interpreter is not given up.
+        some = rows[first : first + STEP_ROWS]
+        _, some_nodes, some_tags, some_datas, some_metas = zip(*some, strict=True)
+        nodes += some_nodes
+        tags += some_tags
+        datas += some_datas
+        metas += some_metas
     return RecordBatch(
         datas,
         metas=metas if any(metas) else None,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -15,6 +17,7 @@ from topics.engine.stages import commit, landing, staging
 from topics.engine.stages.commit import Stranded
 from topics.engine.stages.rows import stage_rows_of
 from topics.engine.writes import gates
+from topics.storage.frames.append import encode_append
 from topics.testing import ManualClock, SimDisk
 from topics.values import StageCommit
 
@@ -78,6 +81,35 @@ def test_a_wide_commit_pauses_and_says_while_a_part_of_it_is_shown(engine: Engin
     before, after = seen.count(0), seen.count(len(TOPICS))
     assert before >= 4 * 5, "closing, admitting twice, planning, appending"
     assert after >= 5, "opening"
+
+
+def test_a_long_commit_into_one_topic_is_encoded_beside_the_loop_and_shown_in_steps(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(landing, "CHUNK_RECORDS", 10)
+    monkeypatch.setattr(landing, "SHOWN_RECORDS", 20)
+    monkeypatch.setattr(landing, "ENCODED_AT_ONCE", 5)
+    encoded_in = set()
+
+    def noted(*asked: Any, **more: Any) -> Any:  # noqa: ANN401 - as the original
+        encoded_in.add(inspect.stack()[1].function)
+        return encode_append(*asked, **more)
+
+    monkeypatch.setattr(landing, "encode_append", noted)
+    for part, count in enumerate((3, 3, 90)):  # small parts share a piece
+        rows = [{"topic": "long", "data": n, "tag": f"g:{n}"} for n in range(count)]
+        run(engine.stage("long", 1, part, 0, stage_rows_of(rows)))
+    seen: list[int] = []
+
+    def look() -> None:
+        topic = engine.kernel.catalog.by_name.get("long")
+        seen.append(0 if topic is None else topic.head)
+        assert bool(engine.kernel.publishing) >= (0 < seen[-1] < 96)
+
+    done = drive(engine.commit("long", 1, [(0, 0), (1, 0), (2, 0)]), look)
+    assert done.topics["long"].count == 96
+    assert {16, 26, 86} <= set(seen), "shown in steps, while requests for the topic wait"
+    assert encoded_in == {fulfil.__name__}, "every piece was encoded where waits are served"
 
 
 def test_a_wide_commit_that_cannot_be_published_lets_nobody_wait(

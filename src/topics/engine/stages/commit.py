@@ -25,7 +25,6 @@ from functools import partial
 
 import msgspec
 
-from topics.batch import RecordBatch
 from topics.core.facts import (
     CheckpointMarked,
     Fact,
@@ -40,8 +39,8 @@ from topics.engine.stages.landing import (
     STEP_TOPICS,
     CommitChunk,
     Landing,
+    TopicRecords,
     append,
-    chunks_of,
     foresee,
     publish,
 )
@@ -86,21 +85,21 @@ class Lander:
         self._lifecycle = lifecycle
         self._admission = admission
 
-    def land(self, commit: Commit, batches: Mapping[str, RecordBatch]) -> Op[Landing]:
+    def land(self, commit: Commit, records: Mapping[str, TopicRecords]) -> Op[Landing]:
         """Commit these records; raises `Stranded` when they cannot be shown yet."""
         gates = self._kernel.gates
-        topics, gate = yield from self._close(batches)
+        topics, gate = yield from self._close(records)
         try:
-            nbytes = yield from self._admit(topics, batches)
+            nbytes = yield from self._admit(topics, records)
         except BaseException:
             gates.open(gate)
             raise
         # Held from here on: other commits and writes are judged while this one waits.
         self._kernel.catalog.pending_bytes += nbytes
         try:
-            yield from self._barrier(topics, batches)
+            yield from self._barrier(topics, records)
             crashpoint("stage.barrier")
-            landing = yield from self._plan(commit, topics, batches, nbytes)
+            landing = yield from self._plan(commit, topics, records, nbytes)
             held = yield from foresee(self._kernel, landing)
             frames: bytes
             if len(topics) < STEP_TOPICS:
@@ -127,13 +126,13 @@ class Lander:
 
     # Before the point
 
-    def _close(self, batches: Mapping[str, RecordBatch]) -> Op[tuple[list[Topic], Gate]]:
+    def _close(self, records: Mapping[str, TopicRecords]) -> Op[tuple[list[Topic], Gate]]:
         """Create missing topics and close the gates of all; returns the topics and their gate."""
         kernel = self._kernel
         while True:
-            yield from self._foresee(batches)
+            yield from self._foresee(records)
             topics = []
-            for name in batches:
+            for name in records:
                 topic = kernel.catalog.by_name.get(name)
                 if topic is None:
                     topic = yield from self._lifecycle.create(name, TopicConfig())
@@ -144,20 +143,20 @@ class Lander:
                 return topics, gate
             yield from kernel.gates.open_in_steps(gate)
 
-    def _foresee(self, batches: Mapping[str, RecordBatch]) -> Op[None]:
+    def _foresee(self, records: Mapping[str, TopicRecords]) -> Op[None]:
         """Refuse what can be told beforehand: a refused commit leaves no new topics behind."""
         catalog, limit = self._kernel.catalog, self._kernel.settings.max_topics
-        present = [catalog.by_name[name] for name in batches if name in catalog.by_name]
+        present = [catalog.by_name[name] for name in records if name in catalog.by_name]
         for topic in present:
             _refuse_ephemeral(topic)
-        missing = len(batches) - len(present)
+        missing = len(records) - len(present)
         if not missing:
             return  # what is judged behind the gate is enough
         if limit and len(catalog.by_id) + missing > limit:
             raise Throttled("max_topics", maximum=limit)
-        yield from self._admit(present, batches)
+        yield from self._admit(present, records)
 
-    def _admit(self, topics: Sequence[Topic], batches: Mapping[str, RecordBatch]) -> Op[int]:
+    def _admit(self, topics: Sequence[Topic], records: Mapping[str, TopicRecords]) -> Op[int]:
         """What a write to each of the topics would have to pass; returns the bytes of all."""
         kernel, admission = self._kernel, self._admission
         if kernel.log_is_too_long:
@@ -168,13 +167,16 @@ class Lander:
             if count % STEP_TOPICS == 0:
                 yield PAUSE
         nbytes, by_name = 0, {topic.name: topic for topic in topics}
-        for count, (name, batch) in enumerate(batches.items(), 1):
-            size = batch.nbytes
-            nbytes += size
+        for count, (name, found) in enumerate(records.items(), 1):
+            nbytes += found.nbytes
             if name in by_name:
-                match admission.judge(by_name[name], batch, size, log_bytes=CONTROL_BYTES):
+                topic, first, sizes = by_name[name], found.pieces[0].batch, found.nbytes
+                judged = admission.judge(
+                    topic, first, sizes, log_bytes=CONTROL_BYTES, count=found.count
+                )
+                match judged:
                     case Full():
-                        raise kernel.no_room(by_name[name])
+                        raise kernel.no_room(topic)
                     case Refuse(error=error):
                         raise error
             if count % STEP_TOPICS == 0:
@@ -183,7 +185,7 @@ class Lander:
             raise refusal.error
         return nbytes
 
-    def _barrier(self, topics: Sequence[Topic], batches: Mapping[str, RecordBatch]) -> Op[None]:
+    def _barrier(self, topics: Sequence[Topic], records: Mapping[str, TopicRecords]) -> Op[None]:
         kernel = self._kernel
         if kernel.in_memory:
             return
@@ -193,7 +195,7 @@ class Lander:
             if count % STEP_TOPICS == 0:
                 yield PAUSE
             facts = by_shard.setdefault(kernel.committer.shard_of(topic.id), [])
-            ceiling = topic.handed_out + len(batches[topic.name])
+            ceiling = topic.handed_out + records[topic.name].count
             if topic.durability.reserves_seqs and ceiling > topic.reserved:
                 facts.append(HeadReserved(topic.id, max(now_ms, topic.last_ts), ceiling))
         submissions = [
@@ -213,7 +215,7 @@ class Lander:
         self,
         commit: Commit,
         topics: list[Topic],
-        batches: Mapping[str, RecordBatch],
+        records: Mapping[str, TopicRecords],
         nbytes: int,
     ) -> Op[Landing]:
         """Give out the seqs. Behind the barrier nothing is on its way to these topics."""
@@ -225,13 +227,16 @@ class Lander:
             if number % STEP_TOPICS == 0:
                 yield PAUSE
             assert not topic.pending, "the barrier waits for every earlier write"
-            first, count = topic.head + 1, len(batches[topic.name])
+            first, count = topic.head + 1, records[topic.name].count
             ts = max(now_ms, topic.last_ts)
             given.append((topic.id, first, count))
             last = first + count - 1
             answer[topic.name] = {"first_seq": first, "last_seq": last, "count": count}
-            for at, batch in chunks_of(batches[topic.name]):
-                chunks.append(CommitChunk(topic, first + at, ts, batch))
+            seq = first
+            for piece in records[topic.name].pieces:
+                chunks.append(CommitChunk(topic, seq, ts, piece.batch, piece.count, piece.nbytes))
+                seq += piece.count
+            records[topic.name].pieces = []  # kept with the chunks, as long as the log needs them
         if len(topics) >= STEP_TOPICS:
             yield PAUSE
         fact = StageCommitted(

@@ -11,10 +11,10 @@ from itertools import chain, groupby
 
 import msgspec
 
-from topics.batch import RecordBatch
+from topics.batch import RecordBatch, joined
 from topics.core.facts import Appended, StageCommitted
 from topics.core.topic import Topic
-from topics.engine.effects import PAUSE, Gate, Op
+from topics.engine.effects import PAUSE, Gate, Io, Op
 from topics.engine.kernel import Kernel
 from topics.engine.writes.caps import due_to_caps, load_losses
 from topics.engine.writes.gates import Publishing
@@ -25,19 +25,46 @@ from topics.storage.wal.submission import Submission
 
 CHUNK_BYTES = 4 << 20
 """About how many bytes of records go into the log at once."""
+CHUNK_RECORDS = 8192
+"""And at most how many records."""
+ENCODED_AT_ONCE = 256
+"""So many records are encoded on the loop; more are encoded on a thread."""
 STEP_TOPICS = 250
 """How many topics are looked at between two pauses."""
 SHOWN_AT_ONCE = 1000
 """Up to so many chunks are published in one step, which is short enough for the event loop."""
+SHOWN_RECORDS = 16_384
+"""And at most about so many records: those with tags cost a microsecond each."""
+
+
+class Piece(msgspec.Struct):
+    """Some records of one topic, as many as the log takes at once."""
+
+    batch: RecordBatch
+    count: int
+    nbytes: int
+
+
+class TopicRecords(msgspec.Struct):
+    """What a commit has for one topic."""
+
+    pieces: list[Piece]
+    count: int
+    nbytes: int
 
 
 class CommitChunk(msgspec.Struct):
-    """Some records of one topic; `run` says where the log holds them, once it does."""
+    """Some records of one topic; `run` says where the log holds them, once it does.
+
+    From then on they are no longer kept here.
+    """
 
     topic: Topic
     first_seq: int
     ts: int
-    batch: RecordBatch
+    batch: RecordBatch | None
+    count: int
+    nbytes: int
     run: Appended | None = None
 
 
@@ -65,15 +92,31 @@ class ChunkSubmission(Submission):
     run: Appended
 
 
-def chunks_of(batch: RecordBatch) -> Iterator[tuple[int, RecordBatch]]:
-    """A batch in parts of bounded size, each with the place of its first record."""
+def add(batches: dict[str, RecordBatch], records: dict[str, TopicRecords]) -> None:
+    """Add the records of a stage to those of the stages before it; `batches` is used up."""
+    for topic in list(batches):
+        batch = batches.pop(topic)
+        found = records.setdefault(topic, TopicRecords([], 0, 0))
+        if found.pieces and found.pieces[-1].count < ENCODED_AT_ONCE:
+            last = found.pieces.pop()
+            found.count -= last.count
+            found.nbytes -= last.nbytes
+            batch = joined([last.batch, batch])
+        for piece in _pieces_of(batch):
+            found.pieces.append(piece)
+            found.count += piece.count
+            found.nbytes += piece.nbytes
+
+
+def _pieces_of(batch: RecordBatch) -> Iterator[Piece]:
     start = size = 0
     for at, data in enumerate(batch.datas):
-        if size >= CHUNK_BYTES:
-            yield start, batch.part(start, at)
+        if size >= CHUNK_BYTES or at - start == CHUNK_RECORDS:
+            yield Piece(batch.part(start, at), at - start, size)
             start, size = at, 0
         size += len(data) + (len(batch.metas[at]) if batch.metas else 0)
-    yield start, batch.part(start, len(batch)) if start else batch
+    rest = batch.part(start, len(batch)) if start else batch
+    yield Piece(rest, len(batch) - start, size)
 
 
 def foresee(kernel: Kernel, landing: Landing) -> Op[object]:
@@ -86,8 +129,8 @@ def foresee(kernel: Kernel, landing: Landing) -> Op[object]:
         if not topic.evicts:
             continue
         *_, last = found = list(chunks)
-        count = last.first_seq + len(last.batch) - 1 - topic.handed_out
-        nbytes = sum(chunk.batch.nbytes for chunk in found)
+        count = last.first_seq + last.count - 1 - topic.handed_out
+        nbytes = sum(chunk.nbytes for chunk in found)
         foreseeing = load_losses(kernel, topic, count=count, nbytes=nbytes)
         held.append((yield from foreseeing))
     return held
@@ -113,7 +156,7 @@ def append(kernel: Kernel, landing: Landing) -> Op[Internal | None]:
         shard = kernel.committer.shard_of(chunk.topic.id)
         if shard in stopped:
             continue
-        submission = _submit(kernel, chunk, shard, durable=chunk is last[shard])
+        submission = yield from _submit(kernel, chunk, shard, durable=chunk is last[shard])
         sent.append(submission)
         is_long = count % SHOWN_AT_ONCE == 0  # what ends together is told of in one step
         if not submission.done and (is_long or not kernel.committer.room(shard, CHUNK_BYTES)):
@@ -139,8 +182,8 @@ def _log_losses(kernel: Kernel, landing: Landing) -> Op[dict[int, Internal]]:
             yield PAUSE
         if not topic.counts_volatile:
             continue  # as good as always
-        batches = [chunk.batch for chunk in chunks]
-        count, nbytes = sum(map(len, batches)), sum(batch.nbytes for batch in batches)
+        found = list(chunks)
+        count, nbytes = sum(chunk.count for chunk in found), sum(chunk.nbytes for chunk in found)
         due = partial(due_to_caps, kernel, topic, count=count, nbytes=nbytes)
         try:
             loss = yield from kernel.indexes.ask(topic, due)
@@ -159,15 +202,23 @@ def _log_losses(kernel: Kernel, landing: Landing) -> Op[dict[int, Internal]]:
     return stopped
 
 
-def _submit(kernel: Kernel, chunk: CommitChunk, shard: int, *, durable: bool) -> ChunkSubmission:
+def _submit(
+    kernel: Kernel, chunk: CommitChunk, shard: int, *, durable: bool
+) -> Op[ChunkSubmission]:
     topic = chunk.topic
-    frames, run = encode_append(
+    assert chunk.batch is not None, "only a chunk that is not in the log is submitted"
+    encoding = partial(
+        encode_append,
         topic.id,
         chunk.first_seq,
         chunk.ts,
         chunk.batch,
         durable=topic.durability.needs_sync,
     )
+    # The seqs are given out and the gates are closed: nothing changes while a thread encodes.
+    frames: bytes
+    run: Appended
+    frames, run = encoding() if chunk.count <= ENCODED_AT_ONCE else (yield Io(encoding))
     submission = ChunkSubmission(
         shard, frames, run.count, durable=durable, on_done=partial(_appended, kernel)
     )
@@ -186,20 +237,24 @@ def _appended(kernel: Kernel, submission: Submission) -> None:
         kernel.applied[submission.shard] = submission.last_lfn
         run = submission.run
         run.base = location(submission.source_id, submission.offset)
-        submission.chunk.run = run
+        submission.chunk.run, submission.chunk.batch = run, None
 
 
 def publish(kernel: Kernel, landing: Landing) -> Op[None]:
     chunks = landing.chunks
     publishing = None
-    if len(chunks) > SHOWN_AT_ONCE:
+    records = sum([chunk.count for chunk in chunks])
+    if len(chunks) > SHOWN_AT_ONCE or records > SHOWN_RECORDS:
         publishing = Publishing({topic.name for topic in landing.topics}, Gate())
         kernel.publishing.append(publishing)
     try:
+        shown = 0
         for count, chunk in enumerate(chunks, 1):
             assert chunk.run is not None
             kernel.show(chunk.topic, partial(chunk.topic.apply_appended, chunk.run), wakes=False)
-            if publishing is not None and count % STEP_TOPICS == 0:
+            shown += chunk.count
+            if publishing is not None and (count % STEP_TOPICS == 0 or shown >= CHUNK_RECORDS):
+                shown = 0
                 yield PAUSE
         _finish(kernel, landing)
     finally:

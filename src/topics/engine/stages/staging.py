@@ -25,14 +25,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from topics.batch import RecordBatch
 from topics.core.catalog import StagingApp
 from topics.engine.effects import PAUSE, Gate, Io, Op
 from topics.engine.kernel import Kernel
 from topics.engine.stages.apps import ANYBODY, Apps, Caller, decode_result
 from topics.engine.stages.commit import Commit, Lander, Stranded
 from topics.engine.stages.keys import name_of, stage_key, stage_keys
-from topics.engine.stages.landing import Landing
+from topics.engine.stages.landing import Landing, TopicRecords, add
 from topics.engine.stages.room import Room, Taken
 from topics.engine.stages.rows import STEP_ROWS, StageRows, StageSize
 from topics.engine.stages.runs import SinkRuns, run_of
@@ -40,7 +39,7 @@ from topics.engine.stages.store import StageStore
 from topics.engine.writes.admission import Admission
 from topics.engine.writes.lifecycle import Lifecycle
 from topics.errors import Forbidden, Internal, InvalidRequest, NotFound, StaleEpoch, TopicsError
-from topics.storage.stages import Stage, StageInfo, StageKey, by_topic, disk_bytes
+from topics.storage.stages import StageInfo, StageKey, by_topic, disk_bytes
 from topics.values import CommittedRange, DroppedStages, StageCommit, Staged, WaitingStages
 
 MAX_EPOCH_STEP = 2**32
@@ -302,19 +301,14 @@ class Staging:
             given = yield from _decoded(known.result)
             _allow(app, given, caller)
             return StageCommit(app, epoch, True, given)
-        stages = yield from self._read(keys, commit.owner)
-        is_large = sum([stage.info.records for stage in stages]) > STEP_ROWS
-        batches: dict[str, RecordBatch]
-        batches = (yield Io(partial(_sorted_out, stages))) if is_large else by_topic(stages)
-        _allow(app, batches, caller)
+        records = yield from self._read(keys, commit.owner)
+        _allow(app, records, caller)
         parts = tuple((key.part, key.attempt) for key in keys)
-        answer_bytes = sum(map(len, batches)) + ANSWER_BYTES * len(batches)
+        answer_bytes = sum(map(len, records)) + ANSWER_BYTES * len(records)
         self._apps.expect(app, caller, answer_bytes=answer_bytes)
         try:
             commit = msgspec.structs.replace(commit, parts=parts)
-            landing = yield from self._lander.land(commit, batches)
-            if is_large:
-                yield Io(partial(_let_go, batches, landing))
+            landing = yield from self._lander.land(commit, records)
         except Stranded as stranded:
             self._stranded[app] = stranded
             raise
@@ -323,8 +317,11 @@ class Staging:
         yield from self._settle(landing)
         return StageCommit(app, epoch, False, (yield from _decoded(landing.fact.result)))
 
-    def _read(self, keys: list[StageKey], owner: bytes) -> Op[list[Stage]]:
-        """The stages, each as the owner of the app has left it; others have to be staged again."""
+    def _read(self, keys: list[StageKey], owner: bytes) -> Op[dict[str, TopicRecords]]:
+        """The records of the stages by topic, in the order of parts and rows.
+
+        Each stage has to be as the owner of the app has left it, or it has to be staged again.
+        """
         found: list[StageInfo] = []
         oldest_ms = self._oldest_ms()
         for key in keys:
@@ -332,17 +329,27 @@ class Staging:
             if info is None or info.created_ms < oldest_ms or info.owner not in (b"", owner):
                 raise NotFound(name_of(key))
             found.append(info)
-        stages = []
+        records: dict[str, TopicRecords] = {}
         for info in found:
             try:
-                stage: Stage | None = yield Io(partial(self._store.read, info.key))
+                is_sound: bool = yield Io(partial(self._gather, info, records))
             except OSError as error:
                 raise Internal(f"{name_of(info.key)} cannot be read: {error}") from error
-            if stage is None or stage.info != info:  # gone, damaged, or another one
+            if not is_sound:  # gone, damaged, or another one
                 self._forget(info.key)
                 raise NotFound(name_of(info.key))
-            stages.append(stage)
-        return stages
+        return records
+
+    def _gather(self, info: StageInfo, records: dict[str, TopicRecords]) -> bool:
+        """Add the records of a stage; on a thread."""
+        stage = self._store.read(info.key)
+        if stage is None or stage.info != info:
+            return False
+        add(by_topic([stage]), records)
+        if not self._kernel.in_memory:  # else these are the rows that the store keeps
+            while stage.rows:  # a little at a time: no step holds the interpreter for long
+                del stage.rows[-STEP_ROWS:]
+        return True
 
     def _settle(self, landing: Landing) -> Op[None]:
         """A commit is complete. Its stages are consumed, but their files wait for the snapshots;
@@ -510,25 +517,3 @@ def _decoded(result: bytes) -> Op[dict[str, CommittedRange]]:
         return decode_result(result)
     given: dict[str, CommittedRange] = yield Io(partial(decode_result, result))
     return given
-
-
-def _sorted_out(stages: list[Stage]) -> dict[str, RecordBatch]:
-    """The records of a commit by topic; the stages are not kept."""
-    batches = by_topic(stages)
-    for stage in stages:
-        # A little at a time: the interpreter is not given up while a list goes.
-        while stage.rows:
-            del stage.rows[-STEP_ROWS:]
-    stages.clear()
-    return batches
-
-
-def _let_go(batches: dict[str, RecordBatch], landing: Landing) -> None:
-    """Keep nothing of what has landed, and let it go a little at a time."""
-    while batches:
-        _, batch = batches.popitem()
-        for column in (batch.datas, batch.metas, batch.tags, batch.nodes):
-            while column and len(column) > STEP_ROWS:
-                del column[-STEP_ROWS:]
-    while landing.chunks:
-        del landing.chunks[-STEP_ROWS:]

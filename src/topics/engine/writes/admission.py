@@ -153,11 +153,13 @@ class Admission:
         expect_head: int | None = None,
         *,
         log_bytes: int | None = None,
+        count: int | None = None,
     ) -> Full | Refuse | None:
         """The last three questions; None when nothing is in the way.
 
         `nbytes` is the size of the batch as far as caps and quota count it; `log_bytes` what the
-        log has to take at once, if not all of the batch.
+        log has to take at once, if not all of the batch; `count` the number of records, if the
+        batch is only the first piece of them.
         """
         if not self._has_room(topic, batch, log_bytes):
             return _FULL
@@ -165,7 +167,8 @@ class Admission:
             error = HeadMismatch(topic=topic.name, expected=expect_head, head_seq=topic.handed_out)
             return Refuse(error)
         if topic.config.discard == "reject":
-            refusal = topic.refusal_of(len(batch.datas), nbytes)
+            records = len(batch.datas) if count is None else count
+            refusal = topic.refusal_of(records, nbytes)
             if refusal is not None:
                 return Refuse(refusal)
         return self.judge_quota(nbytes) if self._kernel.settings.max_total_bytes else None
