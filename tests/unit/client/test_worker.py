@@ -14,7 +14,7 @@ from topics.client.aio_worker import AsyncWorker
 from topics.client.worker import Worker
 from topics.values import Job
 
-LEASE_MS = 1200
+LEASE_MS = 5000
 PATIENCE_S = 60.0
 both = pytest.mark.parametrize("shell", ["sync", "async"])
 
