@@ -6,6 +6,7 @@ a new version, not by replacing its golden file.
 
 from __future__ import annotations
 
+import zlib
 from array import array
 from collections.abc import Mapping
 from pathlib import Path
@@ -40,6 +41,22 @@ from topics.core.facts import (
     TopicDeleted,
 )
 from topics.storage import erasures, identity
+from topics.storage.backup.manifest import (
+    BackupWriter,
+    LogCopy,
+    Piece,
+    Point,
+    ReceiptCopy,
+    Ref,
+    Root,
+    SegmentCopy,
+    SnapshotCopy,
+    Span,
+    decode_root,
+    decode_segments,
+    encode_root,
+    encode_segments,
+)
 from topics.storage.erasures import Begun, ByteScan, Erasure, ErasureScope, Rewritten, TagHash
 from topics.storage.frames import buffer as frames
 from topics.storage.frames.append import appended_run, encode_append
@@ -423,6 +440,48 @@ ERASURE = Erasure(
     scan=ByteScan(probes=3, files=7, bytes=4096, found=[], unread=[]),
     unreached=["backups that are not registered"],
 )
+
+
+BACKUP_ROOT = Root(
+    format=1,
+    store_id="00112233445566778899aabbccddeeff",
+    lineage="",
+    format_file="{}\n",
+    version=3,
+    writer=BackupWriter("0123456789abcdef", "host", 17, TS, TS + 1, is_done=True),
+    points=(
+        Point(
+            number=7,
+            ts=TS,
+            positions=(GroupPosition("shard-00", 1, 118, 9),),
+            chain=(SnapshotCopy(7, Ref("objects/0123456789abcdef/00000001", 24, "00" * 16)),),
+            dead=Ref("objects/0123456789abcdef/00000002", 2, "11" * 16),
+            records=5,
+            bytes=300,
+        ),
+    ),
+    log=(LogCopy("shard-00", 1, 1, 0, 0, 500, (Ref("objects/x/1", 500, "22" * 16),)),),
+    spans=(Span(TS, TS + 1),),
+    is_open=True,
+    segments=Ref("objects/x/2", 80, "33" * 16),
+    erasures=(ReceiptCopy(1, Ref("objects/x/3", 90, "44" * 16)),),
+)
+BACKUP_SEGMENTS = [
+    SegmentCopy(
+        10, 5, 7, None, 300, 120, "0123456789abcdef", (Piece(Ref("a", 420, "55"), 300, 120),)
+    ),
+    SegmentCopy(10, 1, 3, 7, 9, 20, "00", ()),
+]
+
+
+def test_the_lists_of_a_backup_are_still_written_as_they_always_were() -> None:
+    assert encode_root(BACKUP_ROOT) == golden("backup-root.json")
+    assert zlib.decompress(encode_segments(BACKUP_SEGMENTS)) == golden("backup-segments.json")
+
+
+def test_the_lists_of_a_backup_are_still_read_from_what_was_written() -> None:
+    assert decode_root(golden("backup-root.json")) == BACKUP_ROOT
+    assert decode_segments(zlib.compress(golden("backup-segments.json"))) == BACKUP_SEGMENTS
 
 
 def test_the_ledger_of_erasures_is_still_written_as_it_always_was() -> None:

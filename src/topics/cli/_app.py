@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "audit": ("audit", "Show where every seq of a topic went."),
+    "backup": ("backup", "Copy a log, to be restored to any moment."),
     "bench": ("bench", "Measure speed and memory beside raw numbers."),
     "completion": ("completion", "Print a script that completes commands."),
     "config": ("topic", "Show or change the settings of a topic."),
@@ -53,6 +54,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "produce": ("produce", "Append lines to a topic."),
     "queue": ("queue", "Look at jobs, hand some out, redrive failed ones."),
     "read": ("read", "Print the records of a topic."),
+    "restore": ("backup", "Restore a backup to a new directory."),
     "router": ("router", "Copy one topic to another."),
     "serve": ("serve", "Serve a data directory over HTTP."),
     "spark": ("spark", "Check Spark here, and run bulk jobs with it."),

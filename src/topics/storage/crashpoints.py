@@ -35,6 +35,9 @@ _POINTS_BY_AREA = {
     "fwd": "logged",
     "stage": "file barrier committed appended published",
     "object": "written synced renamed",
+    "backup": "object snapshot segments publish published",
+    "prune": "listed published",
+    "restore": "laid opened marked renamed",
     "rec": "snapshot scan mid_replay truncate newgen skip",
 }
 

@@ -30,7 +30,7 @@ from topics.spark.jobs.ending import SparkDied, Stopped
 CODES = {
     USAGE: {"invalid_request", "invalid_setting"},
     NOT_FOUND: {"topic_not_found", "router_not_found", "not_found"},
-    UNREACHABLE: {"unreachable", "not_ready", "shutting_down"},
+    UNREACHABLE: {"unreachable", "not_ready", "shutting_down", "object_store"},
     NO: {"internal"},
 }
 

@@ -55,6 +55,11 @@ SESSION: list[tuple[str, list[str], str]] = [
     ("inspect", ["DIRECTORY"], ""),
     ("verify", ["DIRECTORY"], ""),
     ("dump", ["DIRECTORY", "orders"], ""),
+    ("backup run", ["DIRECTORY", "DESTINATION"], ""),
+    ("backup ls", ["DESTINATION"], ""),
+    ("backup verify", ["DESTINATION"], ""),
+    ("backup prune", ["DESTINATION", "--keep", "1d", "--yes"], ""),
+    ("restore", ["DESTINATION", "RESTORED"], ""),
     ("context add", ["prod", "--url", "http://log:4000"], ""),
     ("context use", ["prod"], ""),
     ("context ls", [], ""),
@@ -62,7 +67,7 @@ SESSION: list[tuple[str, list[str], str]] = [
     ("context rm", ["prod", "--yes"], ""),
     ("completion", ["fish"], ""),
 ]
-WITHOUT_TARGET = ("inspect", "verify", "dump", "context", "completion")
+WITHOUT_TARGET = ("inspect", "verify", "dump", "context", "completion", "backup", "restore")
 
 
 def test_the_session_leaves_no_command_out() -> None:
@@ -73,8 +78,13 @@ def test_the_session_leaves_no_command_out() -> None:
 
 def test_what_every_command_prints_with_json_parses(tmp_path: Path) -> None:
     data = tmp_path / "data"
+    places = {
+        "DIRECTORY": str(data),
+        "DESTINATION": str(tmp_path / "backup"),
+        "RESTORED": str(tmp_path / "restored"),
+    }
     for name, arguments, stdin in SESSION:
-        given = [str(data) if word == "DIRECTORY" else word for word in arguments]
+        given = [places.get(word, word) for word in arguments]
         where = [] if name.split()[0] in WITHOUT_TARGET else ["--dir", str(data)]
         answer = topics(*name.split(), *given, *where, "--json", stdin=stdin)
         assert (answer.code, answer.err) == (0, ""), (name, answer)

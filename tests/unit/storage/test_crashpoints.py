@@ -44,11 +44,11 @@ def test_a_misspelt_point_is_our_mistake() -> None:
 
 
 def test_every_area_has_its_points() -> None:
-    assert len(NAMES) == 57
+    assert len(NAMES) == 68
     areas = {name.rsplit(".", 1)[0] for name in NAMES}
     assert areas == {
         *("wal", "wal.rotate", "ckpt", "snap", "del", "erase", "drop", "tier"),
-        *("evict", "topic", "fwd", "stage", "rec", "object"),
+        *("evict", "topic", "fwd", "stage", "rec", "object", "backup", "prune", "restore"),
     }
 
 

@@ -22,10 +22,10 @@ from topics.errors import ObjectStoreFailed
 from topics.storage.crashpoints import crashpoint
 from topics.storage.fs import TMP_SUFFIX, Buffer, Fs, parent_of, read_exact, read_file, write_all
 from topics.storage.objects.interface import (
-    Contents,
     Listed,
     NoSuchObject,
     ObjectChanged,
+    ObjectContents,
     ObjectExists,
     Version,
     check_name,
@@ -85,11 +85,11 @@ class DirectoryObjects:
             self._write(path, [data])
         return _version(data)
 
-    def read(self, name: str) -> Contents:
+    def read(self, name: str) -> ObjectContents:
         path = self._path(name)
         with self._explained("read", name):
             data = read_file(self._fs, path)
-        return Contents(data, _version(data))
+        return ObjectContents(data, _version(data))
 
     def read_range(self, name: str, start: int, size: int) -> bytes:
         path = self._path(name)

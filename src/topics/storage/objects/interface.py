@@ -38,7 +38,7 @@ class ObjectChanged(Exception):
     """The object is not of the version to be replaced; it was not changed."""
 
 
-class Contents(NamedTuple):
+class ObjectContents(NamedTuple):
     """A whole object, and what to name when replacing it."""
 
     data: bytes
@@ -72,7 +72,7 @@ class Objects(Protocol):
         """Replace an object if it still is this version (`ObjectChanged`)."""
         ...
 
-    def read(self, name: str) -> Contents:
+    def read(self, name: str) -> ObjectContents:
         """A whole object; `NoSuchObject`."""
         ...
 

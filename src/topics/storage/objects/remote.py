@@ -25,10 +25,10 @@ from obstore.store import AzureStore, GCSStore, S3Store
 from topics.errors import ObjectStoreFailed
 from topics.storage.fs import Buffer
 from topics.storage.objects.interface import (
-    Contents,
     Listed,
     NoSuchObject,
     ObjectChanged,
+    ObjectContents,
     ObjectExists,
     Version,
     check_name,
@@ -138,11 +138,11 @@ class RemoteObjects:
                 raise self._failed("write", name, error) from None
             raise ObjectChanged(name) from None
 
-    def read(self, name: str) -> Contents:
+    def read(self, name: str) -> ObjectContents:
         check_name(name)
         with self._explained("read", name):
             meta, data = self._ask(partial(_get, name, None))
-            return Contents(data, _version(meta))
+            return ObjectContents(data, _version(meta))
 
     def read_range(self, name: str, start: int, size: int) -> bytes:
         check_name(name)
@@ -189,7 +189,7 @@ class RemoteObjects:
             self._store = self._connect()
             return call(self._store)
 
-    def _found_after(self, name: str, error: Exception) -> Contents | None:
+    def _found_after(self, name: str, error: Exception) -> ObjectContents | None:
         """What is there after a conditional put whose outcome is unknown or doubtful."""
         failed = self._failed("write", name, error)
         is_missing = isinstance(error, FileNotFoundError) and "NoSuchBucket" not in str(error)

@@ -1,0 +1,1 @@
+"""Taking a backup of a data directory, and restoring one."""

@@ -1,0 +1,200 @@
+"""A backup or a restore that dies at any step: nothing that counts is lost, the next run finishes.
+
+At each step the process dies (what it wrote stays visible) or the power goes (what was not synced
+may be lost). Afterwards the destination restores exactly what it covers, and the next run ends.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+
+import topics
+from topics.engine.backup import keeping
+from topics.engine.backup.destination import BackupRefused, Destination
+from topics.engine.backup.restoring import Restore, RestoreTarget
+from topics.engine.backup.taking import Backup
+from topics.storage import crashpoints
+from topics.storage.backup.manifest import ROOT, BadBackup
+from topics.storage.objects.directory import DirectoryObjects
+from topics.testing import ManualClock, SimDisk
+from topics.testing._mount import PowerOff
+
+BACKUP_POINTS = sorted(p for p in crashpoints.NAMES if p.startswith(("backup.", "object.")))
+RESTORE_POINTS = sorted(p for p in crashpoints.NAMES if p.startswith("restore."))
+PRUNE_POINTS = sorted(p for p in crashpoints.NAMES if p.startswith("prune."))
+ENDS = ["kill", "power"]
+
+
+class Died(BaseException):
+    """The process is no more."""
+
+
+class World:
+    """A log with history, on a disk that dies on request."""
+
+    def __init__(self) -> None:
+        self.disk = SimDisk()
+        self.clock = ManualClock()
+        self.write(60)
+
+    def write(self, count: int) -> None:
+        with topics.open("/data", fs=self.disk, clock=self.clock, segment_max_events=20) as log:
+            for number in range(count):
+                log.append("orders", [{"data": number, "tag": "odd" if number % 2 else "even"}])
+            log.checkpoint()
+            log.delete("orders", match="odd")
+        self.clock.advance(1000)
+
+    def backup(self) -> Backup:
+        self.clock.advance(120_000)  # a session that died is not waited for
+        dest = Destination(DirectoryObjects(self.disk.mount(), "/dest"), self.clock)
+        backup = Backup(self.disk.mount(), "/data", dest, clock=self.clock)
+        backup.begin()
+        return backup
+
+    def restore(self, directory: str, *, mounted: bool = False) -> list[object]:
+        fs = self.disk.mount() if mounted else self.disk
+        source = Destination(DirectoryObjects(fs, "/dest"), self.clock)
+        Restore(source, fs, directory, RestoreTarget(), clock=self.clock).run()
+        return self.held(directory)
+
+    def held(self, directory: str) -> list[object]:
+        with topics.open(directory, fs=self.disk, clock=self.clock) as log:
+            return [each.data for each in log.scan("orders") if isinstance(each, topics.Record)]
+
+    def dying(self, point: str, nth: int, end: str) -> crashpoints.Hook:
+        left = nth
+
+        def hook(reached: str) -> None:
+            nonlocal left
+            left -= reached == point
+            if not left:
+                left = -1
+                if end == "kill":
+                    self.disk.kill()
+                else:
+                    self.disk.crash(seed=nth)
+                raise Died
+
+        return hook
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("nth", [1, 3])
+@pytest.mark.parametrize("point", BACKUP_POINTS)
+def test_br01_a_backup_that_dies_anywhere_leaves_what_it_had_and_is_finished_later(
+    point: str, nth: int, end: str
+) -> None:
+    world = World()
+    first = world.backup()
+    first.run()
+    first.end()
+    before = world.held("/data")
+    world.write(50)
+    after = world.held("/data")
+    assert after != before
+    with (
+        crashpoints.installed(world.dying(point, nth, end)),
+        pytest.raises((Died, PowerOff)) if nth == 1 else suppress(Died, PowerOff),
+    ):
+        backup = world.backup()
+        backup.run()
+        backup.end()
+    assert world.restore("/early") in (before, after)
+    backup = world.backup()
+    backup.run()
+    backup.end()
+    assert world.restore("/late") == after
+    source = Destination(DirectoryObjects(world.disk, "/dest"), world.clock)
+    assert keeping.verify(source).damaged == []
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("point", RESTORE_POINTS)
+def test_br02_a_restore_that_dies_anywhere_leaves_all_or_nothing(point: str, end: str) -> None:
+    world = World()
+    backup = world.backup()
+    backup.run()
+    backup.end()
+    held = world.held("/data")
+    with (
+        crashpoints.installed(world.dying(point, 1, end)),
+        pytest.raises((Died, PowerOff)),
+    ):
+        world.restore("/new", mounted=True)
+    if world.disk.exists("/new"):
+        assert world.held("/new") == held
+    else:
+        assert world.restore("/new") == held
+    assert not world.disk.exists("/new.restoring")
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("point", PRUNE_POINTS)
+def test_br03_a_prune_that_dies_anywhere_removes_nothing_that_counts(point: str, end: str) -> None:
+    world = World()
+    for _ in range(3):
+        backup = world.backup()
+        backup.run()
+        backup.end()
+        world.write(30)
+    backup = world.backup()
+    backup.run()
+    held = world.held("/data")
+    with crashpoints.installed(world.dying(point, 1, end)), pytest.raises((Died, PowerOff)):
+        keeping.prune(backup._dest, keep_from_ms=world.clock.now_ms())
+    assert world.restore("/new") == held
+    backup = world.backup()
+    backup.run()
+    assert keeping.prune(backup._dest, keep_from_ms=world.clock.now_ms()).objects > 0
+    root = backup._dest.require()
+    wanted = {ref.name for ref in keeping.refs_of(root, backup._dest.segments(root))}
+    listed = {each.name for each in backup._dest.objects.list("objects")}
+    assert listed == wanted
+    assert world.restore("/newer") == held
+
+
+def test_br04_of_two_backups_to_one_destination_the_second_is_refused() -> None:
+    world = World()
+    first = world.backup()
+    first.run()
+    second = Destination(DirectoryObjects(world.disk, "/dest"), world.clock)
+    with pytest.raises(BackupRefused, match=r"another backup .* writes to"):
+        Backup(world.disk, "/data", second, clock=world.clock).begin()
+    world.clock.advance(120_000)
+    other = Backup(world.disk, "/data", second, clock=world.clock)
+    other.begin()  # the first one has not been seen for long
+    world.write(10)
+    with pytest.raises(BackupRefused, match=r"another backup .* writes to"):
+        first.run()
+    other.run()
+    assert world.restore("/new") == world.held("/data")
+
+
+def test_br05_a_backup_with_objects_missing_or_damaged_is_told_before_anything_is_written() -> None:
+    world = World()
+    backup = world.backup()
+    backup.run()
+    backup.end()
+    objects = DirectoryObjects(world.disk, "/dest")
+    for each in list(objects.list("objects")):
+        data = objects.read(each.name).data
+        source = Destination(objects, world.clock)
+        objects.put(each.name, data[:-1])
+        with pytest.raises(BadBackup):
+            world.restore("/new")
+        with suppress(BadBackup):  # the list of segments itself
+            assert keeping.verify(source).damaged
+        objects.put(each.name, bytes([data[0] ^ 1]) + data[1:])
+        with pytest.raises(BadBackup):
+            world.restore("/new")
+        objects.put(each.name, data)
+        assert not world.disk.exists("/new")
+    root = objects.read(ROOT).data
+    objects.put(ROOT, root.replace(b'"version"', b'"Version"'))
+    with pytest.raises(BadBackup, match="checksum"):
+        world.restore("/new")
+    objects.put(ROOT, root)
+    assert world.restore("/new") == world.held("/data")
