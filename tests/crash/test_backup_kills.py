@@ -17,6 +17,9 @@ from topics.engine.backup.restoring import Restore, RestoreTarget
 from topics.engine.backup.taking import Backup
 from topics.storage import crashpoints
 from topics.storage.backup.manifest import ROOT, BadBackup
+from topics.storage.erasures import ErasureLedger
+from topics.storage.findings import files_below
+from topics.storage.fs import read_file
 from topics.storage.objects.directory import DirectoryObjects
 from topics.testing import ManualClock, SimDisk
 from topics.testing._mount import PowerOff
@@ -198,3 +201,41 @@ def test_br05_a_backup_with_objects_missing_or_damaged_is_told_before_anything_i
         world.restore("/new")
     objects.put(ROOT, root)
     assert world.restore("/new") == world.held("/data")
+
+
+@pytest.mark.parametrize("is_backed_up_after", [True, False])
+def test_br07_a_restore_to_a_time_before_an_erasure_does_not_bring_the_erased_back(
+    is_backed_up_after: bool,
+) -> None:
+    world = World()
+    with topics.open("/data", fs=world.disk, clock=world.clock, segment_max_events=20) as log:
+        for number in range(40):
+            log.append("orders", [{"data": f"secret-{number}", "tag": "anna"}])
+            log.append("orders", [{"data": f"plain-{number}"}])
+        log.checkpoint()
+        log.append("orders", [{"data": "secret-last", "tag": "anna"}])
+    world.clock.advance(1000)
+    backup = world.backup()
+    backup.run()
+    before_ms = world.clock.now_ms() - 2
+    world.clock.advance(1000)
+    with topics.open("/data", fs=world.disk, clock=world.clock, segment_max_events=20) as log:
+        log.erase("orders", match="anna")
+        kept = [each.data for each in log.scan("orders") if isinstance(each, topics.Record)]
+    if is_backed_up_after:
+        backup.run()
+    backup.end()
+    receipts = [] if is_backed_up_after else ErasureLedger(world.disk, "/data").files()
+    source = Destination(DirectoryObjects(world.disk, "/dest"), world.clock)
+    restored = Restore(
+        source,
+        world.disk,
+        "/new",
+        RestoreTarget(at_ms=before_ms),
+        clock=world.clock,
+        more_receipts=receipts,
+    ).run()
+    assert restored.erased == 41
+    assert world.held("/new") == kept
+    for path in files_below(world.disk, "/new"):
+        assert b"secret-" not in read_file(world.disk, path), path
