@@ -203,6 +203,18 @@ def test_br05_a_backup_with_objects_missing_or_damaged_is_told_before_anything_i
     assert world.restore("/new") == world.held("/data")
 
 
+def test_a_log_that_was_closed_before_its_last_copy_comes_back_without_a_gap() -> None:
+    world = World()
+    world.backup().run()
+    world.write(10)
+    world.backup().run()
+    source = Destination(DirectoryObjects(world.disk, "/dest"), world.clock)
+    found = Restore(source, world.disk, "/new", RestoreTarget(), clock=world.clock).run()
+    assert found.gaps == {}
+    assert not found.new_epoch
+    assert world.held("/new") == world.held("/data")
+
+
 @pytest.mark.parametrize("is_backed_up_after", [True, False])
 def test_br07_a_restore_to_a_time_before_an_erasure_does_not_bring_the_erased_back(
     is_backed_up_after: bool,

@@ -44,12 +44,12 @@ from topics.storage import erasures, identity
 from topics.storage.backup.manifest import (
     BackupWriter,
     LogCopy,
-    Piece,
     Point,
     ReceiptCopy,
     Ref,
     Root,
     SegmentCopy,
+    SegmentPiece,
     SnapshotCopy,
     Span,
     decode_root,
@@ -468,7 +468,7 @@ BACKUP_ROOT = Root(
 )
 BACKUP_SEGMENTS = [
     SegmentCopy(
-        10, 5, 7, None, 300, 120, "0123456789abcdef", (Piece(Ref("a", 420, "55"), 300, 120),)
+        10, 5, 7, None, 300, 120, "0123456789abcdef", (SegmentPiece(Ref("a", 420, "55"), 300, 120),)
     ),
     SegmentCopy(10, 1, 3, 7, 9, 20, "00", ()),
 ]

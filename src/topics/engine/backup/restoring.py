@@ -388,7 +388,12 @@ class Restore:
         if self._point is not self._root.points[-1]:
             for line in self._lines_of(self._root.points[-1]):
                 found.beyond.note(line.id, max(line.head, line.reserved))
-        rest = [each for each in self._root.log if each not in passed]
+        starts = {each.key: each.file_lfn for each in self._point.positions}
+        rest = [
+            each
+            for each in self._root.log
+            if each not in passed and each.first_lfn >= starts.get(each.group, 0)
+        ]
         for each in rest:
             group = GroupLog(each.group, [each], _LogData([each], self._get), (0, 0))
             found.beyond.note_all(group, LogPlace(0, 0))

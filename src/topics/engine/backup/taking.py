@@ -31,12 +31,12 @@ from topics.storage import layout
 from topics.storage.backup.manifest import (
     DeadRuns,
     LogCopy,
-    Piece,
     Point,
     ReceiptCopy,
     Ref,
     Root,
     SegmentCopy,
+    SegmentPiece,
     SnapshotCopy,
     Span,
 )
@@ -344,7 +344,7 @@ class Backup:
                 seq = segment.first + idx_at // ENTRY_SIZE + bad
                 name = self._name(topic_id, segment, "data")
                 self._damaged.append(f"{name}: the record {seq} is damaged")
-            pieces.append(Piece(self._dest.put(records + part), len(records), len(part)))
+            pieces.append(SegmentPiece(self._dest.put(records + part), len(records), len(part)))
             data_at, idx_at = cut
         self._index[topic_id, segment.first] = msgspec.structs.replace(
             copied,

@@ -54,7 +54,7 @@ class Ref(_BackupPart, frozen=True, gc=False, array_like=True):
     hash: str  # XXH3-128, 32 hex digits
 
 
-class Piece(_BackupPart, frozen=True, gc=False, array_like=True):
+class SegmentPiece(_BackupPart, frozen=True, gc=False, array_like=True):
     """A part of a segment: bytes of `.data`, then as many entries of `.idx` as belong to them."""
 
     ref: Ref
@@ -72,7 +72,7 @@ class SegmentCopy(_BackupPart, frozen=True):
     data_len: int
     idx_len: int
     idx_hash: str  # H64 of the entries with every delete byte zero, 16 hex digits
-    pieces: tuple[Piece, ...]
+    pieces: tuple[SegmentPiece, ...]
 
 
 class LogCopy(_BackupPart, frozen=True):
