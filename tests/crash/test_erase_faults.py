@@ -13,10 +13,11 @@ import pytest
 from tests.crash.fault_scenes import MODES, sampled
 from tests.crash.stores import DATA_DIR, contents, opened
 
+import topics
 from topics.embedded import Log
 from topics.engine.upkeep.erasing import Eraser
 from topics.engine.upkeep.trimming import Trimmer
-from topics.errors import TopicsError
+from topics.errors import InvalidRequest, TopicsError
 from topics.storage import crashpoints
 from topics.storage.erasures import ErasureLedger
 from topics.storage.wal.inline import InlineCommitter
@@ -203,6 +204,34 @@ def test_a_topic_dropped_during_its_erasure_goes_as_a_whole_and_gets_its_receipt
         assert state.receipt["rewritten"] == []
         assert len(state.receipt["erased"]) == 10
     assert places_with_secrets(disk) == []
+
+
+def test_a_receipt_names_what_the_erasure_cannot_reach() -> None:
+    disk = SimDisk()
+    with opened(disk) as log:
+        log.create("t", durability="fsync")
+        log.route("copy", source="t", dest="copied")
+        log.set_cursor("t", "lake.orders", 0)
+        for n in range(3):
+            log.append("t", {"data": f"{n}" * 700_000, "tag": f"user-{n}"})
+        log.checkpoint()
+        receipt = log.erase("t", match="user-1").receipt
+        assert receipt is not None
+        assert receipt["rewritten"][0]["bytes"] > 700_000
+        assert receipt["unreached"] == [
+            "topic copied, to which router copy copies",
+            "the table of cursor lake.orders: run lake sync, then lake maintain",
+            "backups made before: a restore applies this receipt",
+        ]
+        assert (log.state("t").count, log.audit("t").deleted) == (2, 1)
+
+
+def test_a_log_in_memory_has_nothing_to_erase() -> None:
+    with topics.open() as log:
+        log.append("t", {"data": 1})
+        with pytest.raises(InvalidRequest, match="use delete"):
+            log.erase("t", before_seq=2)
+        assert log.erasures("t") == []
 
 
 def test_a_receipt_that_was_changed_is_told() -> None:
