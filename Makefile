@@ -51,7 +51,8 @@ lock: setup-dev ## take newer versions into requirements/ (some minutes, needs t
 
 # Only tests that take the same ways in every run: what a random one happens to pass is not covered.
 COVERING := $(addprefix tests/unit/,core storage engine queue testing) tests/formats \
-	$(addprefix tests/crash/test_,log_rot.py wal_append.py wal_recovery.py wal_rotation.py wal_sync.py)
+	$(addprefix tests/crash/test_,log_rot.py wal_append.py wal_recovery.py wal_rotation.py wal_sync.py \
+	erase_faults.py)
 
 coverage: setup-dev ## branch coverage of core and storage, which has to be complete (a minute or two)
 	@$(BIN)/coverage erase

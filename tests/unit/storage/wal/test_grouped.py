@@ -220,6 +220,22 @@ def test_a_barrier_covers_everything_submitted_before_it() -> None:
         owner.log.watch.acked(FIRST_FILE, last.offset + len(last.frames))
 
 
+def test_what_follows_a_rotation_is_in_another_log_file() -> None:
+    with running(SimDisk()) as owner:
+        before = owner.append(b"1")
+        owner.committer.rotate(0)
+        after = owner.append(b"2")
+        assert after.source_id != before.source_id
+
+
+def test_a_shard_that_failed_refuses_a_rotation() -> None:
+    with running(SimDisk()) as owner:
+        owner.log.faults.fail("fdatasync", errno.EIO, path=WAL_FILES)
+        assert isinstance(owner.append(b"1").error, LogFailed)
+        with pytest.raises(LogFailed):
+            owner.committer.rotate(0)
+
+
 def test_ws01_a_failed_sync_fails_the_batch_and_the_queue() -> None:
     disk = SimDisk()
     with running(disk) as owner:

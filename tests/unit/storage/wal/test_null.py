@@ -21,6 +21,7 @@ def test_nothing_is_ever_full_due_or_pending() -> None:
     committer: Committer = NullCommitter()
     committer.tick()
     committer.try_heal()
+    committer.rotate(0)
     assert committer.room(0, 1 << 40)
     assert committer.refusal(0) is None
     assert committer.in_flight(0) == committer.most_in_flight(0) == 0
