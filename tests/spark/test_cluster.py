@@ -29,7 +29,7 @@ from tests.spark.proxy import Request
 
 from topics.spark.lake.place import TablePath
 
-_STAGE = re.compile(r"/v0/stages/[^/]+/\d+/(\d+)/\d+")
+_STAGE = re.compile(r"/v0/stages/[^/]+/\d+/(\d+)/\d+(?:\?.*)?")
 _CONF = CONF | {
     "spark.executor.memory": "512m",
     "spark.executor.extraJavaOptions": QUICK_JVM,

@@ -17,7 +17,7 @@ from tests.spark.proxy import Held, Proxy, Request
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_STAGE = re.compile(r"/v0/stages/[^/]+/\d+/(\d+)/(\d+)")
+_STAGE = re.compile(r"/v0/stages/[^/]+/\d+/(\d+)/(\d+)(?:\?.*)?")
 
 
 def write(rows: DataFrame, url: str, *, mode: str = "append", **options: Any) -> None:  # noqa: ANN401

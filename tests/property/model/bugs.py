@@ -21,7 +21,7 @@ from topics.engine import retention
 from topics.engine.effects import Op
 from topics.engine.kernel import FactSubmission, Kernel
 from topics.engine.recovery import recover as recovery
-from topics.engine.upkeep import topic_lines
+from topics.engine.upkeep import checkpoint, topic_lines
 from topics.engine.upkeep.checkpoint import Checkpointer
 from topics.engine.upkeep.trimming import Trimmer
 from topics.engine.writes import deleting
@@ -247,11 +247,13 @@ def a_snapshot_ends_at_the_last_live_record() -> Iterator[None]:
 
 @planted("delete", "checkpoint", "kill")
 def a_snapshot_forgets_deletes_that_are_not_on_disk() -> Iterator[None]:
-    def forget(topic: Topic, line: TopicLine) -> TopicLine:
-        del topic
-        return msgspec.structs.replace(line, deleted_runs=[])
+    def none(
+        original: Callable[..., Iterator[tuple[int, int]]], captured: topic_lines.TopicCapture
+    ) -> Iterator[tuple[int, int]]:
+        del original, captured
+        return iter(())
 
-    return _line_with(forget)
+    return instead(checkpoint, "deleted_runs", none)
 
 
 @planted("checkpoint", "kill")
