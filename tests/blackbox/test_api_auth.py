@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.blackbox.api_client import Api, Refusal, good, plain, refused
-from tests.blackbox.conftest import PATIENCE_S, Connect, ServerFactory, ServerProcess
+from tests.blackbox.conftest import PATIENCE_S, Connect, ServerFactory, ServerProcess, wait_until
 from tests.blackbox.event_client import EventStream
 
 SERVER_ENV = {
@@ -319,6 +319,21 @@ def test_no_answer_tells_a_limited_key_a_name_outside_its_prefixes(
     gone = told("DELETE", "/v0/topics/near.two")
     assert gone["routers_removed"] == ["near.x"]
     assert refused(chief.get("/v0/routers/near.y")).code == "router_not_found"
+
+
+def test_a_receipt_tells_a_limited_key_of_copies_but_not_the_names_of_their_topics(
+    shared_server: ServerProcess, connect: Connect
+) -> None:
+    chief, near = connect(shared_server, key="boss"), connect(shared_server, key="near")
+    good(chief.put("/v0/routers/near.leak", {"source": "near.old", "dest": "unseen.copy"}))
+    path = "/v0/topics/near.old/erase"
+    assert chief.post(path, {"before_seq": 1}).status_code == 202
+    wait_until(lambda: good(near.get(path))["erasures"][0]["state"] == "done", shared_server)
+    told = near.get(path)
+    (erasure,) = good(told)["erasures"]
+    assert erasure["receipt"]["unreached"][0] == "a topic that this key may not use"
+    assert "unseen." not in told.text
+    assert "unseen.copy" in chief.get(path).text
 
 
 def test_lists_are_filtered_not_refused(

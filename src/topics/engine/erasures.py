@@ -9,6 +9,8 @@ receipt  the last step: the ledger says what was done
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Callable
 from functools import partial
 
 import msgspec
@@ -19,7 +21,7 @@ from topics.engine.effects import PAUSE, Io, Op
 from topics.engine.kernel import Kernel
 from topics.engine.reads.reading import Query, Reader
 from topics.engine.reads.views import dead_runs, merged
-from topics.engine.writes.deleting import Deleter
+from topics.engine.writes.deleting import Deleter, check_before
 from topics.errors import Internal, InvalidRequest
 from topics.storage.erasures import BadLedger, Begun, Erasure, ErasureLedger, ErasureScope, TagHash
 from topics.values import ErasureState
@@ -29,6 +31,13 @@ PROBES = 16
 SEQS_PER_STEP = 1 << 16
 LEAST_PROBE = 16
 """Shorter payloads are found by chance."""
+_COPY = re.compile(r"topic (\S+), (?:to which router (\S+) copies|which takes .*)")
+"""An entry of `unreached` with names that not every key may see."""
+UNSEEN_COPY = "a topic that this key may not use"
+
+
+def _anything(_: str) -> bool:
+    return True
 
 
 class Running(msgspec.Struct):
@@ -64,17 +73,33 @@ class ErasureBook:
         self.ledger = ledger
         self.store_id = store_id
         self.running: dict[int, Running] = {}
+        self.pending: set[int] = set()
+        """Numbers whose erasure is not noted yet."""
         self._next = 0
 
-    def resume(self) -> None:
-        """Go on with what an earlier run began; `BadLedger` when a note cannot be read."""
-        for begun in self.ledger.begun():
-            self.running[begun.number] = Running(begun)
+    def resume(self) -> list[str]:
+        """Go on with what an earlier run began; returns what is wrong with notes that are not
+        intact. Their numbers are not used again."""
         self._next = self.ledger.next_number()
+        warnings = []
+        for number in self.ledger.begun_numbers():
+            try:
+                self.running[number] = Running(self.ledger.note(number))
+            except BadLedger as error:
+                warnings.append(f"an erasure that has begun cannot go on: {error}")
+        return warnings
 
     def take_number(self) -> int:
-        self._next += 1
-        return self._next - 1
+        """A number for an erasure; `pending` has it until the erasure runs or could not begin."""
+        number, self._next = self._next, self._next + 1
+        self.pending.add(number)
+        return number
+
+    def ready(self) -> list[Running]:
+        """The erasures to work on, in the order of their receipts: none that has still to begin
+        may come before them."""
+        least = min(self.pending, default=self._next)
+        return [run for number, run in sorted(self.running.items()) if number < least]
 
 
 class Erasing:
@@ -95,10 +120,14 @@ class Erasing:
             raise InvalidRequest("this log has no files of its own: use delete")
         if before is None and match is None:
             raise InvalidRequest("say what to erase: before_seq, match, or both")
-        topic = kernel.topic(name)
-        probes = yield from self._probes(topic, before, match)
-        removed = yield from self._deleter.delete(name, before=before, match=match)
-        topic = kernel.topic(name)
+        check_before(before)
+        removed = None
+        while removed is None:  # a topic that was dropped before may have a successor
+            topic = kernel.topic(name)
+            probes = yield from self._probes(topic, before, match)
+            bound = topic.head  # what the delete reaches above it is in `erased`
+            removed = yield from self._deleter.delete_from(topic, before, match)
+        delete_version = topic.delete_version  # later deletes may miss `erased`
         erased = yield from deleted_runs(topic)
         shard = kernel.committer.shard_of(topic.id)
         number = book.take_number()
@@ -110,13 +139,16 @@ class Erasing:
             scope=_scope(before, match),
             begun_ms=kernel.clock.now_ms(),
             deleted=removed.deleted,
-            bound=topic.head,
-            delete_version=topic.delete_version,
+            bound=bound,
+            delete_version=delete_version,
             erased=erased,
         )
-        yield Io(partial(kernel.committer.sync, shard))
-        yield Io(partial(book.ledger.begin, begun))
-        running = book.running[number] = Running(begun, probes)
+        try:
+            yield Io(partial(kernel.committer.sync, shard))
+            yield Io(partial(book.ledger.begin, begun))
+            running = book.running[number] = Running(begun, probes)
+        finally:
+            book.pending.discard(number)
         return running.state()
 
     def _probes(self, topic: Topic, before: int | None, match: Match | None) -> Op[list[bytes]]:
@@ -128,24 +160,34 @@ class Erasing:
         page = yield from self._reader.read(topic.name, query)
         return [record.raw for record in page.records if len(record.raw) >= LEAST_PROBE]
 
-    def of_topic(self, name: str) -> Op[list[ErasureState]]:
-        """The erasures of all topics that ever had a name; the oldest first."""
+    def of_topic(
+        self, name: str, *, allows: Callable[[str], bool] = _anything
+    ) -> Op[list[ErasureState]]:
+        """The erasures of all topics that ever had a name; the oldest first. Receipts name only
+        those other topics and routers that `allows` says."""
         if self._book is None:
             return []
-        receipts = yield from self._receipts()
-        found = [_ended(receipt) for receipt in receipts]
+        found = yield from self._ended(name, allows)
         ended = {state.erasure for state in found}
-        found += [run.state() for n, run in sorted(self._book.running.items()) if n not in ended]
-        return [state for state in found if state.topic == name]
+        return found + [
+            run.state()
+            for number, run in sorted(self._book.running.items())
+            if run.begun.topic == name and number not in ended
+        ]
 
-    def _receipts(self) -> Op[list[Erasure]]:
+    def _ended(self, name: str, allows: Callable[[str], bool]) -> Op[list[ErasureState]]:
         assert self._book is not None
+        receipts = self._book.ledger.receipts
+
+        def ended() -> list[ErasureState]:
+            return [_ended(receipt, allows) for receipt in receipts() if receipt.topic == name]
+
         try:
-            receipts: list[Erasure] = yield Io(self._book.ledger.receipts)
+            states: list[ErasureState] = yield Io(ended)
         except (BadLedger, OSError) as error:
             message = f"the ledger of erasures does not hold: {error}; restore meta/erasures"
             raise Internal(message) from error
-        return receipts
+        return states
 
 
 def _scope(before: int | None, match: Match | None) -> ErasureScope:
@@ -156,7 +198,8 @@ def _scope(before: int | None, match: Match | None) -> ErasureScope:
     )
 
 
-def _ended(receipt: Erasure) -> ErasureState:
+def _ended(receipt: Erasure, allows: Callable[[str], bool]) -> ErasureState:
+    told = [_told(place, allows) for place in receipt.unreached]
     return ErasureState(
         erasure=receipt.number,
         topic=receipt.topic,
@@ -167,8 +210,15 @@ def _ended(receipt: Erasure) -> ErasureState:
         ended_ms=receipt.ended_ms,
         segments=len(receipt.rewritten),
         segments_done=len(receipt.rewritten),
-        receipt=msgspec.to_builtins(receipt),
+        receipt=msgspec.to_builtins(receipt) | {"unreached": list(dict.fromkeys(told))},
     )
+
+
+def _told(place: str, allows: Callable[[str], bool]) -> str:
+    copy = _COPY.fullmatch(place)
+    if copy is None or all(name is None or allows(name) for name in copy.groups()):
+        return place
+    return UNSEEN_COPY
 
 
 def deleted_runs(topic: Topic) -> Op[list[tuple[int, int]]]:

@@ -123,7 +123,11 @@ class ErasureLedger:
 
     def begun(self) -> list[Begun]:
         """The erasures under way, oldest first."""
-        return [self._begun(number) for number in self._numbers(begun=True)]
+        return [self.note(number) for number in self.begun_numbers()]
+
+    def begun_numbers(self) -> list[int]:
+        """The numbers of the erasures under way, in order."""
+        return self._numbers(begun=True)
 
     def receipts(self) -> list[Erasure]:
         """Every receipt, oldest first; `BadLedger` when the chain does not hold."""
@@ -141,7 +145,13 @@ class ErasureLedger:
         """Note an erasure durably: from now on a restart goes on with it."""
         self._make_directory()
         crashpoint("erase.begin")
-        replace_file(self._fs, self._begun_path(begun.number), encode(begun))
+        path = self._begun_path(begun.number)
+        try:
+            replace_file(self._fs, path, encode(begun))
+        except OSError:
+            with suppress(OSError):  # a restart must not go on with it: later receipts may exist
+                self._fs.unlink(path)
+            raise
         crashpoint("erase.begun")
 
     def append(self, receipt: Erasure) -> None:
@@ -177,7 +187,8 @@ class ErasureLedger:
         if unwanted:
             self._fs.sync_dir(self.directory)
 
-    def _begun(self, number: int) -> Begun:
+    def note(self, number: int) -> Begun:
+        """The note of an erasure under way; `BadLedger` when it is not intact."""
         path = self._begun_path(number)
         begun = _decode(read_file(self._fs, path), Begun, path)[0]
         if begun.number != number:

@@ -1,5 +1,7 @@
 """The ledger of erasures: what it keeps, what it refuses, and what it does not tell."""
 
+import errno
+
 import msgspec
 import pytest
 
@@ -16,7 +18,7 @@ from topics.storage.erasures import (
     TagHash,
 )
 from topics.storage.fs import Fs
-from topics.testing import SimDisk
+from topics.testing import FaultFs, Op, SimDisk
 
 SCAN = ByteScan(probes=3, files=7, bytes=4096, found=[], unread=[])
 SCOPE = ErasureScope(tag=TagHash.of("user-7/", salt=bytes(16), is_prefix=True))
@@ -92,6 +94,17 @@ def test_what_was_kept_survives_a_power_cut() -> None:
     again = ErasureLedger(disk.mount(), "/d")
     assert again.receipts() == [receipt()]
     assert again.begun() == [begun(2)]
+
+
+@pytest.mark.parametrize("op", ["fsync", "sync_dir"])
+def test_a_note_that_the_disk_refused_does_not_go_on_after_a_restart(op: Op) -> None:
+    faults = FaultFs(SimDisk().mount())
+    ledger = ErasureLedger(faults, "/d")
+    ledger.append(receipt())
+    faults.fail(op, errno.EIO)
+    with pytest.raises(OSError, match="Input/output"):
+        ledger.begin(begun(2))
+    assert ledger.begun() == []
 
 
 def test_a_note_that_outlived_its_receipt_counts_no_more_and_is_cleared(

@@ -28,7 +28,7 @@ from topics.engine.upkeep.trimming import Kept, Trimmer
 from topics.errors import Internal, RefusedToOpen
 from topics.storage import identity, layout
 from topics.storage.crashpoints import crashpoint
-from topics.storage.erasures import BadLedger, ErasureLedger
+from topics.storage.erasures import ErasureLedger
 from topics.storage.fs import Fs
 from topics.storage.identity import StoreFormat
 from topics.storage.snapshots.lines import GroupPosition
@@ -231,10 +231,7 @@ def _start(fs: Fs, entered: directory.DataDirectory, found: Found, opening: Open
     )
     kernel.must_checkpoint = _needs_checkpoint(found, shards)
     book = ErasureBook(ErasureLedger(fs, entered.path), found.format.store_id)
-    try:
-        book.resume()
-    except BadLedger as error:
-        found.warnings.append(f"an erasure that has begun cannot go on: {error}")
+    found.warnings += book.resume()
     eraser = Eraser(kernel, book, trimmer, snapshots, shards=shards)
     engine = Engine(
         kernel,
@@ -369,6 +366,6 @@ def _view(fs: Fs, path: str, opening: Opening) -> Engine:
         generation=found.generation,
     )
     book = ErasureBook(ErasureLedger(fs, path), entered.format.store_id)
-    with suppress(BadLedger, OSError):
+    with suppress(OSError):
         book.resume()
     return Engine(kernel, warnings=found.warnings, read_only=True, erasures=book)

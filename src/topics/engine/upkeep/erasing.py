@@ -81,7 +81,7 @@ class Eraser:
         self, checkpoint: Callable[[], Op[None]], checkpoint_if_due: Callable[[], Op[None]]
     ) -> Op[None]:
         """Bring every erasure that has begun to its receipt."""
-        batch = [(running, ErasureWork()) for running in self._book.running.values()]
+        batch = [(running, ErasureWork()) for running in self._book.ready()]
         if not batch:
             return
         old_logs = yield from self._rotate(batch)
@@ -94,7 +94,7 @@ class Eraser:
         yield from self._let_old_files_go(batch, old_logs, checkpoint)
         for running, done in batch:
             done.removed += [self._short(path) for path in old_logs]
-            yield from self._search(running, done)
+            yield from self._search(running, done, checkpoint_if_due)
             yield from self._keep_receipt(running, done)
 
     def _topic(self, running: Running) -> Topic | None:
@@ -239,9 +239,13 @@ class Eraser:
 
     # What is left to be found
 
-    def _search(self, running: Running, done: ErasureWork) -> Op[None]:
+    def _search(
+        self, running: Running, done: ErasureWork, checkpoint_if_due: Callable[[], Op[None]]
+    ) -> Op[None]:
         running.phase = "searching"
         probes = list(dict.fromkeys(running.probes))
+        if not probes:
+            return
         ranges = search(self._store.fs, self._store.roots, probes)
         erased = running.begun.erased
         while True:
@@ -255,6 +259,7 @@ class Eraser:
             if any(self._is_erased(hit, running.begun.topic_id, erased) for hit in scanned.hits):
                 done.found.add(self._short(scanned.path))
             yield PAUSE
+            yield from checkpoint_if_due()
 
     def _is_erased(self, hit: ProbeHit, topic_id: int, erased: list[tuple[int, int]]) -> bool:
         """Whether a hit is not just another record that says the same."""
@@ -298,6 +303,9 @@ class Eraser:
             if router.source_id == topic_id:
                 yield f"topic {router.dest}, to which router {router.name} copies"
         topic = self._topic(running)
+        letters = None if topic is None else topic.config.dead_letter
+        if letters is not None and letters in self._kernel.catalog.by_name:
+            yield f"topic {letters}, which takes the dead letters of the queue"
         for cursor in topic.cursors if topic is not None else ():
             if cursor.startswith(LAKE_CURSORS):
                 yield f"the table of cursor {cursor}: run lake sync, then lake maintain"

@@ -77,19 +77,22 @@ class Deleter:
         """Remove every live record the selector reaches now; later records are safe."""
         if before is None and match is None and seqs is None:
             raise InvalidRequest("say what to delete: before_seq, match, seqs, or several of them")
-        if before is not None and not 0 <= before <= U64_MAX:
-            raise InvalidRequest(f"before_seq must be from 0 to {U64_MAX}")
+        check_before(before)
         if seqs is not None:
             return (yield from self._delete_named(name, before, match, check_seqs(seqs)))
         result = None
         while result is None:
-            topic = self._kernel.topic(name)
-            if match is None:
-                result = yield from self._delete(topic, before)
-            else:
-                with topic.tags.held():
-                    result = yield from self._delete_tagged(topic, before, match)
+            result = yield from self.delete_from(self._kernel.topic(name), before, match)
         return result
+
+    def delete_from(
+        self, topic: Topic, before: int | None, match: Match | None
+    ) -> Op[DeleteResult | None]:
+        """Remove what the selector reaches in a topic; None when the topic was dropped by then."""
+        if match is None:
+            return (yield from self._delete(topic, before))
+        with topic.tags.held():
+            return (yield from self._delete_tagged(topic, before, match))
 
     def _delete_tagged(
         self, topic: Topic, before: int | None, match: Match
@@ -298,6 +301,12 @@ def _indexes_of(topic: Topic, seqs: tuple[int, ...]) -> object:
     """What tells the sizes of some records."""
     runs = runs_of(sorted(seq for seq in set(seqs) if seq <= topic.history.last))
     return [indexes_of(topic, lo, hi) for lo, hi in runs]
+
+
+def check_before(before: int | None) -> None:
+    """Refuse a bound that is no seq."""
+    if before is not None and not 0 <= before <= U64_MAX:
+        raise InvalidRequest(f"before_seq must be from 0 to {U64_MAX}")
 
 
 def check_seqs(seqs: Sequence[int]) -> Sequence[int]:

@@ -58,7 +58,7 @@ def erasures(call: Call) -> None:
     def answer(found: list[ErasureState]) -> None:
         call.answer(responses.present(ErasureList(topic, found), call.spent()))
 
-    call.run(call.engine.erasing.of_topic(topic), answer)
+    call.run(call.engine.erasing.of_topic(topic, allows=call.principal.allows), answer)
 
 
 def handlers() -> dict[str, Handler]:
