@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -10,7 +13,8 @@ from tests.unit.engine.builders import Store
 from topics.core.facts import Match
 from topics.engine.effects import Io, Op, Pause, fulfil, resumed, run
 from topics.engine.erasures import UNSEEN_COPY, ErasureBook
-from topics.engine.upkeep.erasing import ErasureWork
+from topics.engine.upkeep.erasing import Eraser, ErasureWork
+from topics.engine.upkeep.schedule import BACKOFF_MAX_MS, POLL_MS
 from topics.engine.writes import deleting
 from topics.storage.erasures import Begun
 from topics.values import ErasureState
@@ -157,6 +161,30 @@ def test_a_receipt_names_the_dead_letter_topic_of_a_queue() -> None:
     receipt = store.log.erase("t", before_seq=2).receipt
     assert receipt is not None
     assert "topic letters, which takes the dead letters of the queue" in receipt["unreached"]
+
+
+def test_an_erasure_that_keeps_failing_is_tried_less_often_and_checkpoints_go_on(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[int] = []
+
+    def fail(eraser: Eraser, checkpoint: Callable[[], Op[None]], _: object) -> Op[None]:
+        del eraser
+        tried.append(store.clock.now_ms())
+        yield from checkpoint()
+        raise OSError(errno.EIO, "a file could not be removed")
+
+    monkeypatch.setattr(Eraser, "advance", fail)
+    run(begin(store))
+    upkeep = store.log._engine.upkeep
+    assert upkeep is not None
+    upkeep.hurry()
+    for _ in range(30):
+        upkeep.run()
+        store.clock.advance(POLL_MS)
+    waits = [later - sooner for sooner, later in pairwise(tried)]
+    assert waits == sorted(waits)
+    assert (waits[0], waits[-1]) == (POLL_MS, BACKOFF_MAX_MS)
 
 
 def test_a_long_search_lets_checkpoints_in(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

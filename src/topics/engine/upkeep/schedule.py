@@ -35,7 +35,8 @@ TRIES_ON_FULL = 2
 """Checkpoints on a full disk after something was logged: two snapshots are kept."""
 FULL_RETRY_MS = 600_000
 """How often a checkpoint is tried on a full disk when nothing was logged meanwhile."""
-
+RETRIED = (OSError, EOFError, MemoryError, Internal)
+"""Failures of maintenance that the log lives with."""
 
 Chore: TypeAlias = Callable[[], Op[None]]
 """Small work that is due at every poll."""
@@ -63,6 +64,8 @@ class Upkeep:
         self._next_poll_ms = kernel.running_ms() + POLL_MS
         self._checkpoint_at_ms = kernel.running_ms() + kernel.settings.checkpoint_ms
         self._backoff_ms = POLL_MS
+        self._erase_at_ms = 0  # no sooner, after an erasure that failed
+        self._erase_backoff_ms = POLL_MS
         self._bytes_at_checkpoint = [0, 0]  # of the newest checkpoint and the one before it
         self._tries_on_full = 0  # checkpoints since something else was logged
         self._bytes_after_try: dict[int, int] = {}  # of each full shard
@@ -79,7 +82,7 @@ class Upkeep:
 
     def hurry(self) -> None:
         """Something was begun: look now what is due."""
-        self._next_poll_ms = 0
+        self._next_poll_ms = self._erase_at_ms = 0
 
     def run(self, within_ms: int | None = None, *, now: bool = False) -> None:
         """Do what is due, for about `within_ms`; with `now` a poll is due at once."""
@@ -105,8 +108,23 @@ class Upkeep:
         yield from self._do_chores()
         if checkpoint:
             yield from self.checkpoint()
-        yield from self._erase()
         yield from relocate_old(self._kernel, self._checkpointer.is_settled)
+        if self._kernel.running_ms() >= self._erase_at_ms:
+            yield from self._try_to_erase()
+
+    def _try_to_erase(self) -> Op[None]:
+        """Its failures put off erasures only, less often each time, though its checkpoints work."""
+        try:
+            yield from self._erase()
+        except RETRIED as error:
+            if is_interrupt(error):
+                raise
+            self.failures += 1
+            self.last_error = error
+            self._erase_at_ms = self._kernel.running_ms() + self._erase_backoff_ms
+            self._erase_backoff_ms = min(self._erase_backoff_ms * 2, BACKOFF_MAX_MS)
+        else:
+            self._erase_backoff_ms = POLL_MS
 
     def _erase(self) -> Op[None]:
         yield from self._eraser.advance(self.checkpoint, self._checkpoint_if_due)
@@ -132,7 +150,7 @@ class Upkeep:
         """Work whose failure is noted and tried again later; the log goes on serving."""
         try:
             yield from work
-        except (OSError, EOFError, MemoryError, Internal) as error:
+        except RETRIED as error:
             if is_interrupt(error):
                 raise
             self._failed(error)
