@@ -15,6 +15,7 @@ from topics.engine.backup import keeping
 from topics.engine.backup.destination import BackupRefused, Destination
 from topics.engine.backup.restoring import Restore, RestoreTarget
 from topics.engine.backup.taking import Backup
+from topics.errors import ObjectStoreFailed
 from topics.storage import crashpoints
 from topics.storage.backup.manifest import ROOT, BadBackup
 from topics.storage.erasures import ErasureLedger
@@ -200,6 +201,52 @@ def test_br05_a_backup_with_objects_missing_or_damaged_is_told_before_anything_i
     with pytest.raises(BadBackup, match="checksum"):
         world.restore("/new")
     objects.put(ROOT, root)
+    assert world.restore("/new") == world.held("/data")
+
+
+@pytest.mark.parametrize(
+    ("point", "nth"),
+    [("backup.publish", 1), ("backup.publish", 2), *(("backup.object", n) for n in range(1, 7))],
+)
+def test_an_outage_of_the_destination_leaves_the_same_session_able_to_finish(
+    point: str, nth: int
+) -> None:
+    world = World()
+    backup = world.backup()
+    backup.run()
+    world.write(50)
+    left = nth
+
+    def hook(reached: str) -> None:
+        nonlocal left
+        left -= reached == point
+        if not left:
+            left = -1
+            raise ObjectStoreFailed("/dest", doing="put", reason="no answer", retryable=True)
+
+    with crashpoints.installed(hook), pytest.raises(ObjectStoreFailed):
+        backup.run()
+    backup.run()
+    keeping.prune(backup._dest, keep_from_ms=world.clock.now_ms())
+    assert world.restore("/new") == world.held("/data")
+
+
+def test_a_session_that_prunes_never_names_what_it_removed_again() -> None:
+    world = World()
+    backup = world.backup()
+    for _ in range(5):
+        world.write(30)
+        backup.run()
+        keeping.prune(backup._dest, keep_from_ms=world.clock.now_ms())
+        source = Destination(DirectoryObjects(world.disk, "/dest"), world.clock)
+        assert keeping.verify(source).damaged == []
+        with topics.open("/data", fs=world.disk, clock=world.clock) as log:
+            log.delete("orders", before_seq=log.state("orders").head_seq - 20)
+            log.checkpoint()
+    world.write(30)
+    backup.run()
+    source = Destination(DirectoryObjects(world.disk, "/dest"), world.clock)
+    assert keeping.verify(source).damaged == []
     assert world.restore("/new") == world.held("/data")
 
 

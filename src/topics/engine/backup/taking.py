@@ -54,6 +54,9 @@ from topics.storage.snapshots.lines import TopicLine
 LINEAGE = "restored.json"
 """In `meta/` of a restored store: which restore it comes from."""
 TRIES = 20
+FIRST_PAUSE_S = 0.01
+LONGEST_PAUSE_S = 0.25
+"""Before the next try; each pause is twice as long as the one before."""
 PROGRESS_S = 10.0
 PROGRESS_BYTES = 256 << 20
 SEQ_BASE = 1
@@ -113,7 +116,8 @@ class Backup:
         self._copied_segments = 0
         self._published_at = time.monotonic()
         self._published_bytes = 0
-        self._is_indexed = True
+        self._is_indexed = True  # whether the root's list of segments has all of these
+        self._list: Ref | None = None  # what they were read from, or last published as
         self._receipts: dict[int, ReceiptCopy] = {}
         self._created_ms = 0
 
@@ -130,11 +134,18 @@ class Backup:
             lineage=lineage_of(self._fs, self._dir),
             format_file=text.decode(),
         )
+        self._take_over(root)
+
+    def _take_over(self, root: Root) -> None:
+        """Know what a root names, and nothing else."""
+        self._index, self._past = {}, []
         for each in self._dest.segments(root):
             if each.until is None:
                 self._index[each.topic_id, each.first] = each
             else:
                 self._past.append(each)
+        self._is_indexed = True
+        self._list = root.segments
         self._receipts = {each.number: each for each in root.erasures}
 
     def run(self) -> BackupTaken:
@@ -156,10 +167,13 @@ class Backup:
                     raise BackupRefused(
                         f"{self._dir} keeps changing while it is read ({error}); try again"
                     ) from error
+                time.sleep(min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**attempt))
         raise AssertionError  # the loop returns or raises
 
     def _run(self, put_before: int) -> BackupTaken:
         root = self._root
+        if root.segments != self._list:
+            self._take_over(root)  # a prune removed the other objects
         chain = self._newest_chain()
         number = 0 if chain is None else chain.snapshot.head.id
         newest = root.points[-1] if root.points else None
@@ -239,8 +253,6 @@ class Backup:
         return None
 
     def _take_point(self, chain: Chain | None, taken: BackupTaken, put_before: int) -> BackupTaken:
-        self._damaged = []
-        self._copied_segments = 0
         number = 0 if chain is None else chain.snapshot.head.id
         files = () if chain is None else tuple(self._copy_chain(chain))
         crashpoint("backup.snapshot")
@@ -280,14 +292,16 @@ class Backup:
             format_file=read_file(self._fs, f"{self._dir}/{layout.FORMAT}").decode(),
         )
         self._publish(root, replaced)
+        segments, damaged = self._copied_segments, list(dict.fromkeys(self._damaged))
+        self._copied_segments, self._damaged = 0, []
         return msgspec.structs.replace(
             taken,
             point=number,
             new_point=True,
             has_hole=not is_open,
-            segments=self._copied_segments,
+            segments=segments,
             put_bytes=self._dest.put_bytes - put_before,
-            damaged=self._damaged,
+            damaged=damaged,
         )
 
     def _copy_chain(self, chain: Chain) -> Iterator[SnapshotCopy]:
@@ -329,8 +343,6 @@ class Backup:
             # The owner rebuilds a damaged index from the records; so will a restore.
             self._damaged.append(self._name(topic_id, segment, "idx"))
         copied = _begun(known, topic_id, segment, packed, number)
-        if known is not None and copied.since != known.since:
-            self._past.append(msgspec.structs.replace(known, until=number))
         pieces = list(copied.pieces)
         data_at, idx_at = copied.data_len, copied.idx_len
         for cut in cuts(packed, segment.data_len):
@@ -346,6 +358,9 @@ class Backup:
                 self._damaged.append(f"{name}: the record {seq} is damaged")
             pieces.append(SegmentPiece(self._dest.put(records + part), len(records), len(part)))
             data_at, idx_at = cut
+        self._is_indexed = False
+        if known is not None and copied.since != known.since:
+            self._past.append(msgspec.structs.replace(known, until=number))
         self._index[topic_id, segment.first] = msgspec.structs.replace(
             copied,
             data_len=segment.data_len,
@@ -353,7 +368,6 @@ class Backup:
             idx_hash=whole,
             pieces=tuple(pieces),
         )
-        self._is_indexed = False
         self._copied_segments += 1
 
     def _copy_dead(self, lines: Sequence[TopicLine], number: int) -> Ref | None:
@@ -387,7 +401,6 @@ class Backup:
     def _put_index(self) -> Ref | None:
         if self._is_indexed and self._root.segments is not None:
             return self._root.segments
-        self._is_indexed = True
         return self._dest.put_segments([*self._past, *self._index.values()])
 
     def _publish_progress(self) -> None:
@@ -399,6 +412,9 @@ class Backup:
     def _publish(self, root: Root, replaced: set[str] | frozenset[str] = frozenset()) -> None:
         before = self._root.segments
         self._dest.publish(root)
+        if root.segments != before:
+            self._is_indexed = True
+            self._list = root.segments
         self._published_at = time.monotonic()
         self._published_bytes = self._dest.put_bytes
         if before is not None and before != root.segments:
