@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+import msgspec
 import pytest
 
 import topics
@@ -248,6 +249,18 @@ def test_a_session_that_prunes_never_names_what_it_removed_again() -> None:
     source = Destination(DirectoryObjects(world.disk, "/dest"), world.clock)
     assert keeping.verify(source).damaged == []
     assert world.restore("/new") == world.held("/data")
+
+
+def test_a_backup_that_names_a_directory_elsewhere_writes_nothing() -> None:
+    world = World()
+    backup = world.backup()
+    backup.run()
+    root = backup._root
+    files = tuple(msgspec.structs.replace(each, group="../../elsewhere") for each in root.log)
+    backup._dest.publish(msgspec.structs.replace(root, log=files))
+    with pytest.raises(BadBackup, match=r"names '../../elsewhere' as a group of log files"):
+        world.restore("/new")
+    assert not [each for each in files_below(world.disk, "/") if "elsewhere" in each]
 
 
 def test_a_log_that_was_closed_before_its_last_copy_comes_back_without_a_gap() -> None:

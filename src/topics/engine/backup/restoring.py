@@ -212,6 +212,11 @@ class Restore:
         """By group the log files from the point on, as far as none is missing."""
         starts = {each.key: each.file_lfn for each in self._point.positions}
         for key in sorted({each.group for each in self._root.log}):
+            if key != layout.FLAT_GROUP and layout.parse_group(key) is None:
+                raise BadBackup(
+                    f"{self._source.url} names {key!r} as a group of log files, which is none: "
+                    "this backup was changed; restore another one"
+                )
             files: list[LogCopy] = []
             for each in self._root.log:
                 if each.group != key or each.first_lfn < starts.get(key, 0):
