@@ -311,3 +311,43 @@ def test_br07_a_restore_to_a_time_before_an_erasure_does_not_bring_the_erased_ba
     assert world.held("/new") == kept
     for path in files_below(world.disk, "/new"):
         assert b"secret-" not in read_file(world.disk, path), path
+
+
+def test_br08_an_erased_record_that_rotted_before_its_backup_comes_back_as_nothing() -> None:
+    world = World()
+    with topics.open("/data", fs=world.disk, clock=world.clock, segment_max_events=20) as log:
+        for number in range(40):
+            log.append("people", [{"data": f"secret-{number:02d}", "tag": "anna"}])
+            log.append("people", [{"data": "plain"}])
+        log.checkpoint()
+    rotten = []
+    for path in files_below(world.disk, "/data/topics"):
+        data = read_file(world.disk, path)
+        for number, field in enumerate((0, 5, 6, 14, 30, 34, 42, 44, 52)):
+            at = data.find(f'"secret-{number:02d}"'.encode())
+            if path.endswith(".data") and at >= 0:
+                rotten.append((path, at - 46 + field))  # header, tag and length come before
+    assert len(rotten) == 9
+    for path, at in rotten:
+        world.disk.flip(path, at, 0x40)
+    backup = world.backup()
+    assert backup.run().damaged
+    backup.end()
+    for path, at in rotten:
+        world.disk.flip(path, at, 0x40)
+    with topics.open("/data", fs=world.disk, clock=world.clock, segment_max_events=20) as log:
+        log.erase("people", match="anna")
+    restored = Restore(
+        Destination(DirectoryObjects(world.disk, "/dest"), world.clock),
+        world.disk,
+        "/new",
+        RestoreTarget(),
+        clock=world.clock,
+        more_receipts=ErasureLedger(world.disk, "/data").files(),
+    ).run()
+    assert restored.erased == 40
+    for path in files_below(world.disk, "/new/topics"):
+        assert b"ecret-" not in read_file(world.disk, path), path
+    with topics.open("/new", fs=world.disk, clock=world.clock, segment_max_events=20) as log:
+        found = [each.data for each in log.scan("people") if isinstance(each, topics.Record)]
+    assert found == ["plain"] * 40

@@ -26,7 +26,7 @@ CATALOGUE = {
     "CC": 4,
     "SW": 4,
     "ER": 5,
-    "BR": 7,
+    "BR": 8,
 }
 """How many faults of each area there are; a new one raises its number here first."""
 FAULTS = [f"{area}{n:02d}" for area, last in CATALOGUE.items() for n in range(1, last + 1)]

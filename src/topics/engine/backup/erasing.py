@@ -13,6 +13,7 @@ import msgspec
 
 from topics.storage.checksum import h64
 from topics.storage.erasures import Erasure
+from topics.storage.frames.append import verify
 from topics.storage.frames.header import APPEND, DATA_START, HEADER, U32, U64
 
 
@@ -37,8 +38,37 @@ class KeptOut(msgspec.Struct):
                 return True
         return False
 
+    def may_cover(self, topic_id: int, seq: int) -> bool:
+        """The same for a record whose tag cannot be read: whether it is so with any tag."""
+        return any(
+            seq <= receipt.bound
+            and (receipt.scope.before_seq is None or seq < receipt.scope.before_seq)
+            for receipt in self.by_topic.get(topic_id, ())
+        )
+
+    def blank_segment(
+        self, buf: bytearray, topic_id: int, places: Iterable[tuple[int, int, int]]
+    ) -> list[tuple[int, int]]:
+        """Blank the erased ones among a segment's records: their seqs, offsets and lengths.
+
+        Nobody can read the tag of a damaged record. If it may be an erased one, it becomes zeros
+        and stays damaged: a good checksum would make a record of what is none.
+        """
+        found: list[tuple[int, int]] = []
+        for seq, at, length in places:
+            if verify(buf, at, length, topic_id=topic_id, seq=seq):  # type: ignore[arg-type]
+                found += self.blank(buf, [at])
+            else:
+                is_erased = self.covers(topic_id, seq, None)
+                if is_erased:
+                    found.append((topic_id, seq))
+                if is_erased or self.may_cover(topic_id, seq):
+                    end = min(at + length, len(buf))
+                    buf[at:end] = bytes(max(0, end - at))
+        return found
+
     def blank(self, buf: bytearray, offsets: Iterable[int]) -> list[tuple[int, int]]:
-        """Blank the erased ones among these frames; returns their topic ids and seqs."""
+        """Blank the erased ones among these intact frames; returns their topic ids and seqs."""
         found: list[tuple[int, int]] = []
         for at in offsets:
             _, kind, _, topic_id, seq, _, node_len, tag_len, _ = HEADER.unpack_from(buf, at)

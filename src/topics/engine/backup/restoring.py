@@ -21,6 +21,7 @@ from datetime import UTC, datetime
 from typing import cast
 
 import msgspec
+import numpy as np
 
 from topics.core.facts import SeqSkipped
 from topics.engine.backup.cutting import CutLog, GroupLog, LogPlace, created, cut, time_of
@@ -361,8 +362,12 @@ class Restore:
         del data[segment.data_len :], idx[segment.idx_len :]
         if line.id in self._erased.by_topic:
             columns = Idx(bytes(idx)).columns
-            records = columns[(columns["flags"] & FLAG_HOLE) == 0]
-            self._note_erased(self._erased.blank(data, map(int, records["offset"])))
+            seqs = segment.first + np.flatnonzero((columns["flags"] & FLAG_HOLE) == 0)
+            records = columns[seqs - segment.first]
+            places = zip(
+                seqs.tolist(), records["offset"].tolist(), records["length"].tolist(), strict=True
+            )
+            self._note_erased(self._erased.blank_segment(data, line.id, places))
         named = [run for run in line.deleted_runs if run[1] >= line.exact_from]
         told = [(max(lo, line.exact_from), hi) for lo, hi in named]
         data, idx = unpack(data, idx, segment.first, [*byte_runs, *told])
