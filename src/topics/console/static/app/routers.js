@@ -24,7 +24,7 @@ export function layout(edges) {
   for (const e of edges) into.set(e.dest, [...(into.get(e.dest) ?? []), e.source]);
   const place = (node, path) => {
     if (column.has(node)) return column.get(node);
-    if (path.has(node)) return 0;
+    if (path.has(node)) return -1;
     path.add(node);
     const at = Math.max(-1, ...(into.get(node) ?? []).map((source) => place(source, path))) + 1;
     path.delete(node);
