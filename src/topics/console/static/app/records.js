@@ -209,6 +209,6 @@ function Remove({ topic, match, onDone }) {
   useEffect(() => { tally(topic, match).then(setCount, () => setCount({ n: null })); }, []);
   const remove = async () => { await post(`/v0/topics/${name(topic)}/delete`, { match }); onDone(); };
   return html`<${Ask} title="Delete records" action="Delete for good" danger=${true} command=${`topics delete ${quote(topic)} --match ${quote(match)}`} onYes=${remove} onNo=${onDone}>
-    <p><b>${count === null ? "Counting…" : count.n === null ? "" : `${counted(count.n, "record")}${count.more ? " or more" : ""}.`}</b> Every live record of <b>${topic}</b> whose tag ${match.endsWith("*") ? `begins with ${match.slice(0, -1)}` : `is ${match}`} is removed, now and for good. Readers are not told.</p>
+    <p><b>${count === null ? "Counting…" : count.n === null ? "" : `${counted(count.n, "record")}${count.more ? " or more" : ""}.`}</b> Every live record of <b>${topic}</b> whose tag ${match.endsWith("*") ? `begins with ${visible(match.slice(0, -1))}` : `is ${visible(match)}`} is removed, now and for good. Readers are not told.</p>
   <//>`;
 }

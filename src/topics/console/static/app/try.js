@@ -1,6 +1,7 @@
 // Append a record and read it back; the same as curl, Python and command to copy.
 
-import { call, name } from "./api.js";
+import { call, hasKey, name } from "./api.js";
+import { visible } from "./json.js";
 import { Copy, Problem, html, quote, setQuery, useState } from "./ui.js";
 
 export function TryIt({ query, may }) {
@@ -13,11 +14,12 @@ export function TryIt({ query, may }) {
     setError(null);
     try { setAnswer(await call("POST", where, body)); } catch (failed) { setError(failed); setAnswer(null); }
   };
-  const shell = (text) => `'${text.replace(/'/g, `'\\''`)}'`;
+  const shell = (text) => `'${text.replace(/'/g, `'\\''`)}'`, string = (text) => visible(JSON.stringify(text));
+  const given = `${hasKey() ? `-H "authorization: Bearer $TOPICS_TOKEN" ` : ""}-H 'content-type: application/json'`;
   const samples = {
-    curl: `curl -X POST ${origin}${path} -H 'content-type: application/json' -d ${shell(write)}\ncurl -X POST ${origin}${path}/diff -H 'content-type: application/json' -d '{"from_seq":0,"limit":10}'`,
-    Python: `import json, topics\n\nlog = topics.open(${JSON.stringify(origin)})\nlog.append(${JSON.stringify(topic)}, [{"data": json.loads(${JSON.stringify(data)})${tag ? `, "tag": ${JSON.stringify(tag)}` : ""}}])\nprint(log.read(${JSON.stringify(topic)}, after=0, limit=10).records)`,
-    command: `topics produce ${quote(topic)} --url ${origin} -m ${shell(data)}\ntopics read ${quote(topic)} --url ${origin}`,
+    curl: `curl -X POST ${origin}${path} ${given} -d ${shell(write)}\ncurl -X POST ${origin}${path}/diff ${given} -d '{"from_seq":0,"limit":10}'`,
+    Python: `import ${hasKey() ? "os, " : ""}topics\n\nlog = topics.open(${JSON.stringify(origin)}${hasKey() ? `, token=os.environ["TOPICS_TOKEN"]` : ""})\nlog.append(${string(topic)}, [{"data": ${string(data)}.encode()${tag ? `, "tag": ${string(tag)}` : ""}}])\nprint(log.read(${string(topic)}, after=0, limit=10).records)`,
+    command: `topics produce ${quote(topic)} --url ${origin} --as json${tag ? ` --tag ${quote(tag)}` : ""} -m ${shell(data)}\ntopics read ${quote(topic)} --url ${origin}`,
   };
   return html`<h1>Try it</h1>
     <form class="card" onSubmit=${(e) => ask(e, path, write)}>
@@ -28,5 +30,6 @@ export function TryIt({ query, may }) {
       <${Problem} error=${error} />
       ${answer && html`<pre class="json" role="status">${JSON.stringify(answer, (key, value) => (value && value.text !== undefined ? value.text : value), 1)}</pre>`}
     </form>
+    ${hasKey() && html`<p class="faint">These take the key from the variable <code>TOPICS_TOKEN</code>.</p>`}
     ${Object.entries(samples).map(([what, text]) => html`<section class="card"><h2>The same as ${what} <${Copy} text=${text} /></h2><pre>${text}</pre></section>`)}`;
 }

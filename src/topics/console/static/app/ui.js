@@ -189,14 +189,24 @@ export const Json = ({ raw }) => {
 
 export const Name = ({ children }) => html`<bdi>${visible(String(children))}</bdi>`;
 
+// A page that came by plain HTTP from another machine has no `navigator.clipboard`: there the older way copies.
+async function toClipboard(text) {
+  try { if (navigator.clipboard) { await navigator.clipboard.writeText(text); return true; } } catch { /* the older way may still do */ }
+  let done = false;
+  const give = (event) => { event.preventDefault(); event.clipboardData.setData("text/plain", text); done = true; };
+  document.addEventListener("copy", give);
+  document.execCommand("copy");
+  document.removeEventListener("copy", give);
+  return done;
+}
+
 export function Copy({ text, what = "Copy" }) {
-  const [done, setDone] = useState(false);
+  const [said, setSaid] = useState(null);
   const copy = async () => {
-    await navigator.clipboard?.writeText(text);
-    setDone(true);
-    setTimeout(() => setDone(false), 1500);
+    setSaid(await toClipboard(text) ? "Copied" : "Cannot copy: select the text");
+    setTimeout(() => setSaid(null), 1500);
   };
-  return html`<button type="button" class="quiet" onClick=${copy}>${done ? "Copied" : what}</button>`;
+  return html`<button type="button" class="quiet" onClick=${copy}>${said ?? what}</button>`;
 }
 
 export function Problem({ error }) {
@@ -258,4 +268,8 @@ export function useWindow(count, tall, over = 12) {
   return { body, first, last, above: first * tall, below: Math.max(0, count - last) * tall };
 }
 
-export const quote = (text) => (/^[\w./:@%+=-]+$/.test(text) ? text : `'${text.replace(/'/g, `'\\''`)}'`);
+// A word for the shell. Control characters and direction marks become bytes of `$'…'`: they are seen, and do nothing when they are pasted.
+const bytes = (text) => [...new TextEncoder().encode(text)].map((b) => "\\x" + b.toString(16).padStart(2, "0")).join("");
+const plain = (text) => `'${text.replace(/'/g, `'\\''`)}'`;
+const escaped = (text) => `$'${[...text].map((c) => (visible(c) === c ? c.replace(/[\\']/, "\\$&") : bytes(c))).join("")}'`;
+export const quote = (text) => (/^[\w./:@%+=-]+$/.test(text) ? text : visible(text) === text ? plain(text) : escaped(text));
