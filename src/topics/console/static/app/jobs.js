@@ -8,12 +8,14 @@ const DRAWN = 200, MOST = 20000, PAGE = 1000;
 const PACES = [["at once", 0], ["100 a second", 100], ["10 a second", 10], ["1 a second", 1]];
 
 // Which rows an action is for: those picked; without any, all that the filter shows.
-function useChoice(shown, seqOf) {
+function useChoice(shown, seqOf, filter) {
   const [picked, setPicked] = useState(new Set());
   const chosen = picked.size ? shown.filter((r) => picked.has(seqOf(r))) : shown;
   const toggle = (seq) => setPicked((was) => { const next = new Set(was); if (!next.delete(seq)) next.add(seq); return next; });
   const every = () => setPicked((was) => (was.size === shown.length ? new Set() : new Set(shown.map(seqOf))));
-  return { picked, chosen, toggle, every, clear: () => setPicked(new Set()) };
+  const clear = () => setPicked(new Set());
+  useEffect(clear, [filter]);
+  return { picked, chosen, toggle, every, clear };
 }
 
 // A call names at most a thousand seqs.
@@ -22,7 +24,10 @@ const perThousand = (command, seqs) => Array.from({ length: Math.ceil(seqs.lengt
 const says = (choice, wanted, thing) => (choice.picked.size ? counted(choice.chosen.length, `selected ${thing}`) : wanted ? `${counted(choice.chosen.length, thing)} that match${choice.chosen.length === 1 ? "es" : ""}` : `all ${counted(choice.chosen.length, thing)}`);
 
 const Pick = ({ choice, seq, label }) => html`<input type="checkbox" aria-label=${label} checked=${choice.picked.has(seq)} onChange=${() => choice.toggle(seq)} />`;
+const Unpick = ({ choice }) => choice.picked.size > 0 && html`<button type="button" class="quiet" onClick=${choice.clear}>Select none</button>`;
 const PickAll = ({ choice, shown }) => html`<input type="checkbox" aria-label="select all that the filter shows" checked=${shown.length > 0 && choice.picked.size === shown.length} onChange=${choice.every} />`;
+
+// `doing` keeps what the dialog tells of: rows that come or go while it is open change nothing.
 
 export function Held({ topic, query, may }) {
   const only = query.state ?? "", wanted = query.job ?? "";
@@ -30,7 +35,7 @@ export function Held({ topic, query, may }) {
   const [open, setOpen] = useState(null), [doing, setDoing] = useState(null);
   const rows = jobs.value?.jobs ?? [], low = wanted.toLowerCase();
   const shown = rows.filter((j) => !low || (j.node ?? "").toLowerCase().includes(low) || (j.tag ?? "").toLowerCase().includes(low) || String(j.seq) === wanted || (j.last_error?.message ?? "").toLowerCase().includes(low));
-  const choice = useChoice(shown, (j) => j.seq);
+  const choice = useChoice(shown, (j) => j.seq, `${only} ${wanted}`);
   if (!jobs.value) return html`<${Problem} error=${jobs.error} />`;
   const held = choice.chosen.filter((j) => j.state === "leased");
   const what = says(choice, wanted || only, "job"), more = jobs.value.more;
@@ -39,17 +44,17 @@ export function Held({ topic, query, may }) {
     <div class="bar">
       <label>State <select value=${only} onChange=${(e) => setQuery({ state: e.target.value })}><option value="">all</option><option>leased</option><option>delayed</option><option>ready</option></select></label>
       <label>Worker, tag, seq or error <input type="search" value=${wanted} onInput=${(e) => setQuery({ job: e.target.value })} /></label>
-      <span class="faint" role="status">${number(shown.length)}${more ? " of the first" : " of"} ${number(rows.length)}</span><span class="grow"></span>
-      ${may("write") && held.length > 0 && html`<button type="button" onClick=${() => setDoing("back")}>Move back ${counted(held.length, "leased job")}…</button>`}
-      ${may("delete") && (choice.picked.size > 0 || wanted || only) && seqs.length > 0 && html`<button type="button" class="danger" onClick=${() => setDoing("delete")}>Delete ${what}…</button>`}
+      <span class="faint" role="status">${number(shown.length)}${more ? " of the first" : " of"} ${number(rows.length)}</span><${Unpick} choice=${choice} /><span class="grow"></span>
+      ${may("write") && held.length > 0 && html`<button type="button" onClick=${() => setDoing({ act: "back", held })}>Move back ${counted(held.length, "leased job")}…</button>`}
+      ${may("delete") && (choice.picked.size > 0 || wanted || only) && seqs.length > 0 && html`<button type="button" class="danger" onClick=${() => setDoing({ act: "delete", what, seqs, held })}>Delete ${what}…</button>`}
     </div>
     ${shown.length === 0 ? html`<p class="faint">${rows.length ? "No job matches." : "No job is waiting or held."}</p>` : html`<div class="scroll"><table class="list"><thead><tr><th scope="col"><${PickAll} choice=${choice} shown=${shown} /></th><th scope="col" class="n">Seq</th><th scope="col">State</th><th scope="col">Worker</th><th scope="col">Held since</th><th scope="col">Until</th><th scope="col" class="n">Deliveries</th><th scope="col">Last error</th><th scope="col">Data</th></tr></thead>
       <tbody>${shown.slice(0, DRAWN).map((j) => html`<tr key=${j.seq}><td><${Pick} choice=${choice} seq=${j.seq} label=${`job ${j.seq}`} /></td><td class="n"><button type="button" class="plain link" aria-expanded=${open === j.seq} aria-label=${`job ${j.seq}: show the data`} onClick=${() => setOpen(open === j.seq ? null : j.seq)}>${number(j.seq)}</button></td>
         <td><span class=${"badge s-" + j.state}>${j.state}</span></td><td class="name">${j.node ? html`<${Name}>${j.node}<//>` : "–"}</td><td>${j.claimed_ts ? html`<span title=${new Date(j.claimed_ts).toISOString()}>${ago(j.claimed_ts)}</span>` : "–"}</td><td>${until(j)}</td><td class="n">${number(j.deliveries)}</td><td class="name">${j.last_error ? visible(`${j.last_error.type}: ${j.last_error.message}`) : "–"}</td><td class="wide"><code>${j.data ? preview(j.data, 80) : ""}</code>${open === j.seq && html`<${Copy} text=${j.data.text} what="Copy data" /><${Json} raw=${j.data} />`}</td></tr>`)}</tbody></table></div>`}
     ${shown.length > DRAWN && html`<p class="faint">${number(shown.length - DRAWN)} more match. Actions are for all of them.</p>`}
     ${more && html`<p class="faint">The queue has more jobs than the first ${number(rows.length)}: leased ones come first, then delayed ones, then ready ones.</p>`}
-    ${doing === "delete" && html`<${Ask} title=${`Delete ${what}`} action="Delete for good" danger=${true} command=${perThousand(`topics delete ${quote(topic)}`, seqs)} onNo=${() => setDoing(null)} onYes=${async (progress, stop) => { await remove(topic, seqs, progress, stop); over(); }}><p><b>${what}</b> are removed from <b>${topic}</b> for good. ${held.length ? `A worker that holds one of the ${number(held.length)} leased jobs is told when it acks.` : ""}</p><//>`}
-    ${doing === "back" && html`<${Ask} title=${`Move back ${counted(held.length, "leased job")}`} action="Move back" command=${commandsOf(topic, held)} onNo=${() => setDoing(null)} onYes=${async (progress) => { await giveBack(topic, held, progress); over(); }}><p><b>${counted(held.length, "job")}</b> ${held.length === 1 ? "is" : "are"} taken from ${counted(new Set(held.map((j) => j.node)).size, "worker")} and may be claimed again at once. A worker that still works on such a job finds out when it acks; the job may be done twice.</p><//>`}
+    ${doing?.act === "delete" && html`<${Ask} title=${`Delete ${doing.what}`} action="Delete for good" danger=${true} command=${perThousand(`topics delete ${quote(topic)}`, doing.seqs)} onNo=${() => setDoing(null)} onYes=${async (progress, stop) => { await remove(topic, doing.seqs, progress, stop); over(); }}><p><b>${doing.what}</b> ${doing.seqs.length === 1 ? "is" : "are"} removed from <b>${topic}</b> for good. ${doing.held.length ? `${counted(doing.held.length, "of them is leased", "of them are leased")}: the worker is told when it acks.` : ""}</p><//>`}
+    ${doing?.act === "back" && html`<${Ask} title=${`Move back ${counted(doing.held.length, "leased job")}`} action="Move back" command=${commandsOf(topic, doing.held)} onNo=${() => setDoing(null)} onYes=${async (progress) => { await giveBack(topic, doing.held, progress); over(); }}><p><b>${counted(doing.held.length, "job")}</b> ${doing.held.length === 1 ? "is" : "are"} taken from ${counted(new Set(doing.held.map((j) => j.node)).size, "worker")} and may be claimed again at once. A worker that still works on such a job finds out when it acks; the job may be done twice.</p><//>`}
   </section>`;
 }
 
@@ -101,29 +106,28 @@ export function DeadLetters({ topic, state, query, may }) {
   const [open, setOpen] = useState(null), [doing, setDoing] = useState(null), [pace, setPace] = useState("100");
   const rows = letters.value?.rows ?? [], low = wanted.toLowerCase();
   const shown = useMemo(() => rows.filter((r) => !low || r.cause.toLowerCase().includes(low) || (r.$tag ?? "").toLowerCase().includes(low)), [rows, low]);
-  const choice = useChoice(shown, (r) => r.$seq);
-  useEffect(() => choice.clear(), [wanted]);
+  const choice = useChoice(shown, (r) => r.$seq, wanted);
   if (!from) return html`<section class="card"><p>This queue has no dead-letter topic, so jobs are tried for ever. Set <code>dead_letter</code> and <code>max_deliveries</code> under Settings.</p></section>`;
   if (!letters.value) return html`<${Problem} error=${letters.error} />${!letters.error && html`<p class="loading">Reading the dead letters…</p>`}`;
   const seqs = choice.chosen.map((r) => r.$seq), many = seqs.length;
-  const what = says(choice, wanted, "job");
+  const what = says(choice, wanted, "job"), asked = { what, seqs, many, others: rows.length - many };
   const causes = Object.entries(rows.reduce((all, r) => ({ ...all, [r.cause]: (all[r.cause] ?? 0) + 1 }), {})).sort((a, b) => b[1] - a[1]).slice(0, 6);
   const over = () => { setDoing(null); choice.clear(); known.current = null; letters.again(); };
   return html`<section class="card"><h2>Dead letters <${Stale} ...${letters} /></h2>
     <div class="bar"><label>Cause or tag contains <input type="search" value=${wanted} onInput=${(e) => setQuery({ cause: e.target.value })} /></label>
-      <span class="faint" role="status">${number(shown.length)} of ${number(rows.length)}</span><span class="grow"></span>
-      ${may("write") && may("delete") && many > 0 && html`<button type="button" class="primary" onClick=${() => setDoing("retry")}>Retry ${what}…</button>`}
-      ${may("delete") && many > 0 && html`<button type="button" class="danger" onClick=${() => setDoing("delete")}>Delete ${what}…</button>`}</div>
+      <span class="faint" role="status">${number(shown.length)} of ${number(rows.length)}</span><${Unpick} choice=${choice} /><span class="grow"></span>
+      ${may("write") && may("delete") && many > 0 && html`<button type="button" class="primary" onClick=${() => setDoing({ act: "retry", ...asked })}>Retry ${what}…</button>`}
+      ${may("delete") && many > 0 && html`<button type="button" class="danger" onClick=${() => setDoing({ act: "delete", ...asked })}>Delete ${what}…</button>`}</div>
     ${causes.length > 1 && html`<p class="causes">${causes.map(([cause, n]) => html`<button type="button" class="badge" onClick=${() => setQuery({ cause })}>${visible(cause).slice(0, 80)} <b>${number(n)}</b></button>`)}</p>`}
     ${shown.length === 0 ? html`<p class="faint">${rows.length ? "No dead letter matches." : "No job of this queue died."}</p>` : html`<div class="scroll"><table class="list"><thead><tr><th scope="col"><${PickAll} choice=${choice} shown=${shown} /></th><th scope="col" class="n">Letter</th><th scope="col">Died</th><th scope="col">Cause</th><th scope="col" class="n">Deliveries</th><th scope="col">Data</th></tr></thead>
       <tbody>${shown.slice(0, DRAWN).map((r) => html`<tr key=${r.$seq}><td><${Pick} choice=${choice} seq=${r.$seq} label=${`letter ${r.$seq}`} /></td><td class="n"><button type="button" class="plain link" aria-expanded=${open === r.$seq} aria-label=${`letter ${r.$seq}: show all of it`} onClick=${() => setOpen(open === r.$seq ? null : r.$seq)}>${number(r.$seq)}</button></td><td><span title=${new Date(r.$ts).toISOString()}>${ago(r.$ts)}</span></td><td class="cause">${visible(r.cause.slice(0, 500))}</td><td class="n">${r.note.$dead_letter_deliveries ?? "–"}</td><td class="wide"><code>${preview(r.data, 80)}</code>${open === r.$seq && html`<p><${Copy} text=${r.data.text} what="Copy data" /> <${When} ms=${r.$ts} /></p><${Json} raw=${r.data} /><${Json} raw=${r.meta} />`}</td></tr>`)}</tbody></table></div>`}
     ${shown.length > DRAWN && html`<p class="faint">${number(shown.length - DRAWN)} more match. Actions are for all of them.</p>`}
     ${letters.value.more && html`<p class="faint">Only the newest ${number(MOST)} are looked at.</p>`}
-    ${doing === "retry" && html`<${Ask} title=${`Retry ${what}`} action="Retry" command=${perThousand(`topics queue redrive ${quote(topic)}`, seqs)} onNo=${() => setDoing(null)} onYes=${async (progress, stop) => { await retry(topic, from, seqs, Number(pace), progress, stop); over(); }}>
-      <p><b>${what}</b> ${many === 1 ? "goes" : "go"} back to <b>${topic}</b> with a fresh count of deliveries, and ${many === 1 ? "leaves" : "leave"} <b>${from}</b>. ${rows.length > many ? `The other ${number(rows.length - many)} stay.` : ""}</p>
+    ${doing?.act === "retry" && html`<${Ask} title=${`Retry ${doing.what}`} action="Retry" command=${perThousand(`topics queue redrive ${quote(topic)}`, doing.seqs)} onNo=${() => setDoing(null)} onYes=${async (progress, stop) => { await retry(topic, from, doing.seqs, Number(pace), progress, stop); over(); }}>
+      <p><b>${doing.what}</b> ${doing.many === 1 ? "goes" : "go"} back to <b>${topic}</b> with a fresh count of deliveries, and ${doing.many === 1 ? "leaves" : "leave"} <b>${from}</b>. ${doing.others > 0 ? `The other ${number(doing.others)} stay.` : ""}</p>
       <label>How fast <select value=${pace} onChange=${(e) => setPace(e.target.value)}>${PACES.map(([text, n]) => html`<option value=${n}>${text}</option>`)}</select></label>
-      ${Number(pace) > 0 && html`<p class="faint">This takes about ${span(many / Number(pace))}; close the tab or press Stop, and the rest stays where it is.</p>`}<//>`}
-    ${doing === "delete" && html`<${Ask} title=${`Delete ${what}`} action="Delete for good" danger=${true} command=${perThousand(`topics delete ${quote(from)}`, seqs)} onNo=${() => setDoing(null)} onYes=${async (progress, stop) => { await remove(from, seqs, progress, stop); over(); }}><p><b>${what}</b> ${many === 1 ? "is" : "are"} removed from <b>${from}</b> for good. ${rows.length > many ? `The other ${number(rows.length - many)} stay.` : ""}</p><//>`}
+      ${Number(pace) > 0 && html`<p class="faint">This takes about ${span(doing.many / Number(pace))}; close the tab or press Stop, and the rest stays where it is.</p>`}<//>`}
+    ${doing?.act === "delete" && html`<${Ask} title=${`Delete ${doing.what}`} action="Delete for good" danger=${true} command=${perThousand(`topics delete ${quote(from)}`, doing.seqs)} onNo=${() => setDoing(null)} onYes=${async (progress, stop) => { await remove(from, doing.seqs, progress, stop); over(); }}><p><b>${doing.what}</b> ${doing.many === 1 ? "is" : "are"} removed from <b>${from}</b> for good. ${doing.others > 0 ? `The other ${number(doing.others)} stay.` : ""}</p><//>`}
   </section>`;
 }
 
