@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import quote
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 from tests.blackbox.conftest import ServerProcess
 
 AXE = Path(__file__).parent / "vendor" / "axe.min.js"
@@ -65,6 +69,24 @@ def raw(server: ServerProcess, topic: str, body: str) -> None:
     headers = {"authorization": "Bearer boss", "content-type": "application/json"}
     url = f"{server.url}/v0/topics/{topic}"
     httpx.post(url, content=body, headers=headers, timeout=90).raise_for_status()
+
+
+def bury(
+    server: ServerProcess, queue: str, letters: list[tuple[str, str]], *, node: str = "w"
+) -> None:
+    """Let jobs die, one for each tag and kind of error, in this order."""
+    for tag, kind in letters:
+        write(server, queue, [{"data": {"job": tag}, "tag": tag}])
+        (job,) = call(server, "POST", f"/v0/topics/{queue}/claim", {"node": node})["claimed"]
+        error = {"type": kind, "message": f"job {tag}"}
+        given_back = {"node": node, "seqs": [job["$seq"]], "error": error}
+        call(server, "POST", f"/v0/topics/{queue}/nack", given_back)
+        call(server, "POST", f"/v0/topics/{queue}/claim", {"node": node})
+
+
+def tags(server: ServerProcess, topic: str) -> list[str]:
+    answer = call(server, "POST", f"/v0/topics/{topic}/diff", {"include_tags": True})
+    return [record["$tag"] for record in answer["records"]]
 
 
 class Visit:
@@ -157,13 +179,29 @@ def test_nothing_in_a_record_runs_or_is_rounded(visit: Visit) -> None:
     expect(page.locator("code", has_text="12345678901234567890123")).to_be_visible()
 
 
-def test_a_key_that_only_reads_sees_no_button_that_it_may_not_use(visit: Visit) -> None:
+def test_a_key_that_only_reads_sees_no_button_that_it_may_not_use(
+    visit: Visit, keyed: ServerProcess
+) -> None:
     page = visit.use("reader").open("/topics/orders?match=user-1")
     expect(page.locator(".records .row").first).to_be_visible()
     expect(page.get_by_role("button", name="Delete what matches")).to_have_count(0)
     page = visit.open("/topics/orders?tab=settings")
     expect(page.locator(".settings tr").first).to_be_visible()
     assert page.locator(".settings input, .settings select").count() == 0
+    put(keyed, "seen", {"type": "queue", "dead_letter": "seen.dead", "max_deliveries": 1})
+    bury(keyed, "seen", [("a", "Timeout")])
+    write(keyed, "seen", [{"data": n} for n in range(2)])
+    call(keyed, "POST", "/v0/topics/seen/claim", {"node": "w", "lease_ms": 600_000})
+    changes = page.get_by_role("button", name=re.compile("retry|delete|move|new|edit|append", re.I))
+    for key, some in (("reader", False), ("boss", True)):
+        for place in ("seen?tab=dead&cause=timeout", "seen?tab=jobs&state=leased"):
+            page = visit.use(key).open(f"/topics/{place}")
+            page.get_by_role("checkbox").last.check()
+            expect(page.get_by_role("button", name="Select none")).to_be_visible()
+            assert (changes.count() > 0) == some, place
+        page = visit.open("/queues")
+        expect(page.get_by_role("link", name="seen", exact=True)).to_be_visible()
+        assert (changes.count() > 0) == some
 
 
 def test_a_key_of_a_prefix_sees_nothing_else(visit: Visit) -> None:
@@ -246,23 +284,51 @@ def test_dead_letters_are_filtered_by_cause_and_only_those_are_retried(
     visit: Visit, keyed: ServerProcess
 ) -> None:
     put(keyed, "bills", {"type": "queue", "dead_letter": "bills.dead", "max_deliveries": 1})
-    write(keyed, "bills", [{"data": n} for n in range(6)])
-    for seq in range(1, 7):
-        call(keyed, "POST", "/v0/topics/bills/claim", {"node": "w"})
-        error = {"type": "Timeout" if seq % 2 else "Refused", "message": f"bill {seq}"}
-        given_back = {"node": "w", "seqs": [seq], "error": error}
-        call(keyed, "POST", "/v0/topics/bills/nack", given_back)
-    call(keyed, "POST", "/v0/topics/bills/claim", {"node": "w"})
+    bury(keyed, "bills", [(f"{n}", "Timeout" if n % 2 else "Refused") for n in range(1, 7)])
     page = visit.open("/topics/bills?tab=dead&cause=timeout")
-    expect(page.get_by_role("status")).to_have_text("3 of 6")
+    expect(page.locator(".bar [role=status]")).to_have_text("3 of 6")
     page.get_by_role("button", name="Retry 3 jobs that match").click()
     dialog = page.get_by_role("dialog")
     expect(dialog.locator(".command")).to_contain_text("topics queue redrive bills --seqs 5,3,1")
     dialog.get_by_role("button", name="Retry", exact=True).click()
-    expect(page.get_by_role("status")).to_have_text("0 of 3")
+    expect(page.locator(".bar [role=status]")).to_have_text("0 of 3")
     left = call(keyed, "POST", "/v0/topics/bills.dead/diff", {})["records"]
     assert {record["meta"]["$dead_letter_error_type"] for record in left} == {"Refused"}
     assert call(keyed, "GET", "/v0/topics/bills")["queue"]["ready"] == 3
+
+
+def test_dead_letters_are_picked_and_no_others_are_retried_or_deleted(
+    visit: Visit, keyed: ServerProcess
+) -> None:
+    put(keyed, "fines", {"type": "queue", "dead_letter": "fines.dead", "max_deliveries": 1})
+    bury(keyed, "fines", [(f"{n}", "Timeout" if n % 2 else "Refused") for n in range(1, 9)])
+    page = visit.open("/topics/fines?tab=dead")
+    page.get_by_label("letter 4", exact=True).check()
+    page.get_by_label("letter 1", exact=True).check()
+    page.get_by_role("button", name="Retry 2 selected jobs").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("The other 6 stay.")
+    expect(dialog.locator(".command")).to_contain_text("topics queue redrive fines --seqs 4,1")
+    dialog.get_by_role("button", name="Retry", exact=True).click()
+    expect(page.locator(".bar [role=status]")).to_have_text("6 of 6")
+    assert tags(keyed, "fines") == ["1", "4"]
+    page.get_by_label("letter 2", exact=True).check()
+    page.get_by_label("letter 3", exact=True).check()
+    page.get_by_role("button", name="Delete 2 selected jobs").click()
+    expect(dialog.locator(".command")).to_contain_text("topics delete fines.dead --seqs 3,2")
+    dialog.get_by_role("button", name="Delete for good").click()
+    expect(page.locator(".bar [role=status]")).to_have_text("4 of 4")
+    assert tags(keyed, "fines.dead") == ["5", "6", "7", "8"]
+    page.get_by_label("letter 5", exact=True).check()
+    page.get_by_label("Cause or tag").fill("refused")
+    page.get_by_role("button", name="Delete 2 jobs that match").click()  # a new filter unpicks
+    call(keyed, "POST", "/v0/topics/fines/delete", {"before_seq": 99})
+    bury(keyed, "fines", [("late", "Refused")])
+    expect(page.locator(".bar [role=status]")).to_have_text("3 of 5")
+    dialog.get_by_role("button", name="Delete for good").click()
+    expect(page.locator(".bar [role=status]")).to_have_text("1 of 3")
+    assert tags(keyed, "fines.dead") == ["5", "7", "late"], "only what the dialog told of"
+    assert tags(keyed, "fines") == []
 
 
 def test_what_a_change_evicts_is_told_before_it_happens(visit: Visit, keyed: ServerProcess) -> None:
@@ -412,41 +478,153 @@ def test_consumers_and_spark_queries_stand_in_the_picture_of_routers(
     write(keyed, "flowing", [{"data": n} for n in range(3)])
     call(keyed, "PUT", "/v0/topics/flowing/cursors/flow.daily", {"seq": 1})
     call(keyed, "PUT", "/v0/routers/copy", {"source": "flowing", "dest": "flowing.copy"})
-    stage = {"records": [{"topic": "flowing.out", "data": 1}]}
+    stage = {"records": [{"topic": topic, "data": 1} for topic in ("flowing.out", "flowing")]}
     call(keyed, "POST", "/v0/stages/flow.daily/1/0/0", stage)
     call(keyed, "POST", "/v0/stages/flow.daily/1/commit", {"parts": [[0, 0]]})
     page = visit.open("/routers")
     table = page.locator("table").filter(has_text="Time behind")
     expect(table).to_contain_text("flow.daily", timeout=PATIENCE_MS)
-    expect(table.get_by_role("row").filter(has_text="reads").first).to_contain_text("2")
+    expect(table.get_by_role("row").filter(has_text="reads").first).to_contain_text("3")
     graph = page.locator(".graph")
     expect(graph.locator("text").filter(has_text="daily").first).to_be_visible()
-    expect(graph).to_contain_text("2 behind")
+    expect(graph).to_contain_text("3 behind")
     expect(graph).to_contain_text("epoch 1")
     page = visit.open("/topics/flowing?tab=consumers")
-    expect(page.get_by_role("row", name="flow.daily Spark flow 2")).to_be_visible()
+    expect(page.get_by_role("row", name="flow.daily Spark flow 3")).to_be_visible()
 
 
-def test_leased_jobs_are_moved_back_and_the_tab_notes_what_it_did(
+def test_picked_jobs_are_moved_back_or_deleted_and_the_tab_notes_what_it_did(
     visit: Visit, keyed: ServerProcess
 ) -> None:
     put(keyed, "kept", {"type": "queue"})
-    write(keyed, "kept", [{"data": n} for n in range(3)])
-    claim = {"node": "worker-1", "max": 2, "lease_ms": 600_000}
-    call(keyed, "POST", "/v0/topics/kept/claim", claim)
+    write(keyed, "kept", [{"data": n, "tag": f"{n}"} for n in range(1, 7)])
+    for node in ("worker-1", "worker-2"):
+        claim = {"node": node, "max": 2, "lease_ms": 600_000}
+        call(keyed, "POST", "/v0/topics/kept/claim", claim)
     page = visit.open("/topics/kept?tab=jobs&state=leased")
     page.get_by_label("job 1", exact=True).check()
-    page.get_by_role("button", name="Move back 1 leased job").click()
+    page.get_by_label("job 3", exact=True).check()
+    page.get_by_role("button", name="Move back 2 leased jobs").click()
     dialog = page.get_by_role("dialog")
-    command = "topics queue nack kept --node worker-1 1"
+    expect(dialog).to_contain_text("2 jobs are taken from 2 workers")
+    command = "topics queue nack kept --node worker-1 1; topics queue nack kept --node worker-2 3"
     expect(dialog.locator(".command")).to_contain_text(command)
     dialog.get_by_role("button", name="Move back").click()
-    expect(page.get_by_role("status")).to_have_text("1 of 1")
-    assert call(keyed, "GET", "/v0/topics/kept")["queue"]["in_flight"] == 1
+    expect(page.locator(".bar [role=status]")).to_have_text("2 of 2")
+    held = call(keyed, "GET", "/v0/topics/kept/jobs?state=leased")["jobs"]
+    assert {(job["seq"], job["node"]) for job in held} == {(2, "worker-1"), (4, "worker-2")}
+    page.get_by_label("State").select_option("all")
+    page.get_by_label("job 2", exact=True).check()
+    page.get_by_label("job 5", exact=True).check()
+    page.get_by_role("button", name="Delete 2 selected jobs").click()
+    expect(dialog).to_contain_text("1 of them is leased")
+    expect(dialog.locator(".command")).to_contain_text("topics delete kept --seqs 2,5")
+    dialog.get_by_role("button", name="Delete for good").click()
+    expect(page.locator(".bar [role=status]")).to_have_text("4 of 4")
+    assert tags(keyed, "kept") == ["1", "3", "4", "6"]
     page.get_by_role("link", name="Actions").click()
-    noted = page.get_by_role("row").filter(has_text="Move back 1 leased job")
+    noted = page.get_by_role("row").filter(has_text="Move back 2 leased jobs")
     expect(noted).to_contain_text(command)
     expect(noted).to_contain_text("done")
+
+
+@pytest.mark.parametrize("secure", [True, False])
+def test_what_is_copied_is_what_is_shown_and_does_the_same(
+    visit: Visit, keyed: ServerProcess, secure: bool
+) -> None:
+    """Without TLS, and from another machine, a browser has no `navigator.clipboard`."""
+    page, topic = visit.page, f"tried.{secure}".lower()
+    if not secure:
+        page.add_init_script("Object.defineProperty(navigator, 'clipboard', {value: undefined})")
+    write(keyed, topic, [{"data": 12345678901234567890123}])
+    visit.open(f"/try?topic={topic}")
+    data, text = page.get_by_label("Data, any JSON"), """{"it's": ["\\u00e9", "$HOME", 7e400]}"""
+    copied = []
+    for what in ("curl", "Python", "command"):
+        data.fill(text)
+        page.get_by_label("Tag").fill("it's one")
+        card = page.locator("section").filter(has_text=f"The same as {what}")
+        shown = card.locator("pre").text_content()
+        card.get_by_role("button", name="Copy").click()
+        expect(card.get_by_role("button", name="Copied")).to_be_visible()
+        data.fill("")
+        data.press("Control+v")
+        expect(data).to_have_value(shown or "")
+        copied.append(shown or "")
+    curl, python, command = copied
+    topics = Path(sys.executable).parent
+    env = {"TOPICS_TOKEN": "boss", "PATH": f"{topics}:{os.environ['PATH']}", "HOME": "/nonexistent"}
+    if secure:  # both copy the same lines
+        for line in (
+            ["bash", "-ec", curl],
+            [sys.executable, "-c", python],
+            ["bash", "-ec", command],
+        ):
+            subprocess.run(line, env=env, check=True, capture_output=True, timeout=60)
+        wrote = call(keyed, "POST", f"/v0/topics/{topic}/diff", {"include_tags": True})["records"]
+        assert [record["$tag"] for record in wrote[1:]] == ["it's one"] * 3
+        assert all(record["data"] == json.loads(text) for record in wrote[1:])
+    visit.open(f"/topics/{topic}?seq=1")
+    page.get_by_role("button", name="Copy data").click()
+    visit.open("/try")
+    data.fill("")
+    data.press("Control+v")
+    expect(data).to_have_value("12345678901234567890123")
+
+
+def test_names_that_others_chose_do_nothing_on_the_pages_of_queues(
+    visit: Visit, keyed: ServerProcess
+) -> None:
+    mark, red = "\u202e", "\u001b[31m"
+    for n, evil in enumerate(HOSTILE[:3]):
+        node, queue = f"{evil}'; touch {red}", f"evil.{n}"
+        config = {"type": "queue", "dead_letter": f"{queue}.dead", "max_deliveries": 1}
+        put(keyed, queue, config)
+        bury(keyed, queue, [(evil, evil)], node=node)
+        write(keyed, queue, [{"data": evil, "tag": evil}])
+        call(keyed, "POST", f"/v0/topics/{queue}/claim", {"node": node, "lease_ms": 600_000})
+        page = visit.open(f"/topics/{queue}?tab=dead")
+        shown = (
+            evil.replace(mark, "\\u202e").replace("\u202c", "\\u202c").replace("\x1b", "\\u001b")
+        )
+        expect(page.locator("td.cause")).to_contain_text(f"{shown}: job {shown}")
+        page.get_by_label("letter 1: show all of it").click()
+        page.goto(f"{keyed.url}/console/#/topics/{queue}?tab=jobs")
+        expect(page.get_by_role("row").filter(has_text="leased")).to_contain_text(shown)
+        page.get_by_role("button", name="Move back 1 leased job").click()
+        dialog = page.get_by_role("dialog")
+        command = dialog.locator("code").text_content() or ""
+        assert not any(sign in command for sign in (mark, "\x1b")), "seen as escapes"
+        told = ["bash", "-c", f'topics() {{ printf %s "$5"; }}; {command}']
+        asked = subprocess.run(told, check=True, capture_output=True, timeout=60)
+        assert asked.stdout.decode() == node, "and still the same worker"
+        dialog.get_by_role("button", name="Move back").click()
+        expect(dialog).to_have_count(0)
+        assert not any(sign in page.inner_text("body") for sign in (mark, "\x1b"))
+    for place in (*HOSTILE[:3], f"x{HOSTILE[1]}?tab=dead"):  # no topic has such a name, a link may
+        page = visit.open(f"/topics/{quote(place, safe='?=')}")
+        expect(page.get_by_role("alert")).to_be_visible()
+    call(keyed, "PUT", "/v0/routers/evil%3Eone", {"source": "evil.0", "dest": "evil.copy"})
+    name = "".join(HOSTILE[:3])
+
+    def spoil(route: Route) -> None:
+        """As if a server took any name."""
+        answer = route.fetch()
+        made = json.loads(re.sub(r'"evil[.>]', lambda _: json.dumps(name)[:-1], answer.text()))
+        if "history" in route.request.url:
+            reads = {"topic": name, "cursor": name, "lag_records": 1, "lag_seconds": 1}
+            made["consumers"].append(reads)
+            made["apps"].append({"app": name, "epoch": 1, "topics": [name]})
+        route.fulfill(response=answer, json=made)
+
+    page.route(re.compile("/v0/(routers|history)"), spoil)
+    page = visit.open("/routers")
+    for row in ("reads", "writes, epoch", "at least once"):
+        spoilt = page.get_by_role("row").filter(has_text=row).filter(has_text="<script>")
+        expect(spoilt).to_contain_text("\\u202eright to left")
+    assert page.evaluate("window.hacked") is None
+    assert not any(sign in page.inner_text("body") for sign in (mark, "\x1b"))
+    page.unroute_all()
 
 
 def test_a_paced_retry_shows_how_far_it_is_and_can_be_stopped(
