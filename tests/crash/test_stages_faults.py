@@ -22,19 +22,26 @@ from tests.crash.stage_stores import (
     records,
     seen,
 )
+from tests.crash.stores import DATA_DIR, contents, opened, settings
 
 from topics.core.facts import CheckpointMarked
 from topics.embedded import Log
 from topics.engine import effects
+from topics.engine.recovery.opening import Opening, open_engine
+from topics.engine.stages import landing
 from topics.engine.upkeep.checkpoint import Checkpointer
 from topics.engine.writes.deleting import parse_match
 from topics.errors import Internal, LogFailed, LogFull, RefusedToOpen
 from topics.storage.crashpoints import installed
+from topics.storage.frames.append import encode_append
+from topics.storage.wal.inline import InlineCommitter
 from topics.storage.wal.submission import Submission
 from topics.testing import FaultFs, ManualClock, Op, SimDisk, WatchFs, stop_at
 
 STORE = new_store()
 PROBE_MS = 1000
+CHUNK = 300
+"""So many records of a topic go into the log at once, where a test says so."""
 
 
 class Running(NamedTuple):
@@ -243,6 +250,105 @@ def test_st02_what_a_shard_did_not_take_is_complete_after_a_restart(
     check_whole(again, answer)
     again.close()
     check_after(run.disk, Sink(answer=answer))
+
+
+class LateLog(InlineCommitter):
+    """Answers the first chunk of a commit only when told to, like a log with a queue."""
+
+    late: Submission | None = None
+    is_prompt = False
+
+    def submit(self, submission: Submission) -> None:
+        is_chunk = isinstance(submission, landing.ChunkSubmission)
+        if is_chunk and not self.is_prompt and self.late is None:
+            self.late = submission
+        else:
+            super().submit(submission)
+
+    def answer(self, error: Internal | None) -> None:
+        late = self.late
+        if late is None or late.done:
+            return
+        if error is None:
+            super().submit(late)
+        else:
+            late.error, late.done = error, True
+            late.on_done(late)
+
+
+def begun_in_chunks(monkeypatch: pytest.MonkeyPatch) -> tuple[SimDisk, Log, LateLog]:
+    """A log with a stage that is committed in three chunks, each encoded on a thread."""
+    monkeypatch.setattr(landing, "CHUNK_RECORDS", CHUNK)
+    disk = SimDisk()
+    opening = Opening(settings(wal_shards=1), ManualClock(), make_committer=LateLog)
+    log = Log(open_engine(disk.mount(), DATA_DIR, opening))
+    log.stage(APP, 1, 0, [{"topic": "t", "data": n} for n in range(3 * CHUNK)])
+    committer = log._engine.kernel.committer
+    assert isinstance(committer, LateLog)
+    return disk, log, committer
+
+
+def commit_in_chunks(log: Log, at_wait: Callable[[effects.Wait], None]) -> None:
+    def drive(op: effects.Op[object]) -> None:
+        wait = next(op)
+        while True:
+            at_wait(wait)
+            wait = effects.fulfil(op, wait)
+
+    with pytest.raises(Internal, match="waits until the log takes its records"):
+        drive(log._engine.commit(APP, 1, [(0, 0)]))
+    assert log.state("t").head_seq == 0
+    with pytest.raises(Internal):
+        effects.run(log._engine.kernel.gates.landed())  # a checkpoint does not wait for ever
+
+
+def check_completed(disk: SimDisk, log: Log) -> None:
+    assert log.commit(APP, 1, [(0, 0)]).deduped
+    assert log._engine.kernel.catalog.pending_bytes == 0
+    assert log.append("t", {"data": "next"}).first_seq == 3 * CHUNK + 1
+    disk.kill()
+    again = opened(disk.mount(), wal_shards=1)
+    assert [*contents(again)["t"].records] == [*range(1, 3 * CHUNK + 2)]
+    again.close()
+
+
+def test_st02_a_chunk_refused_while_the_next_is_encoded_has_nothing_of_its_topic_behind_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk, log, committer = begun_in_chunks(monkeypatch)
+
+    def refuse_late(wait: effects.Wait) -> None:
+        if isinstance(wait, effects.Io):
+            committer.answer(Internal("no room for the next log file"))
+
+    commit_in_chunks(log, refuse_late)
+    check_completed(disk, log)
+
+
+@pytest.mark.parametrize("failing", [1, 2, 3])
+def test_st02_a_commit_that_lacks_memory_to_encode_a_chunk_is_completed_later(
+    failing: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, log, committer = begun_in_chunks(monkeypatch)
+    calls = 0
+
+    def encode(*asked: Any, **more: Any) -> Any:  # noqa: ANN401 - as the original
+        nonlocal calls
+        calls += 1
+        if calls == failing:
+            raise MemoryError
+        return encode_append(*asked, **more)
+
+    def answer_late(wait: effects.Wait) -> None:
+        if isinstance(wait, Submission):
+            committer.answer(None)
+
+    monkeypatch.setattr(landing, "encode_append", encode)
+    committer.is_prompt = failing == 3
+    commit_in_chunks(log, answer_late)
+    monkeypatch.setattr(landing, "encode_append", encode_append)
+    committer.is_prompt = True
+    check_completed(disk, log)
 
 
 def test_st02_stages_of_a_held_up_commit_outlive_their_time() -> None:

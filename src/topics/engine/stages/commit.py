@@ -293,8 +293,9 @@ class Lander:
         crashpoint("stage.appended")
         try:
             held = yield from foresee(self._kernel, landing)
-        except Internal as unreadable:
-            raise self._strand(landing, gate, unreadable) from unreadable
+        except Exception as failure:
+            cause = failure if isinstance(failure, Internal) else Internal(repr(failure))
+            raise self._strand(landing, gate, cause) from failure
         try:
             yield from publish(self._kernel, landing)
             del held

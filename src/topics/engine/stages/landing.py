@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from itertools import chain, groupby
+from itertools import groupby
 
 import msgspec
 
@@ -142,40 +142,58 @@ def append(kernel: Kernel, landing: Landing) -> Op[Internal | None]:
     The last chunk on each shard asks for the sync, which covers those before it. Behind one
     that failed nothing more goes to its shard: seqs would be missing in between.
     """
-    stopped = yield from _log_losses(kernel, landing)
+    stopped: dict[int, Internal] = {}  # by shard
+    sent: list[ChunkSubmission] = []
+    failed: Internal | None = None
+    try:
+        yield from _log_losses(kernel, landing, stopped)
+        yield from _send(kernel, landing, sent, stopped)
+    except Exception as failure:
+        failed = Internal(f"its records could not be prepared for the log: {failure!r}")
+    for submission in sent:  # also then: what is on its way must not be sent again
+        if not submission.done:
+            yield submission
+    return next(iter(stopped.values()), failed)
+
+
+def _send(
+    kernel: Kernel,
+    landing: Landing,
+    sent: list[ChunkSubmission],
+    stopped: dict[int, Internal],
+) -> Op[None]:
+    """Submit the chunks; a shard that refuses one of them, now or later, is noted in `stopped`."""
     waiting = [chunk for chunk in landing.chunks if chunk.run is None]
     last: dict[int, CommitChunk] = {}
     for count, chunk in enumerate(waiting, 1):
         last[kernel.committer.shard_of(chunk.topic.id)] = chunk
         if count % STEP_TOPICS == 0:
             yield PAUSE
-    sent: list[ChunkSubmission] = []
     for count, chunk in enumerate(waiting, 1):
         if count % STEP_TOPICS == 0:
             yield PAUSE
         shard = kernel.committer.shard_of(chunk.topic.id)
         if shard in stopped:
             continue
-        submission = yield from _submit(kernel, chunk, shard, durable=chunk is last[shard])
+        frames, run = yield from _encoded(chunk)
+        if shard in stopped:  # a chunk before this one failed while this one was encoded
+            continue
+        on_done = partial(_appended, kernel, stopped)
+        durable = chunk is last[shard]
+        submission = ChunkSubmission(shard, frames, run.count, durable=durable, on_done=on_done)
+        submission.chunk, submission.run = chunk, run
+        _submit(kernel, submission)
         sent.append(submission)
         is_long = count % SHOWN_AT_ONCE == 0  # what ends together is told of in one step
         if not submission.done and (is_long or not kernel.committer.room(shard, CHUNK_BYTES)):
             yield submission
-        if submission.error is not None:
-            stopped[shard] = submission.error
-    for submission in sent:
-        if not submission.done:
-            yield submission
-    failed = (s.error for s in sent if s.error is not None)
-    return next(chain(failed, stopped.values()), None)
 
 
-def _log_losses(kernel: Kernel, landing: Landing) -> Op[dict[int, Internal]]:
+def _log_losses(kernel: Kernel, landing: Landing, stopped: dict[int, Internal]) -> Op[None]:
     """Log what caps take for these records, as far as replay could not tell.
 
-    Returns the shards that refused, and why.
+    Notes in `stopped` the shards that refused, and why.
     """
-    stopped: dict[int, Internal] = {}
     by_topic = groupby(landing.chunks, lambda chunk: chunk.topic)
     for number, (topic, chunks) in enumerate(by_topic, 1):
         if number % STEP_TOPICS == 0:
@@ -199,14 +217,11 @@ def _log_losses(kernel: Kernel, landing: Landing) -> Op[dict[int, Internal]]:
         del held
         if logged.error is not None:
             stopped[logged.shard] = logged.error
-    return stopped
 
 
-def _submit(
-    kernel: Kernel, chunk: CommitChunk, shard: int, *, durable: bool
-) -> Op[ChunkSubmission]:
+def _encoded(chunk: CommitChunk) -> Op[tuple[bytes, Appended]]:
     topic = chunk.topic
-    assert chunk.batch is not None, "only a chunk that is not in the log is submitted"
+    assert chunk.batch is not None, "only a chunk that is not in the log is encoded"
     encoding = partial(
         encode_append,
         topic.id,
@@ -219,25 +234,27 @@ def _submit(
     frames: bytes
     run: Appended
     frames, run = encoding() if chunk.count <= ENCODED_AT_ONCE else (yield Io(encoding))
-    submission = ChunkSubmission(
-        shard, frames, run.count, durable=durable, on_done=partial(_appended, kernel)
-    )
-    submission.chunk, submission.run = chunk, run
+    return frames, run
+
+
+def _submit(kernel: Kernel, submission: ChunkSubmission) -> None:
     if kernel.in_memory:
-        kernel.arenas.take(submission, topic.id, frames, run.last_seq)
+        topic_id, last_seq = submission.chunk.topic.id, submission.run.last_seq
+        kernel.arenas.take(submission, topic_id, submission.frames, last_seq)
         kernel.finish_unlogged(submission)
     else:
         kernel.committer.submit(submission)
-    return submission
 
 
-def _appended(kernel: Kernel, submission: Submission) -> None:
+def _appended(kernel: Kernel, stopped: dict[int, Internal], submission: Submission) -> None:
     assert isinstance(submission, ChunkSubmission)
-    if submission.error is None:
-        kernel.applied[submission.shard] = submission.last_lfn
-        run = submission.run
-        run.base = location(submission.source_id, submission.offset)
-        submission.chunk.run, submission.chunk.batch = run, None
+    if submission.error is not None:
+        stopped.setdefault(submission.shard, submission.error)
+        return
+    kernel.applied[submission.shard] = submission.last_lfn
+    run = submission.run
+    run.base = location(submission.source_id, submission.offset)
+    submission.chunk.run, submission.chunk.batch = run, None
 
 
 def publish(kernel: Kernel, landing: Landing) -> Op[None]:
