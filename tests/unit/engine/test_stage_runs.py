@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from topics.embedded import Log
-from topics.engine.effects import run
+from topics.engine.effects import resumed, run
 from topics.engine.recovery.opening import Opening, open_engine
 from topics.engine.settings import EngineSettings
 from topics.engine.stages.apps import Caller
@@ -38,10 +38,12 @@ class Server:
         self.disk.kill()
         self.open()
 
-    def stage(self, sink: int, *, epoch: int = 1, part: int = 0, by_run: bool = True) -> Staged:
+    def stage(
+        self, sink: int, *, epoch: int = 1, part: int = 0, by_run: bool = True, app: str = "etl"
+    ) -> Staged:
         rows = stage_rows_of([{"topic": "t", "data": part}])
         attempt = sink << 24 | part
-        return run(self.engine.stage("etl", epoch, part, attempt, rows, by_run=by_run))
+        return run(self.engine.stage(app, epoch, part, attempt, rows, by_run=by_run))
 
     def waiting(self) -> list[tuple[int, int]]:
         return [(found.epoch, found.stages) for found in run(self.engine.staging.waiting())]
@@ -80,11 +82,41 @@ def test_a_run_keeps_its_own_stages_also_through_a_restart(
     assert run(server.engine.commit("etl", 1, parts)).topics["t"].count == 3
 
 
-def test_a_restarted_server_discards_the_stages_of_a_run_that_died_with_it(server: Server) -> None:
+def test_a_restarted_server_discards_old_stages_of_a_run_that_died_with_it(server: Server) -> None:
     server.stage(7)
     server.kill()
+    server.clock.advance(LEASE_MS)
     server.stage(8, epoch=2)
     assert server.waiting() == [(2, 1)]
+
+
+def test_a_dead_run_that_calls_first_after_a_restart_takes_nothing_from_the_living(
+    server: Server,
+) -> None:
+    server.stage(7, epoch=1)
+    server.stage(8, epoch=2, part=0)
+    server.kill()
+    server.stage(7, epoch=1)
+    server.stage(8, epoch=2, part=1)
+    assert server.waiting() == [(2, 2)]
+    with pytest.raises(InvalidRequest, match="a later run"):
+        server.stage(7)
+
+
+def test_a_run_that_calls_while_stages_of_silent_runs_are_removed_keeps_what_it_stages(
+    server: Server,
+) -> None:
+    for app in ("another", "etl"):
+        for part in range(3):
+            server.stage(7, part=part, app=app)
+    server.clock.advance(LEASE_MS + 1)
+    sweep = server.engine.staging.sweep()
+    wait = next(sweep)  # removes the first stage of the first app
+    server.stage(7, part=0)
+    server.stage(7, part=0, epoch=2, app="another")
+    run(resumed(sweep, wait))
+    left = {(w.app, w.epoch): w.stages for w in run(server.engine.staging.waiting())}
+    assert left == {("another", 1): 2, ("another", 2): 1, ("etl", 1): 1}
 
 
 def test_a_run_that_was_followed_by_another_is_refused_and_takes_nothing_away(

@@ -2,9 +2,11 @@
 
 A sink whose tasks stage `by_run` gives attempts that name its run: all attempts of one run have the
 same upper 40 bits. So the stages that a dead run left behind can be told from those of its
-successor, also by a server that was restarted in between:
+successor:
 
     a new run begins       what earlier runs of the app have staged and not committed goes
+    a server restarts      the first run to call is taken for the app's; stages of other runs go if
+                           they are older than the lease, else with the next run or with age
     an earlier run calls   it is refused: its driver is dead, or another driver has taken over
     no call for long       the run's stages go, as those of a driver that is not started again
 
@@ -43,13 +45,18 @@ class SinkRuns:
         self._lease_ms = lease_ms
         self._apps: dict[str, _App] = {}
 
-    def enter(self, app: str, attempt: int, now_ms: int) -> bool:
-        """A task of a run stages; says whether the run is new. Raises for an earlier one."""
+    def enter(self, app: str, attempt: int, now_ms: int) -> int | None:
+        """A task of a run stages. Raises for an earlier run.
+
+        Returns how old stages of other runs have to be to go, None if they stay: a new run follows
+        the known one and all of them go. Of an app without a known run, as after a restart, the
+        caller may as well be the earlier run: what may belong to a living one stays.
+        """
         run = run_of(attempt)
         known = self._apps.get(app)
         if known is None:
             self._apps[app] = _App(run, now_ms)
-            return True
+            return self._lease_ms
         if run in known.earlier:
             raise InvalidRequest(
                 f"a later run of {app!r} has begun; this one is over. If both are meant to run, "
@@ -60,7 +67,7 @@ class SinkRuns:
             known.earlier = [*known.earlier[1 - REMEMBERED :], known.run]
             known.run = run
         self.hear(app, now_ms)
-        return is_new
+        return 0 if is_new else None
 
     def hear(self, app: str, now_ms: int) -> None:
         """A call of the app: its run is alive."""
@@ -76,5 +83,13 @@ class SinkRuns:
         )
         return iter([(app, known.run) for app, known in items])
 
-    def forget(self, app: str) -> None:
+    def forget_silent(self, app: str, now_ms: int) -> bool:
+        """Forget the run of an app, unless it was heard of meanwhile; whether that was done."""
+        known = self._apps.get(app)
+        if known is None or now_ms - known.heard_ms <= self._lease_ms:
+            return False
         del self._apps[app]
+        return True
+
+    def knows(self, app: str) -> bool:
+        return app in self._apps

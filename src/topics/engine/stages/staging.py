@@ -180,8 +180,11 @@ class Staging:
             if self._committed_app(key.app, key.epoch) is not None:
                 yield from self._let_go(rows)
                 return msgspec.structs.replace(staged, deduped=True)
-            if by_run and self._runs.enter(key.app, key.attempt, self._kernel.clock.now_ms()):
-                yield from self._discard_earlier_runs(key)
+            if by_run:
+                now_ms = self._kernel.clock.now_ms()
+                min_age_ms = self._runs.enter(key.app, key.attempt, now_ms)
+                if min_age_ms is not None:
+                    yield from self._discard_earlier_runs(key, now_ms - min_age_ms)
             taken = Taken(1, size.nbytes, disk_bytes(key, owner, size.body_bytes))
             self._room.require(key.app, caller, taken, self._room.get(key))
             self._room.hold(key.app, owner, taken)  # before the write: others may be writing too
@@ -219,10 +222,16 @@ class Staging:
             return False
         return True
 
-    def _discard_earlier_runs(self, key: StageKey) -> Op[None]:
-        """A new run has begun. This epoch is locked; one that is in use elsewhere goes later."""
+    def _discard_earlier_runs(self, key: StageKey, newest_ms: int) -> Op[None]:
+        """Discard what other runs have staged up to then.
+
+        This epoch is locked; a stage of one that is in use elsewhere goes later.
+        """
         for other in self._room.of_app(key.app):
-            if run_of(other.attempt) == run_of(key.attempt):
+            info = self._room.get(other)
+            if run_of(other.attempt) == run_of(key.attempt) or info is None:
+                continue
+            if info.created_ms > newest_ms:
                 continue
             if other.epoch == key.epoch:
                 if (yield from self._remove(other)):
@@ -450,10 +459,15 @@ class Staging:
     def sweep(self) -> Op[None]:
         """Discard the stages that are too old, or of runs that are silent for too long."""
         for key in self._room.older_than(self._oldest_ms()):
-            yield from self._discard(key)
+            info = self._room.get(key)  # it may have been staged again meanwhile
+            if info is not None and info.created_ms < self._oldest_ms():
+                yield from self._discard(key)
         for app, run in self._runs.silent(self._kernel.clock.now_ms()):
-            self._runs.forget(app)
+            if not self._runs.forget_silent(app, self._kernel.clock.now_ms()):
+                continue  # it called while other stages were removed
             for key in self._room.of_app(app):
+                if self._runs.knows(app):
+                    break  # it called while its stages were removed, and may have staged again
                 if run_of(key.attempt) == run:
                     yield from self._discard(key)
 
