@@ -43,6 +43,8 @@ SHOWN_STEPS = 60
 SHOWN_TOPICS = 500
 """What an answer about all topics holds."""
 TOPICS_BETWEEN_PAUSES = 1000
+BYTES_BETWEEN_PAUSES = 64 << 10
+"""Answers to commits that are decoded at once: about a millisecond."""
 MAX_TIMED = 200
 """Cursors of which a sample finds out for how long their next record waits."""
 SHOWN_CONSUMERS = 500
@@ -88,7 +90,7 @@ class _Series:
 
 
 class _Lines:
-    """Lines by name, at most `MAX_LINES`."""
+    """Lines by name, at most `MAX_LINES`; the one that stood still for longest comes first."""
 
     def __init__(self) -> None:
         self.by_name: dict[tuple[str, ...], _Series] = {}
@@ -99,15 +101,16 @@ class _Lines:
             if not value:
                 return  # nothing to see yet
             if len(self.by_name) >= MAX_LINES:
-                stillest = min(self.by_name, key=lambda known: self.by_name[known].moved)
-                del self.by_name[stillest]
+                del self.by_name[next(iter(self.by_name))]
             line = self.by_name[name] = _Series()
+        elif value:
+            self.by_name[name] = self.by_name.pop(name)
         line.put(step, value)
 
     def of_topic(self, topic: str, steps: range) -> dict[str, list[float | None]]:
         """The lines of the cursors of a topic."""
-        found = self.by_name.items()
-        return {name[1]: line.last(steps) for name, line in found if name[0] == topic}
+        found = sorted(name for name in self.by_name if name[0] == topic)
+        return {name[1]: self.by_name[name].last(steps) for name in found}
 
     def blank(self, step: int) -> None:
         """Begin a step: a line that gets no number in it stays blank."""
@@ -158,7 +161,8 @@ class Measurements:
         self._topics.blank(step)
         self._cursors.blank(step)
         self._seconds.blank(step)
-        seen = _Seen(numbers, [], [], _apps(engine.kernel.catalog))
+        apps = yield from _apps(engine.kernel.catalog)
+        seen = _Seen(numbers, [], [], apps)
         written = yield from self._walk(engine, step, seconds, seen)
         lag, self._longest_lag_ms = self._longest_lag_ms, 0.0
         measured = {
@@ -171,8 +175,11 @@ class Measurements:
         }
         for name, value in measured.items():
             self._server[name].put(step, value)
-        states = map(engine.routing.state, engine.kernel.catalog.routers.by_name.values())
-        seen.wrong.extend(filter(None, map(troubles.of_router, states)))
+        for count, router in enumerate([*engine.kernel.catalog.routers.by_name.values()], 1):
+            found = troubles.of_router(engine.routing.state(router))
+            seen.wrong.extend(() if found is None else (found,))
+            if count % TOPICS_BETWEEN_PAUSES == 0:
+                yield PAUSE
         self._seen = seen._replace(
             wrong=troubles.heaviest(seen.wrong),
             consumers=sorted(seen.consumers, key=lambda found: -found.lag_records),
@@ -183,7 +190,7 @@ class Measurements:
     def _walk(self, engine: Engine, step: int, seconds: float, seen: _Seen) -> Op[int]:
         """Note what was written to each topic; how much that is in all."""
         written, heads, now_ms = 0, self._heads, self._clock.now_ms()
-        letters = _letters(engine.kernel.catalog)
+        letters = yield from _letters(engine.kernel.catalog)
         for count, topic in enumerate([*engine.kernel.catalog], 1):
             new = topic.head - heads.get(topic.id, topic.head if step == 0 else 0)
             heads[topic.id] = topic.head
@@ -282,17 +289,27 @@ class Measurements:
         return HistoryBody(STEP_MS, times, server, topics, {}, {})
 
 
-def _letters(catalog: Catalog) -> dict[str, Topic]:
+def _letters(catalog: Catalog) -> Op[dict[str, Topic]]:
     """Topics that take the dead letters of a queue, by name."""
-    named = {topic.config.dead_letter for topic in catalog.by_id.values()}
-    return {name: catalog.by_name[name] for name in named if name in catalog.by_name}
+    found: dict[str, Topic] = {}
+    for count, topic in enumerate([*catalog], 1):
+        name = topic.config.dead_letter
+        if name is not None and name in catalog.by_name:
+            found[name] = catalog.by_name[name]
+        if count % TOPICS_BETWEEN_PAUSES == 0:
+            yield PAUSE
+    return found
 
 
-def _apps(catalog: Catalog) -> list[AppOutput]:
+def _apps(catalog: Catalog) -> Op[list[AppOutput]]:
     """Staging apps, those used last first."""
     latest = sorted(catalog.apps.items(), key=lambda item: -item[1].last_use_ms)[:SHOWN_APPS]
-    made = []
+    made, decoded = [], 0
     for name, app in latest:
         topics = sorted(decode_result(app.result))
         made.append(AppOutput(name, app.epoch, topics, len(topics)))
+        decoded += len(app.result)
+        if decoded >= BYTES_BETWEEN_PAUSES:
+            decoded = 0
+            yield PAUSE
     return made
