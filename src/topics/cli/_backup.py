@@ -6,7 +6,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -31,14 +31,15 @@ from topics.engine.backup.taking import CopyProgress as Done
 from topics.engine.clock import SystemClock
 from topics.engine.recovery.verification import verify as verify_directory
 from topics.errors import ObjectStoreFailed
-from topics.storage import crashpoints
-from topics.storage.erasures import ErasureLedger
+from topics.storage import crashpoints, layout
+from topics.storage.erasures import BadLedger, Begun, ErasureLedger
 from topics.storage.findings import Report
 from topics.storage.fs import RealFs
-from topics.storage.objects.opening import open_objects
+from topics.storage.objects.opening import is_remote, open_objects
 
 STREAM_S = 0.5
 POINT_EVERY_MS = 300_000
+SHORTEST_EVERY_MS = 1000
 LONGEST_PAUSE_S = 60.0
 
 
@@ -54,6 +55,9 @@ def run(
 ) -> int:
     """One backup, or one after the other until the process is stopped."""
     crashpoints.install_from_env(os.environ)
+    _refuse_inside(destination, (directory, cold_dir))
+    if every_ms is not None and every_ms < SHORTEST_EVERY_MS:
+        raise BackupRefused("--every takes 1s or longer; --stream copies the log as it is written")
     _be_quiet()
     clock = SystemClock()
     dest = Destination(open_objects(destination), clock)
@@ -62,6 +66,7 @@ def run(
         backup.begin()
         taken = backup.run()
     _tell_taken(taken, as_json=as_json)
+    _tell_erasures(directory)
     damaged = bool(taken.damaged)
     try:
         _prune(dest, keep_ms)
@@ -170,7 +175,7 @@ def restore(
     as_json: bool,
 ) -> int:
     fs, clock = RealFs(), SystemClock()
-    receipts = [] if ledger is None else ErasureLedger(fs, ledger).files()
+    receipts, under_way = _ledger_of(ledger)
     at_ms, topic, seq = target
 
     def planned(where: str, tell: Callable[[Done], None]) -> Restore:
@@ -181,6 +186,7 @@ def restore(
             RestoreTarget(at_ms=at_ms, topic=topic, seq=seq, topics=topics),
             clock=clock,
             more_receipts=receipts,
+            under_way=under_way,
             tell=tell,
         )
 
@@ -205,6 +211,42 @@ def restore(
     else:
         _print_restored(restored, report if check else None)
     return 1 if report.damage else 0
+
+
+def _ledger_of(directory: str | None) -> tuple[list[tuple[int, bytes]], list[Begun]]:
+    """The receipts of a data directory, and the notes of erasures that are under way there."""
+    if directory is None:
+        return [], []
+    if not os.path.exists(f"{directory}/{layout.FORMAT}"):
+        raise BackupRefused(f"--ledger takes a data directory, and {directory!r} is none")
+    ledger = ErasureLedger(RealFs(), directory)
+    try:
+        return ledger.files(), ledger.begun()
+    except BadLedger as error:
+        raise BackupRefused(f"the ledger in {directory}: {error}") from error
+
+
+def _refuse_inside(destination: str, directories: Sequence[str | None]) -> None:
+    """A copy inside the log would be lost with it, and an erasure would not reach it."""
+    if is_remote(destination):
+        return
+    where = os.path.realpath(destination.removeprefix("file://"))
+    for directory in filter(None, directories):
+        if os.path.commonpath([where, os.path.realpath(directory)]) == os.path.realpath(directory):
+            raise BackupRefused(
+                f"{destination} lies in {directory}, which is what the backup is to protect; "
+                "choose a directory elsewhere, best on another disk"
+            )
+
+
+def _tell_erasures(directory: str) -> None:
+    """Say which erasures a restore of this backup does not know of yet."""
+    for number in ErasureLedger(RealFs(), directory).begun_numbers():
+        click.echo(
+            f"erasure {number} is under way: until it has ended and a backup has its receipt, a "
+            "restore can bring back what it erases",
+            err=True,
+        )
 
 
 def _print_plan(plan: RestorePlan) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import msgspec
 
 from topics.storage.checksum import h64
-from topics.storage.erasures import Erasure
+from topics.storage.erasures import Begun
 from topics.storage.frames.append import verify
 from topics.storage.frames.header import APPEND, DATA_START, HEADER, U32, U64
 
@@ -20,11 +20,12 @@ from topics.storage.frames.header import APPEND, DATA_START, HEADER, U32, U64
 class KeptOut(msgspec.Struct):
     """What must not come back, by topic id."""
 
-    by_topic: dict[int, list[Erasure]]
+    by_topic: dict[int, list[Begun]]
 
     @classmethod
-    def of(cls, receipts: Iterable[Erasure]) -> KeptOut:
-        by_topic: dict[int, list[Erasure]] = {}
+    def of(cls, receipts: Iterable[Begun]) -> KeptOut:
+        """From receipts, and from notes of erasures that are under way."""
+        by_topic: dict[int, list[Begun]] = {}
         for receipt in receipts:
             by_topic.setdefault(receipt.topic_id, []).append(receipt)
         return cls(by_topic)

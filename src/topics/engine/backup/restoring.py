@@ -45,7 +45,7 @@ from topics.storage.backup.manifest import (
 )
 from topics.storage.backup.packing import unpack
 from topics.storage.crashpoints import crashpoint
-from topics.storage.erasures import ErasureLedger, verified
+from topics.storage.erasures import BadLedger, Begun, ErasureLedger, verified
 from topics.storage.findings import files_below
 from topics.storage.frames.buffer import walk
 from topics.storage.fs import Fs, parent_of, replace_file, write_all
@@ -111,11 +111,14 @@ class Restore:
         *,
         clock: Clock,
         more_receipts: Sequence[tuple[int, bytes]] = (),
+        under_way: Sequence[Begun] = (),
         tell: Tell = lambda progress: None,
     ) -> None:
         self._source = source
         self._fs = fs
         self._dir = directory.rstrip("/")
+        if not self._dir:
+            raise BackupRefused("a restore makes a new directory; name one that does not exist yet")
         self._target = target
         self._clock = clock
         self._tell = tell
@@ -123,7 +126,7 @@ class Restore:
         self._segments = source.segments(self._root)
         self._done = self._total = 0
         self._ledger = self._newest_ledger(more_receipts)
-        self._erased = KeptOut.of(verified(self._ledger))
+        self._erased = self._kept_out(under_way)
         self._erased_seqs: dict[int, set[int]] = {}
         self._lines: list[TopicLine] = []
         self._point = self._choose()
@@ -238,6 +241,18 @@ class Restore:
         if longer[: len(shorter)] != shorter:
             raise BackupRefused("the two ledgers of erasures are not of one store")
         return longer
+
+    def _kept_out(self, under_way: Sequence[Begun]) -> KeptOut:
+        """What the ledger keeps out; a ledger of another store would take out good records."""
+        try:
+            erasures: list[Begun] = [*verified(self._ledger), *under_way]
+        except BadLedger as error:
+            raise BackupRefused(
+                f"{error}; without its receipts a restore could bring erased records back"
+            ) from error
+        if any(each.store_id != self._root.store_id for each in erasures):
+            raise BackupRefused("the ledger of erasures is of another log than the backup")
+        return KeptOut.of(erasures)
 
     # Lay out
 

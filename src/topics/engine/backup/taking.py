@@ -42,7 +42,7 @@ from topics.storage.backup.manifest import (
 )
 from topics.storage.backup.packing import bad_frame, cuts, dead_runs, hash_of, pack_data, pack_idx
 from topics.storage.crashpoints import crashpoint
-from topics.storage.erasures import ErasureLedger
+from topics.storage.erasures import BadLedger, ErasureLedger, verified
 from topics.storage.fs import Fs, read_exact, read_file
 from topics.storage.identity import StoreFormat, decode_format
 from topics.storage.segments.codec import ENTRY_SIZE
@@ -229,7 +229,14 @@ class Backup:
 
     def _ledger(self) -> tuple[ReceiptCopy, ...]:
         """The receipts of erasures, those that are new put to the destination."""
-        for number, data in ErasureLedger(self._fs, self._dir).files():
+        files = ErasureLedger(self._fs, self._dir).files()
+        try:
+            verified(files)
+        except BadLedger as error:
+            self._damaged.append(
+                f"the ledger of erasures: {error}; a restore refuses such a ledger"
+            )
+        for number, data in files:
             if number not in self._receipts:
                 self._receipts[number] = ReceiptCopy(number, self._dest.put(data))
         return tuple(self._receipts[number] for number in sorted(self._receipts))
