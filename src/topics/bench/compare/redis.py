@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -87,7 +88,7 @@ class Redis(Peer):
     dialect = RedisDialect
 
     def missing(self) -> str | None:
-        return None if shutil.which("redis-server") else "Debian's package redis-server"
+        return None if _program() else "Debian's package redis-server"
 
     def sync_settings(self, *, synced: bool) -> str:
         return f"appendonly yes, appendfsync {'always' if synced else 'everysec'}"
@@ -104,9 +105,12 @@ class Redis(Peer):
             "save": "",
         }
         flags = [str(part) for name, value in options.items() for part in (f"--{name}", value)]
-        program = shutil.which("redis-server") or "redis-server"
-        with listening([program, *flags], port, directory) as server:
+        with listening([_program() or "redis-server", *flags], port, directory) as server:
             yield server
+
+
+def _program() -> str | None:
+    return shutil.which("redis-server") or shutil.which("redis-server", path=os.defpath)
 
 
 def _command(*parts: str | bytes) -> Asked:
