@@ -187,6 +187,8 @@ def test_a_key_that_only_reads_sees_no_button_that_it_may_not_use(
     expect(page.get_by_role("button", name="Delete what matches")).to_have_count(0)
     page = visit.open("/topics/orders?tab=settings")
     expect(page.locator(".settings tr").first).to_be_visible()
+    rights = page.locator(".keybox .badge")
+    expect(rights).to_be_visible()
     assert page.locator(".settings input, .settings select").count() == 0
     put(keyed, "seen", {"type": "queue", "dead_letter": "seen.dead", "max_deliveries": 1})
     bury(keyed, "seen", [("a", "Timeout")])
@@ -198,9 +200,11 @@ def test_a_key_that_only_reads_sees_no_button_that_it_may_not_use(
             page = visit.use(key).open(f"/topics/{place}")
             page.get_by_role("checkbox").last.check()
             expect(page.get_by_role("button", name="Select none")).to_be_visible()
+            expect(rights).to_be_visible()
             assert (changes.count() > 0) == some, place
         page = visit.open("/queues")
         expect(page.get_by_role("link", name="seen", exact=True)).to_be_visible()
+        expect(rights).to_be_visible()
         assert (changes.count() > 0) == some
 
 

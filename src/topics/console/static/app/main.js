@@ -35,7 +35,7 @@ function Shell() {
   const there = useLink();
   const me = usePoll((signal) => get("/v0/key", { signal }), 60000, []);
   const page = parts[0] ?? "";
-  const may = (scope) => !me.value || me.value.scopes.includes(scope);
+  const may = (scope) => Boolean(me.value?.scopes.includes(scope)); // nothing to press until the server has said what the key may
   const content = useRef(null);
   useEffect(() => { document.title = [...parts].reverse().concat("topics").join(" · "); }, [parts.join("/")]);
   const key = parts.join("/");
